@@ -1,0 +1,38 @@
+"""What can go wrong on the user's side. No text here ever holds the operator token.
+
+ClientError
+├── SettingsMissing      the API address or the token is not known, or cannot be used
+├── ServiceUnreachable   no answer: name, connection, TLS or time
+├── RequestRefused       the API answered with an error status
+└── AnswerUnreadable     the API answered with something that is not what it promises
+"""
+
+from __future__ import annotations
+
+
+class ClientError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class SettingsMissing(ClientError):
+    """The API address or the operator token is not given, or has a form that cannot be used."""
+
+
+class ServiceUnreachable(ClientError):
+    """No answer came. A request that changes something may or may not have been heard."""
+
+
+class AnswerUnreadable(ClientError):
+    """An answer with a success status whose body is not the JSON object that the API promises."""
+
+
+class RequestRefused(ClientError):
+    """The API's refusal, as its problem document (RFC 9457) states it. `field` names the culprit, if one is named."""
+
+    def __init__(self, status: int, title: str, detail: str = "", field: str | None = None) -> None:
+        parts = [f"{title} ({status})", field or "", detail]
+        super().__init__(": ".join(part for part in parts if part))
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.field = field

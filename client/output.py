@@ -1,0 +1,28 @@
+"""What a verb prints: text for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers.")]
+
+
+def terminal_width() -> int | None:
+    """The width to fold to; None when the output goes to a file or another program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def now() -> datetime:
+    """The current time, the only clock of the command line."""
+    return datetime.now(UTC)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; characters beyond ASCII are escaped, so no locale can spoil it."""
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,208 @@
+"""From views to text: pure functions, no terminal and no clock. A width of None, as for a pipe, folds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from gpu_recovery.core.job_record import TERMINAL, JobStatus
+from gpu_recovery.core.names import attempt_id
+
+from .table import cleaned, line, table
+
+View = Mapping[str, Any]
+WAITS_FOR: Mapping[str, str] = {
+    JobStatus.QUEUED: "its turn",
+    JobStatus.PENDING_RESOURCES: "GPUs to become free",
+    JobStatus.SUBMITTING: "every rank to be launched",
+    JobStatus.SUBMITTED: "every rank to run",
+    JobStatus.RUNNING: "the ranks to end",
+    JobStatus.STOPPING: "the confirmed end of every rank",
+    JobStatus.DIAGNOSING: "the health check of every instance",
+    JobStatus.RECOVERING: "healthy instances to relaunch on",
+}
+
+
+def job_line(job: View) -> str:
+    """One line: id, status and why."""
+    return line(job["job_id"], job["status"], job.get("reason") or "")
+
+
+def job_list(page: View, now: datetime, width: int | None = None) -> str:
+    """A page of jobs as a table, and how to get the next page."""
+    rows = [
+        (
+            job["job_id"], job["status"], since(job.get("status_at"), now), attempts(job), size(job),
+            job.get("user") or "-", job.get("reason") or "",
+        )
+        for job in page["jobs"]
+    ]  # fmt: skip
+    if not rows:
+        text = "no jobs\n"
+    else:
+        text = table(("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "REASON"), rows, width)
+    more = page.get("next_cursor")
+    return text + (f"more: add --cursor {cleaned(str(more))}, or --all\n" if more else "")
+
+
+def job_details(job: View, now: datetime, width: int | None = None) -> str:
+    """One job as a block of `name  value` lines, without its history."""
+    failure = failure_sentence(job)
+    rows = [
+        ("job", job["job_id"]),
+        ("status", standing(job, now)),
+        ("reason", job.get("reason")),
+        ("waits for", waiting(job, now)),
+        ("attempt", attempts(job, words=True)),
+        ("workload", job.get("workload")),
+        ("user", job.get("user")),
+        ("size", size(job, words=True)),
+        ("task definition", job.get("task_definition")),
+        ("origin", job.get("origin")),
+        ("queued", clock(job.get("queued_at"))),
+        ("instances", ", ".join(job.get("instances") or ())),
+        ("repairing", ", ".join(job.get("repairing") or ())),
+        ("last failure", failure),
+        ("incident", job.get("incident_id")),
+    ]
+    return table(None, [(name, str(value)) for name, value in rows if value], width)
+
+
+def instance_list(instances: Iterable[View], width: int | None = None) -> str:
+    """Instances as a table."""
+    rows = [
+        (
+            view["instance_id"], view["status"], count(view.get("gpus")), agent(view), claims(view) or "-",
+            view.get("reserved_for") or "-", view.get("reason") or "",
+        )
+        for view in instances
+    ]  # fmt: skip
+    if not rows:
+        return "no instances\n"
+    return table(("INSTANCE", "STATUS", "GPUS", "AGENT", "CLAIMED BY", "RESERVED FOR", "REASON"), rows, width)
+
+
+def instance_details(view: View, now: datetime, width: int | None = None) -> str:
+    """One instance as a block of `name  value` lines, then its history."""
+    rows = [
+        ("instance", view["instance_id"]),
+        ("status", standing(view, now)),
+        ("reason", view.get("reason")),
+        ("waits until", until(view.get("deadline_at"), now) if view.get("deadline_at") else ""),
+        ("gpus", count(view.get("gpus"))),
+        ("agent", agent(view)),
+        ("claimed by", claims(view)),
+        ("reserved for", view.get("reserved_for")),
+        ("boot", f"{view['boot_id']} since {clock(view.get('booted_at'))}" if view.get("boot_id") else ""),
+        ("epoch", count(view.get("epoch"))),
+        ("container instance", view.get("container_instance_id")),
+    ]
+    text = table(None, [(name, str(value)) for name, value in rows if value], width)
+    history = [(clock(e["at"]), moved(e), e["event"], e.get("reason") or "") for e in view.get("history") or ()]
+    return text + ("\n" + table(("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
+
+
+def sandbox_status(view: View) -> str:
+    """Whether the sandbox runs, where, and which of its servers do; never its tokens."""
+    servers = [(name, "runs" if alive else "has ended") for name, alive in view["servers"].items()]
+    if not view["running"]:
+        return "not running\n" + (table(None, servers, None) if servers else "")
+    reach = [(name, str(view["sandbox"][name])) for name in ("api_url", "endpoint_url", "ecs_endpoint_url", "cluster")]
+    return table(None, [("sandbox", "running"), *reach, *servers], None)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def moment(value: str) -> datetime:
+    """The time of an ISO-8601 text of the API."""
+    return datetime.fromisoformat(value)
+
+
+def clock(value: str | None) -> str:
+    """An ISO-8601 time of the API to the second, in UTC as the API states it; "-" for none."""
+    return f"{moment(value):%Y-%m-%d %H:%M:%S}Z" if value else "-"
+
+
+def since(value: str | None, now: datetime) -> str:
+    """How long ago the API's time `value` was; "-" for none."""
+    return duration((now - moment(value)).total_seconds()) if value else "-"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units that say something: 42s, 3m05s, 2h05m, 3d04h. Never negative."""
+    whole = max(0, int(seconds))
+    for unit, name, smaller, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit:
+            return f"{whole // unit}{name}{whole % unit // smaller:02d}{below}"
+    return f"{whole}s"
+
+
+def waiting(job: View, now: datetime) -> str:
+    """What the job waits for now and until when."""
+    if job["status"] in TERMINAL:
+        return "nothing: the job has ended"
+    what = WAITS_FOR.get(job["status"], f"the end of {job['status']}")
+    deadline = job.get("deadline_at")
+    if not deadline:
+        return f"{what}, without a deadline"
+    return f"{what}, until {until(deadline, now)}"
+
+
+def until(deadline: str, now: datetime) -> str:
+    """A deadline and how far away it is, on either side."""
+    left = (moment(deadline) - now).total_seconds()
+    return f"{clock(deadline)} ({f'in {duration(left)}' if left >= 0 else f'due {duration(-left)} ago'})"
+
+
+def standing(view: View, now: datetime) -> str:
+    """The status of a job or an instance and since when it has it."""
+    return f"{view['status']} since {clock(view.get('status_at'))} ({since(view.get('status_at'), now)})"
+
+
+def attempts(job: View, *, words: bool = False) -> str:
+    """`2/3`: the attempt's number and how many counted attempts there may be; in words, how many were counted."""
+    attempt, most = job.get("attempt") or 0, job.get("attempts_max")
+    if not words:
+        return f"{attempt}/{most}" if most else str(attempt)
+    counted = f"{job.get('attempts_counted') or 0} of {most} counted" if most else ""
+    return f"{attempt} ({counted})" if counted else str(attempt)
+
+
+def size(job: View, *, words: bool = False) -> str:
+    """`2x8`: instances times GPUs of each."""
+    nodes, gpus = job.get("nnodes"), job.get("n_gpus_per_node")
+    if nodes is None or gpus is None:
+        return "-"
+    return f"{nodes} instance(s) with {gpus} GPU(s) each" if words else f"{nodes}x{gpus}"
+
+
+def moved(entry: View) -> str:
+    """`RUNNING -> STOPPING`, or one status where an entry begins a record or leaves it where it was."""
+    before, after = entry.get("from") or "", entry["to"]
+    return after if before in ("", after) else f"{before} -> {after}"
+
+
+def failure_sentence(job: View) -> str:
+    """The failure that stopped the last attempt, as one sentence; "" when there was none."""
+    failure = job.get("failure")
+    if not failure:
+        return ""
+    return f"rank {failure['rank']} on {failure['instance_id']} {failure['sentence']}"
+
+
+def claims(view: View) -> str:
+    """The attempts that own GPUs of the instance."""
+    return ", ".join(attempt_id(job, attempt) for job, attempt in (view.get("claims") or {}).items())
+
+
+def agent(view: View) -> str:
+    """The word for the ECS agent's connection."""
+    connected = view.get("agent_connected")
+    return "-" if connected is None else "connected" if connected else "disconnected"
+
+
+def count(value: Any) -> str:
+    """A number that may be missing."""
+    return "-" if value is None else str(value)

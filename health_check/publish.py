@@ -1,0 +1,47 @@
+"""Puts the verdict document where the control plane reads it. Only this module imports boto3."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from health_check.settings import Settings
+
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 20
+ATTEMPTS_MAX = 5
+
+
+class VerdictNotWrittenError(RuntimeError):
+    """S3 did not take the document. The message gives bucket, key and S3's reason."""
+
+
+def publish(settings: Settings, document: Mapping[str, Any]) -> None:
+    """Writes the document over any earlier one of the same key; writing it twice changes nothing.
+
+    Raises VerdictNotWrittenError. Credentials are the task role's, the endpoint is botocore's choice.
+    """
+    try:
+        client = boto3.client(
+            "s3",
+            region_name=settings.region,
+            config=Config(
+                connect_timeout=CONNECT_TIMEOUT_S,
+                read_timeout=READ_TIMEOUT_S,
+                retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+            ),
+        )
+        client.put_object(
+            Bucket=settings.verdict_bucket,
+            Key=settings.verdict_key,
+            Body=json.dumps(document).encode(),
+            ContentType="application/json",
+        )
+    except (BotoCoreError, ClientError) as error:
+        target = f"s3://{settings.verdict_bucket}/{settings.verdict_key}"
+        raise VerdictNotWrittenError(f"the verdict was not written to {target}: {error}") from error

@@ -1,0 +1,35 @@
+"""The environment of every function: the contract between this folder and `lambdas/`, in one place."""
+
+import json
+
+from infra.health_check_task import HealthCheckTask
+from infra.queues import Queues
+from infra.settings import DeploymentSettings
+from infra.state_stack import StateStack
+
+
+def function_environment(settings: DeploymentSettings, state: StateStack, queues: Queues,
+                         check: HealthCheckTask) -> dict[str, str]:
+    return {
+        "TRAINING_JOB_TABLE_NAME": state.tables.jobs.table_name,
+        "CONTAINER_INSTANCE_TABLE_NAME": state.tables.instances.table_name,
+        "ECS_CLUSTER_NAME": settings.cluster_name,
+        "DCGM_HEALTH_CHECK_TASK": check.definition.task_definition_arn,
+        "SNS_TOPIC_ARN": state.topic.topic.topic_arn,
+        "EVENT_BUS_NAME": state.bus.bus.event_bus_name,
+        "SCHEDULER_QUEUE_URL": queues.scheduler.queue_url,
+        "VERDICT_BUCKET": state.verdicts.bucket.bucket_name,
+        "RECOVERY_POLICY": json.dumps({"preset": settings.preset, **settings.policy}),
+        "ADOPT": settings.adopt,
+        "JOB_ID_PREFIX": settings.job_id_prefix,
+        "CHECK_LEVEL": str(settings.check_level),
+        "CHECK_RESERVES_GPUS": json.dumps(settings.check_reserves_gpus),
+        "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
+        "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
+        "POWERTOOLS_LOG_LEVEL": settings.log_level,
+    }
+
+
+def secret_environment(state: StateStack) -> dict[str, str]:
+    """Variables that only the functions naming them get."""
+    return {"OPERATOR_TOKEN_SECRET": state.token.secret_arn}

@@ -1,0 +1,13 @@
+"""The bus that carries our own events (source `gpu.recovery`) to whoever builds on them."""
+
+from aws_cdk import aws_events as events
+from constructs import Construct
+
+from infra.settings import DeploymentSettings
+
+
+class RecoveryBus(Construct):
+    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
+        super().__init__(scope, construct_id)
+        self.bus = events.EventBus(self, "Bus", event_bus_name=settings.bus_name,
+                                   description="State changes of jobs and instances, decided by gpu-recovery")

@@ -1,0 +1,137 @@
+"""The table of functions, and the construct that makes Lambda functions of it.
+
+A row says all there is to say about a function: what wakes it, how long it may take, what it may do. Rules, queues,
+API, alarms and tests read this table; a new function is a new row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from aws_cdk import Duration, IgnoreMode
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_lambda_event_sources as event_sources
+from constructs import Construct
+
+from infra.log_groups import log_group
+from infra.permissions import Permission as P
+from infra.permissions import Reach, statements
+from infra.powertools import powertools_layer
+from infra.queues import Queues
+from infra.settings import DeploymentSettings
+
+PACKAGE = Path(__file__).parent.parent / "lambdas"
+SCHEDULER_BATCH = 10  # one run of the scheduler answers every message that waits
+
+
+class Trigger(StrEnum):
+    TRAINING_TASKS = "TrainingTasks"
+    CHECK_TASKS = "CheckTasks"
+    CONTAINER_INSTANCES = "ContainerInstances"
+    SCHEDULE = "Schedule"
+    SCHEDULER_QUEUE = "SchedulerQueue"
+    HTTP = "Http"
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Lambda queues the event itself: an error is seen only by its retries and its failure destination."""
+        return self not in (Trigger.SCHEDULER_QUEUE, Trigger.HTTP)
+
+
+@dataclass(frozen=True)
+class FunctionRow:
+    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder."""
+
+    name: str
+    trigger: Trigger
+    timeout_s: int
+    memory_mib: int
+    permissions: frozenset[P]
+    extra_environment: frozenset[str] = frozenset()
+
+    @property
+    def handler(self) -> str:
+        return f"{self.name}.handler"
+
+    @property
+    def construct_id(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
+_RECOVER = _TELL | {
+    P.WRITE_JOBS, P.WRITE_INSTANCES, P.DESCRIBE_TASKS, P.LIST_TASKS, P.STOP_TASKS, P.RUN_CHECKS,
+    P.DESCRIBE_CONTAINER_INSTANCES, P.DRAIN_CONTAINER_INSTANCES, P.REBOOT_INSTANCES,
+}
+_SCHEDULE = _TELL | {
+    P.WRITE_JOBS, P.WRITE_INSTANCES, P.RUN_TRAINING, P.STOP_TASKS, P.DESCRIBE_TASKS, P.DESCRIBE_CONTAINER_INSTANCES,
+    P.DESCRIBE_EC2_INSTANCES,
+}
+_SERVE = _TELL | {
+    P.WRITE_JOBS, P.READ_INSTANCES, P.DESCRIBE_TASK_DEFINITIONS, P.STOP_TASKS, P.LIST_TASKS, P.READ_OPERATOR_TOKEN,
+}
+
+FUNCTIONS = (
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _RECOVER),
+    FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _RECOVER | {P.READ_VERDICTS}),
+    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _RECOVER),
+    # The reconciler finishes what any other left undone, so it may do what any of them may.
+    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512,
+                _RECOVER | _SCHEDULE | {P.READ_VERDICTS, P.LIST_CONTAINER_INSTANCES}),
+    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _SCHEDULE),
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _SERVE, frozenset({"OPERATOR_TOKEN_SECRET"})),
+)
+
+
+class Functions(Construct):
+    """One Lambda function per row, each with a role of its own. `by_name` finds them."""
+
+    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, *, reach: Reach,
+                 environment: Mapping[str, str], extra_environment: Mapping[str, str],
+                 queues: Queues) -> None:
+        """`extra_environment` holds variables that only rows naming them get."""
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        self._reach = reach
+        self._failed = queues.failed
+        self._layer = powertools_layer(self, settings)
+        # The folder is the package: one asset for all, so that the state machine never runs in two versions at once.
+        self._code = lambda_.Code.from_asset(
+            str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB)
+        self.by_name = {
+            row.name: self._function(row, {**environment, **{k: extra_environment[k] for k in row.extra_environment}})
+            for row in FUNCTIONS
+        }
+        self.of(Trigger.SCHEDULER_QUEUE).add_event_source(
+            event_sources.SqsEventSource(queues.scheduler, batch_size=SCHEDULER_BATCH))
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {f"{row.construct_id}FunctionName": self.by_name[row.name].function_name for row in FUNCTIONS}
+
+    def of(self, trigger: Trigger) -> lambda_.Function:
+        """The one function that this trigger wakes."""
+        (row,) = (row for row in FUNCTIONS if row.trigger is trigger)
+        return self.by_name[row.name]
+
+    def _function(self, row: FunctionRow, environment: Mapping[str, str]) -> lambda_.Function:
+        name = f"{self._settings.function_name_prefix}{row.name}"
+        scope = Construct(self, row.construct_id)
+        logs = log_group(scope, "Logs", self._settings, name=f"/aws/lambda/{name}")
+        role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        logs.grant_write(role)
+        for permission in sorted(row.permissions):
+            for statement in statements(permission, self._reach):
+                role.add_to_policy(statement)
+        return lambda_.Function(
+            scope, "Function", function_name=name, handler=row.handler, code=self._code, role=role,
+            runtime=lambda_.Runtime.PYTHON_3_13, architecture=lambda_.Architecture.ARM_64,
+            timeout=Duration.seconds(row.timeout_s), memory_size=row.memory_mib, environment=dict(environment),
+            layers=[self._layer] if self._layer else None, log_group=logs,
+            logging_format=lambda_.LoggingFormat.JSON, tracing=lambda_.Tracing.ACTIVE,
+            retry_attempts=2 if row.trigger.is_asynchronous else None,
+            max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
+            on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None)

@@ -1,0 +1,97 @@
+"""Everything a deployment may choose, typed and checked before a single resource exists.
+
+Values come from the CDK context, keys `gpu-recovery:<field>`: from cdk.json or `cdk -c gpu-recovery:adopt=observe`.
+The defaults stand here and nowhere else; the constructs read these fields and never the process environment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
+
+NAMESPACE = "gpu-recovery:"
+RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)  # what CloudWatch Logs accepts
+
+_TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
+_FAMILY = text(r"[A-Za-z0-9_-]{1,255}", "a task definition family")
+
+
+class SettingsError(ValueError):
+    """One or more settings are wrong; every line of the message starts with the context key to change."""
+
+
+def _setting(default: Any, read: Reader) -> Any:
+    return field(default=default, metadata={"read": read})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeploymentSettings:
+    """One deployment: one ECS cluster in one account and region."""
+
+    # What is watched and healed.
+    cluster_name: str = _setting("nwcd-gpu-testing", text(r"[A-Za-z0-9_-]{1,255}", "an ECS cluster name"))
+    training_task_families: tuple[str, ...] = _setting(("gpu-training",), items(_FAMILY))
+    # Roles named in the training task definitions (task and execution role): ECS refuses RunTask unless they are here.
+    training_role_arns: tuple[str, ...] = _setting(
+        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role")))
+    adopt: str = _setting("off", one_of("off", "observe", "recover"))
+    managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
+    managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))
+
+    # How it decides.
+    preset: str = _setting("adaptive", one_of("adaptive", "classic"))
+    policy: Mapping[str, Any] = field(default_factory=dict, metadata={"read": thresholds})
+    job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))
+
+    # The health check.
+    check_family: str = _setting("gpu-health-check", _FAMILY)
+    # Empty: repository gpu-recovery-health-check, tag latest, in this account's own registry.
+    health_check_image: str = _setting("", text(r"(\S{1,512})?", "an image reference"))
+    check_level: int = _setting(2, integer(1, 4))
+    check_reserves_gpus: bool = _setting(True, boolean)
+
+    # Names that other systems know.
+    stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
+    function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
+    job_table_name: str = _setting("ecs-job-sub", _TABLE)
+    instance_table_name: str = _setting("ecs_container_instance", _TABLE)
+    topic_name: str = _setting("gpu-training-notifications", text(r"[A-Za-z0-9_-]{1,256}", "a topic name"))
+    bus_name: str = _setting("gpu-recovery", text(r"(?!default$)(?!aws)[A-Za-z0-9_.-]{1,256}", "a custom bus name"))
+    alert_emails: tuple[str, ...] = _setting((), items(text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "an e-mail address")))
+
+    # How it runs.
+    profile: str = _setting("dev", one_of("dev", "prod"))
+    log_retention_days: int = _setting(30, integer_of(RETENTION_DAYS))
+    log_level: str = _setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
+    reconcile_every_minutes: int = _setting(1, integer(1, 5))
+    schedule_every_minutes: int = _setting(1, integer(1, 5))
+    # `public`: AWS's own layer; `none`: no layer; else the ARN of a layer version with Powertools in it.
+    powertools_layer: str = _setting("public", text(
+        r"public|none|arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:layer:[\w-]+:\d+", "public, none or the ARN of a layer"))
+
+    def __post_init__(self) -> None:
+        wrong = []
+        for each in fields(self):
+            try:
+                object.__setattr__(self, each.name, each.metadata["read"](getattr(self, each.name)))
+            except ValueError as error:
+                wrong.append(f"{NAMESPACE}{each.name}: {error}")
+        if not wrong and self.check_family in self.training_task_families:
+            wrong.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
+        if not wrong and self.job_table_name == self.instance_table_name:
+            wrong.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+        if wrong:
+            raise SettingsError("\n".join(wrong))
+
+    @classmethod
+    def from_context(cls, context: Mapping[str, Any]) -> "DeploymentSettings":
+        """Settings from a CDK context; keys outside our namespace belong to others and are passed over."""
+        ours = {key.removeprefix(NAMESPACE): value for key, value in context.items() if key.startswith(NAMESPACE)}
+        if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
+            raise SettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
+        return cls(**ours)
+
+    @property
+    def is_prod(self) -> bool:
+        return self.profile == "prod"

@@ -1,0 +1,26 @@
+"""The bucket where health checks leave their verdicts. A verdict is read within minutes; a month is for people."""
+
+from aws_cdk import Duration
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.removal import removal_policy
+from infra.settings import DeploymentSettings
+
+PREFIX = "verdicts/"
+
+
+class VerdictBucket(Construct):
+    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
+        super().__init__(scope, construct_id)
+        self.bucket = s3.Bucket(
+            self, "Bucket", encryption=s3.BucketEncryption.S3_MANAGED, enforce_ssl=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED, removal_policy=removal_policy(settings),
+            lifecycle_rules=[s3.LifecycleRule(
+                prefix=PREFIX, expiration=Duration.days(30),
+                abort_incomplete_multipart_upload_after=Duration.days(1))])
+
+    @property
+    def verdicts_arn(self) -> str:
+        return self.bucket.arn_for_objects(f"{PREFIX}*")

@@ -1,0 +1,14 @@
+"""EventBridge: a health check task ended (seed 001, part 2)."""
+
+from typing import Any
+
+from gpu_recovery import tasks
+from gpu_recovery.aws.task_facts import detail_of, task_fact
+from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> None:
+    """Tell the instance its verdict; raises on failure, so that Lambda retries and then keeps the event."""
+    tasks.check_changed(recovery(), task_fact(detail_of(event), utc_now()))

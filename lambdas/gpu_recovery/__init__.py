@@ -1,0 +1,1 @@
+"""gpu-recovery: heals GPU faults of training jobs on Amazon ECS."""

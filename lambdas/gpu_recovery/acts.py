@@ -1,0 +1,323 @@
+"""Carrying out a saved command. Each function may be repeated from its beginning, by whoever finds it not done.
+
+A function answers with what became known by acting: messages for a machine, told before the command is settled (one
+for the record itself settles it in the same write), and a time before which it is not to be tried again if it is not
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from .core import check, commands, events
+from .core.attempt import Plan, news_of_stopped, untold
+from .core.check import CheckOutcome
+from .core.instance_record import Claim, Instance, InstanceStatus
+from .core.job_record import Job, JobStatus
+from .core.machine import Pending
+from .core.names import attempt_id
+from .core.policy import RecoveryPolicy
+from .core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
+from .ports import Actions, OutcomeUnknown, Refusal, Store
+
+CHECK_RETRY = timedelta(seconds=10)
+"""A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event for one record: the job's or instance's id, and what it must hear."""
+
+    to: str
+    event: events.JobEvent | events.InstanceEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What came of acting: messages to pass on, and `not_before` if the command is still to be done."""
+
+    messages: tuple[Message, ...] = ()
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is."""
+
+    store: Store
+    actions: Actions
+    policy: RecoveryPolicy
+    now: datetime
+
+
+DONE = Acted()
+
+
+def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
+    """Carry out one command of `record`, which must be the record as it was last saved."""
+    command = pending.command
+    match command:
+        case commands.NotifyOperator():
+            kit.actions.notify(command)
+        case commands.PublishEvent():
+            kit.actions.publish(command)
+        case commands.PokeScheduler():
+            kit.actions.poke_scheduler(command.key)
+        case commands.TellJob():
+            return Acted((Message(command.job_id, command.event),))
+        case commands.TellInstance():
+            return Acted((Message(command.instance_id, command.event),))
+        case _:
+            return _ACTS[type(command)](kit, record, pending)
+    return DONE
+
+
+# -- of a job ----------------------------------------------------------------------------------------------------------
+
+
+def _launch(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted."""
+    order: commands.LaunchAttempt = pending.command
+    if job.status is not JobStatus.SUBMITTING or job.attempt != order.attempt:
+        return Acted((_refused(kit, job, order.attempt, "the launch was given up"),))
+    plan = kit.store.begin_attempt(
+        Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
+    )
+    claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset)
+    for instance_id, epoch in zip(plan.instances, plan.epochs, strict=True):
+        if not kit.store.claim_instance(instance_id, job.job_id, claim, epoch):
+            return Acted((_refused(kit, job, order.attempt, f"{instance_id} was no longer free"),))
+    answers = kit.actions.run_ranks(job, plan)
+    started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
+    kit.store.record_tasks(replace(plan, task_ids=started))
+    refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
+    if refusals:
+        rank, refusal = refusals[0]
+        sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
+        return Acted((_refused(kit, job, order.attempt, sentence, any(r.lasting for _, r in refusals)),))
+    return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=order.attempt)),))
+
+
+def _refused(kit: Kit, job: Job, attempt: int, sentence: str, lasting: bool = False) -> Message:
+    event = events.LaunchRefused(at=kit.now, attempt=attempt, sentence=sentence, lasting=lasting)
+    return Message(job.job_id, event)
+
+
+def _claim_for_person(kit: Kit, job: Job, pending: Pending) -> Acted:
+    order: commands.ClaimInstance = pending.command
+    kit.store.claim_instance(order.instance_id, job.job_id, Claim(order.attempt, order.gpus), None)
+    return DONE
+
+
+def _stop(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Stop every task of the attempt; a rank that never had one is entered as ended, unless one may still start."""
+    order: commands.StopAttempt = pending.command
+    if order.attempt != job.attempt:
+        return DONE
+    plan = kit.store.load_plan(job.job_id, order.attempt) if job.started_by_person else None
+    if plan is not None:
+        tasks = tuple(task_id for task_id in plan.task_ids if task_id)
+    else:
+        tasks = kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt))
+    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is being stopped")
+    launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
+    if job.launched or launching:
+        return DONE
+    return _enter_never_started(kit, job, tasks)
+
+
+def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted:
+    plan = kit.store.load_plan(job.job_id, job.attempt)
+    if plan is None:
+        return DONE
+    seen = {_rank(fact) for fact in kit.actions.describe_tasks(task_ids)}
+    known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
+    messages: list[Message] = []
+    for rank in range(len(plan.instances)):
+        if rank not in seen | known:
+            addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
+            news = news_of_stopped(addition.after, False, kit.now) if addition else None
+            messages += [Message(job.job_id, news)] if news else []
+    return Acted(tuple(messages))
+
+
+def _rank(fact: TaskFact) -> int | None:
+    text = (fact.environment or {}).get("RANK", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _observe(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Ask ECS about each rank whose end is not known, enter what it says, and report what the job has not heard."""
+    order: commands.ObserveAttempt = pending.command
+    plan = kit.store.load_plan(job.job_id, order.attempt)
+    progress = kit.store.load_progress(job.job_id, order.attempt)
+    if order.attempt != job.attempt or plan is None or progress is None:
+        return DONE
+    if job.status is not JobStatus.DIAGNOSING:
+        for rank in range(progress.world):
+            if rank not in progress.stopped and rank < len(plan.task_ids) and plan.task_ids[rank]:
+                _enter_rank(kit, job, plan, rank)
+        progress = kit.store.load_progress(job.job_id, order.attempt) or progress
+    news = untold(job.status, progress, plan, kit.now)
+    return Acted((Message(job.job_id, news),)) if news else DONE
+
+
+def _enter_rank(kit: Kit, job: Job, plan: Plan, rank: int) -> None:
+    facts = kit.actions.describe_tasks((plan.task_ids[rank],))
+    if not facts:
+        lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
+        failure = RankFailure(rank, plan.instances[rank], kit.now, lost)
+        kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
+    elif facts[0].last_status == LastStatus.STOPPED:
+        failed = failure_of(facts[0], rank, plan.instances[rank])
+        kit.store.add_stopped(job.job_id, plan.attempt, rank, failed)
+    elif facts[0].last_status == LastStatus.RUNNING:
+        kit.store.add_running(job.job_id, plan.attempt, rank)
+
+
+def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:
+    """The failure that a STOPPED task is for its rank, None if it succeeded."""
+    end = ending(fact, fact.main_container)
+    return None if end.kind is EndingKind.SUCCEEDED else RankFailure(rank, instance_id, fact.at, end)
+
+
+def _check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Ask every instance of the attempt; a rank whose instance was never learnt counts as one that could not tell."""
+    order: commands.CheckInstances = pending.command
+    messages: list[Message] = []
+    for rank, instance_id in enumerate(job.instances):
+        if instance_id:
+            messages.append(Message(instance_id, order.request))
+            continue
+        unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
+        kit.store.add_checked(job.job_id, order.attempt, rank, unknown)
+    return Acted(tuple(messages))
+
+
+def _release(kit: Kit, job: Job, pending: Pending) -> Acted:
+    order: commands.ReleaseInstances = pending.command
+    for instance_id in order.instances:
+        if instance_id:
+            kit.store.release_instance(instance_id, job.job_id, instance_id in order.keep_claims_of)
+    return DONE
+
+
+# -- of an instance ----------------------------------------------------------------------------------------------------
+
+
+def _run_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Start the check. Refused, it stays to be done: the instance's deadline, not this function, gives it up."""
+    order: commands.RunCheck = pending.command
+    if instance.check is None or instance.check.check_id != order.check_id:
+        return DONE
+    answer = kit.actions.run_check(instance, order.check_id, pending.refusals)
+    return Acted(not_before=kit.now + CHECK_RETRY) if isinstance(answer, Refusal) else DONE
+
+
+def _stop_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    order: commands.StopCheck = pending.command
+    tasks = kit.actions.tasks_started_by(order.check_id)
+    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{order.check_id} took too long")
+    return DONE
+
+
+def _observe_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    order: commands.ObserveCheck = pending.command
+    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(order.check_id))
+    stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
+    return Acted((check_ended(kit, stopped[-1]),)) if stopped and len(stopped) == len(facts) else DONE
+
+
+def check_ended(kit: Kit, fact: TaskFact) -> Message:
+    """The message that a finished check task is for its instance."""
+    container = fact.container(fact.main_container)
+    document = kit.actions.verdict(fact.started_by)
+    verdict = check.judge(
+        container.exit_code if container else None, document, document_required=kit.policy.blame_needs_document
+    )
+    instance_id = fact.started_by.split("/")[1]
+    return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=verdict))
+
+
+def _observe_instance(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    described = kit.actions.describe_instance(instance.container_instance_id)
+    if described is None:
+        return DONE
+    return Acted((Message(instance.instance_id, replace(described[1], looked=True)),))
+
+
+def _drain(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    if instance.status in (InstanceStatus.REBOOTING, InstanceStatus.QUARANTINED):
+        kit.actions.drain(instance)
+    return DONE
+
+
+def _activate(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.QUARANTINED, InstanceStatus.GONE):
+        kit.actions.activate(instance)
+    return DONE
+
+
+def _reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Reboot once. If an earlier actor died with this order, only a look at the boot tells whether it was heard."""
+    order: commands.RebootInstance = pending.command
+    if instance.status is not InstanceStatus.REBOOTING or instance.epoch != order.epoch:
+        return DONE
+    uncertain = Message(instance.instance_id, events.RebootUncertain(at=kit.now, epoch=order.epoch))
+    if pending.tries > 1:
+        return Acted((uncertain,))
+    try:
+        kit.actions.reboot(instance.instance_id)
+    except OutcomeUnknown:
+        return Acted((uncertain,))
+    return DONE
+
+
+def _report_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Enter the result for the instance's rank; whoever completes the set tells the job that the barrier is down."""
+    order: commands.ReportCheck = pending.command
+    plan = kit.store.load_plan(order.job_id, order.attempt)
+    if plan is None or instance.instance_id not in plan.instances:
+        return DONE
+    rank = plan.instances.index(instance.instance_id)
+    result = events.Checked(CheckOutcome(order.outcome), order.summary, order.repairing)
+    addition = kit.store.add_checked(order.job_id, order.attempt, rank, result)
+    if addition is None or not addition.after.all_checked:
+        return DONE
+    results = addition.after.results(plan)
+    return Acted((Message(order.job_id, events.InstancesChecked(at=kit.now, attempt=order.attempt, results=results)),))
+
+
+def _confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    order: commands.ConfirmEnd = pending.command
+    plan = kit.store.load_plan(order.job_id, order.attempt)
+    if plan is None or instance.instance_id not in plan.instances:
+        return DONE
+    rank = plan.instances.index(instance.instance_id)
+    gone = Ending(EndingKind.INTERRUPTED, None, order.sentence)
+    failure = RankFailure(rank, instance.instance_id, kit.now, gone)
+    addition = kit.store.add_stopped(order.job_id, order.attempt, rank, failure)
+    news = news_of_stopped(addition.after, addition.first_failure, kit.now) if addition else None
+    return Acted((Message(order.job_id, news),)) if news else DONE
+
+
+_ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
+    commands.LaunchAttempt: _launch,
+    commands.ClaimInstance: _claim_for_person,
+    commands.StopAttempt: _stop,
+    commands.ObserveAttempt: _observe,
+    commands.CheckInstances: _check_instances,
+    commands.ReleaseInstances: _release,
+    commands.RunCheck: _run_check,
+    commands.StopCheck: _stop_check,
+    commands.ObserveCheck: _observe_check,
+    commands.ObserveInstance: _observe_instance,
+    commands.DrainInstance: _drain,
+    commands.ActivateInstance: _activate,
+    commands.RebootInstance: _reboot,
+    commands.ReportCheck: _report_check,
+    commands.ConfirmEnd: _confirm_end,
+}

@@ -1,0 +1,79 @@
+"""Taking a person's training tasks into our care, and refusing those that use a JOB_ID which is not theirs."""
+
+from __future__ import annotations
+
+from . import ranks
+from .core import events, job, notice
+from .core.adoption import Adoption, Carried, carried, template
+from .core.attempt import Plan
+from .core.job_record import TERMINAL, Job, Origin
+from .core.task import LastStatus, TaskFact
+from .recovery import Recovery
+
+
+def consider(recovery: Recovery, fact: TaskFact) -> None:
+    """Adopt the task, enter its news, refuse it, or leave it alone. Reads nothing for a task without a JOB_ID."""
+    says = carried(fact.environment)
+    if recovery.adoption is Adoption.OFF or says is None:
+        return
+    record = recovery.store.load_job(says.job_id)
+    if record is None:
+        record = _adopt(recovery, fact, says)
+    if record.origin is not Origin.ADOPTED:
+        return _refuse(recovery, fact, says, "that job was submitted to gpu-recovery and starts its own tasks")
+    if record.status in TERMINAL and _is_newer(fact, record):
+        newer = events.NewerTaskSeen(at=fact.at, attempt=record.attempt, created_at=fact.created_at or fact.at)
+        recovery.tell(record.job_id, newer)
+        record = recovery.store.load_job(says.job_id) or record
+    if not record.started_by_person:
+        return _refuse(recovery, fact, says, f"gpu-recovery runs attempt {record.attempt} of that job by itself")
+    return _enter(recovery, fact, says, record)
+
+
+def _adopt(recovery: Recovery, fact: TaskFact, says: Carried) -> Job:
+    """Keep the first task as the template of every relaunch. Of two ranks seen at once, one makes the record."""
+    spec = template(fact, says.world, fact.gpus or 1)
+    hands_off = recovery.adoption is Adoption.OBSERVE
+    decision = job.adopted(says.job_id, spec, hands_off, recovery.policy, recovery.clock())
+    recovery.create_job(decision, "")
+    return recovery.store.load_job(says.job_id) or decision.record
+
+
+def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> None:
+    if says.world != record.spec.nnodes:
+        return _refuse(recovery, fact, says, f"that job has {record.spec.nnodes} ranks, not {says.world}")
+    nobody = ("",) * record.spec.nnodes
+    plan = recovery.store.begin_attempt(Plan(record.job_id, record.attempt, nobody, task_ids=nobody))
+    known = plan.task_ids[says.rank]
+    if known not in ("", fact.task_id):
+        return _refuse(recovery, fact, says, f"rank {says.rank} of that job is task {known}")
+    instance_id = plan.instances[says.rank] or _instance_of(recovery, fact)
+    if not known:
+        recovery.store.record_task(plan, says.rank, instance_id, fact.task_id)
+    if instance_id and record.instances[says.rank] != instance_id:
+        seen = events.RankSeen(
+            at=fact.at, attempt=record.attempt, rank=says.rank, instance_id=instance_id, gpus=record.spec.gpus_per_node
+        )
+        recovery.tell(record.job_id, seen)
+    return ranks.enter(recovery, fact, record.job_id, record.attempt, says.rank, instance_id)
+
+
+def _instance_of(recovery: Recovery, fact: TaskFact) -> str:
+    """The instance a person's task is on: ECS names only its registration."""
+    if not fact.container_instance_id:
+        return ""
+    known = recovery.store.instance_of(fact.container_instance_id)
+    if known:
+        return known
+    described = recovery.actions.describe_instance(fact.container_instance_id)
+    return described[0] if described else ""
+
+
+def _is_newer(fact: TaskFact, record: Job) -> bool:
+    return fact.created_at is not None and fact.created_at > record.status_at
+
+
+def _refuse(recovery: Recovery, fact: TaskFact, says: Carried, reason: str) -> None:
+    """Tell operators once the task runs; its other events would only say it again."""
+    if fact.last_status == LastStatus.RUNNING:
+        recovery.actions.notify(notice.adoption_refused(says.job_id, fact.task_id, reason))

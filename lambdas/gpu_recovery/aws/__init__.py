@@ -1,0 +1,1 @@
+"""The only importer of boto3: events in, records kept, actions out."""

@@ -1,0 +1,94 @@
+"""Attempts, beside their job in the same table: `<job>#a01` the progress, `<job>#a01#plan` the assignment.
+
+A rank's fact is one conditional ADD. Its condition makes it count once, whatever is delivered how often, and its
+answer is the progress afterwards, so nothing need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..core.attempt import Plan, Progress
+from ..core.events import Checked
+from ..core.task import RankFailure
+from ..ports import Addition
+from .items import decode, encode
+from .job_store import JobStore
+
+
+def progress_key(job_id: str, attempt: int) -> str:
+    """The key of an attempt's progress."""
+    return f"{job_id}#a{attempt:02d}"
+
+
+def plan_key(job_id: str, attempt: int) -> str:
+    """The key of an attempt's plan."""
+    return f"{progress_key(job_id, attempt)}#plan"
+
+
+class AttemptStore(JobStore):
+    """The part of the store that keeps attempts; see `ports.Store` for what each function promises."""
+
+    def begin_attempt(self, plan: Plan) -> Plan:
+        key = plan_key(plan.job_id, plan.attempt)
+        progress = {
+            "job_id_rank": progress_key(plan.job_id, plan.attempt), "job_id": plan.job_id, "attempt": plan.attempt,
+            "world": len(plan.instances), "checked": {},
+        }  # fmt: skip
+        self.jobs.put(progress, "attribute_not_exists(job_id_rank)")
+        if self.jobs.put({"job_id_rank": key, **encode(plan)}, "attribute_not_exists(job_id_rank)"):
+            return plan
+        return self.load_plan(plan.job_id, plan.attempt) or plan
+
+    def load_plan(self, job_id: str, attempt: int) -> Plan | None:
+        item = self.jobs.get(plan_key(job_id, attempt))
+        return decode(Plan, item) if item else None
+
+    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+        item = self.jobs.get(progress_key(job_id, attempt))
+        return _progress(item) if item else None
+
+    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
+        change = f"SET instances[{int(rank)}] = :i, task_ids[{int(rank)}] = :t"
+        values = {":i": instance_id, ":t": task_id}
+        self.jobs.update(plan_key(plan.job_id, plan.attempt), change, "attribute_exists(job_id_rank)", {}, values)
+
+    def record_tasks(self, plan: Plan) -> None:
+        values = {":t": list(plan.task_ids)}
+        key = plan_key(plan.job_id, plan.attempt)
+        self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
+
+    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+        known = "attribute_exists(world) AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
+        after = self.jobs.update(
+            progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
+        )
+        return Addition(_progress(after)) if after else None
+
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+        known = "attribute_exists(world) AND NOT contains(stopped, :r)"
+        change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
+        if failure is not None:
+            # The first failure of the attempt stays; later ones are what it caused.
+            change, values = f"SET failure = if_not_exists(failure, :f) {change}", {**values, ":f": encode(failure)}
+        after = self.jobs.update(progress_key(job_id, attempt), change, known, {}, values)
+        if after is None:
+            return None
+        progress = _progress(after)
+        return Addition(
+            progress, failure is not None and progress.failure is not None and progress.failure.rank == rank
+        )
+
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+        names, values = {"#r": str(rank)}, {":c": encode(result)}
+        after = self.jobs.update(
+            progress_key(job_id, attempt), "SET checked.#r = :c",
+            "attribute_exists(world) AND attribute_not_exists(checked.#r)", names, values,
+        )  # fmt: skip
+        return Addition(_progress(after)) if after else None
+
+
+def _progress(item: Mapping[str, Any]) -> Progress:
+    progress: Progress = decode(Progress, item)
+    return progress

@@ -1,0 +1,128 @@
+"""Orders to ECS and questions to it. `failures[]` is read every time: ECS refuses with HTTP 200."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from ..core.attempt import Plan
+from ..core.events import InstanceObserved
+from ..core.instance_record import EcsStatus, Instance
+from ..core.job_record import Job
+from ..core.task import TaskFact
+from ..ports import Refusal
+from . import requests
+from .task_facts import instance_fact, task_fact
+
+PARALLEL = 8
+"""Calls at once: with 30 to 100 ms a call this stays under the 100 burst that ECS grants to writes."""
+DESCRIBED_AT_ONCE = 100
+
+
+def in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """`work` for each of `items`, several at a time, answers in order; the first failure is raised at the end."""
+    listed = list(items)
+    if len(listed) < 2:
+        return [work(item) for item in listed]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return list(pool.map(work, listed))
+
+
+class Ecs:
+    """The cluster's ECS; `client` is a boto3 ECS client, `clock` stands in for times that ECS leaves out."""
+
+    def __init__(self, client: Any, cluster: str, clock: Callable[[], datetime]) -> None:
+        self.client, self.cluster, self.clock = client, cluster, clock
+
+    def run(self, request: dict[str, Any]) -> str | Refusal:
+        """The id of the task that `request` starts or, by its client token, has started before; or why not."""
+        try:
+            answer = self.client.run_task(**request)
+        except ClientError as error:
+            return _refused_or_raised(error)
+        if answer["tasks"]:
+            return str(answer["tasks"][0]["taskArn"]).rsplit("/", 1)[-1]
+        reason = ", ".join(failure.get("reason", "no reason") for failure in answer["failures"]) or "no reason"
+        return Refusal(reason, any(reason.startswith(word) for word in requests.LASTING_FAILURES))
+
+    def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
+        def launch(rank: int) -> str | Refusal:
+            return self.run(requests.rank_request(self.cluster, job, plan, rank, master_ip))
+
+        return tuple(in_parallel(launch, range(len(plan.instances))))
+
+    def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        in_parallel(lambda task_id: self._stop(task_id, reason), task_ids)
+
+    def _stop(self, task_id: str, reason: str) -> None:
+        try:
+            self.client.stop_task(cluster=self.cluster, task=task_id, reason=reason[:1024])
+        except ClientError as error:
+            # ECS forgets a stopped task after about an hour: then there is nothing left to stop.
+            if error.response["Error"]["Code"] != "InvalidParameterException":
+                raise
+
+    def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for desired in ("RUNNING", "STOPPED"):
+            found += self._list("list_tasks", "taskArns", startedBy=started_by, desiredStatus=desired)
+        return tuple(arn.rsplit("/", 1)[-1] for arn in found)
+
+    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+        facts: list[TaskFact] = []
+        for start in range(0, len(task_ids), DESCRIBED_AT_ONCE):
+            some = list(task_ids[start : start + DESCRIBED_AT_ONCE])
+            answer = self.client.describe_tasks(cluster=self.cluster, tasks=some)
+            facts += [task_fact(task, self.clock()) for task in answer["tasks"]]
+        return tuple(facts)
+
+    def running_tasks(self) -> Iterator[TaskFact]:
+        arns = self._list("list_tasks", "taskArns", desiredStatus="RUNNING")
+        yield from self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
+
+    def container_instances(self) -> Iterator[tuple[str, InstanceObserved]]:
+        arns: list[str] = []
+        for status in EcsStatus:
+            arns += self._list("list_container_instances", "containerInstanceArns", status=status.value)
+        for start in range(0, len(arns), DESCRIBED_AT_ONCE):
+            yield from self._describe_instances(arns[start : start + DESCRIBED_AT_ONCE])
+
+    def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
+        return next(iter(self._describe_instances([container_instance_id])), None)
+
+    def _describe_instances(self, ids: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
+        answer = self.client.describe_container_instances(cluster=self.cluster, containerInstances=list(ids))
+        return [instance_fact(one, self.clock()) for one in answer["containerInstances"]]
+
+    def _list(self, operation: str, key: str, **filters: Any) -> list[str]:
+        pages = self.client.get_paginator(operation).paginate(cluster=self.cluster, **filters)
+        return [arn for page in pages for arn in page[key]]
+
+    def set_status(self, instance: Instance, status: EcsStatus) -> None:
+        """ACTIVE or DRAINING; an instance that has left the cluster has no status to set."""
+        answer = self.client.update_container_instances_state(
+            cluster=self.cluster, containerInstances=[instance.container_instance_id], status=status.value
+        )
+        reasons = {failure.get("reason", "") for failure in answer.get("failures", [])}
+        if reasons - {"MISSING", "INACTIVE"}:
+            raise InstanceStatusRefused(f"{instance.instance_id} to {status}: {', '.join(sorted(reasons))}")
+
+
+class InstanceStatusRefused(Exception):
+    """ECS would not set an instance's status."""
+
+
+def _refused_or_raised(error: ClientError) -> str | Refusal:
+    code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
+    if code == "ConflictException":
+        # The token was used for a request that differs (a policy changed meanwhile): that task is the one we want.
+        ids: Any = error.response.get("resourceIds")
+        if ids:
+            return str(ids[0]).rsplit("/", 1)[-1]
+    if code in ("ClientException", "InvalidParameterException", "ClusterNotFoundException", "AccessDeniedException"):
+        return Refusal(f"{code}: {message}", lasting=True)
+    raise error

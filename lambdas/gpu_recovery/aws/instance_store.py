@@ -1,0 +1,108 @@
+"""Instance records in the table of seed 001 (`ecs_container_instance`), keyed by EC2 instance id.
+
+Container instance ids are aliases: small items of their own that point at the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ..core.instance_record import Claim, EcsStatus, Instance, InstanceStatus
+from ..ports import StaleRecord
+from .items import decode, encode
+from .job_store import commands_list, commands_map
+from .tables import Table, due_keys
+
+
+class InstanceStore:
+    """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
+
+    def __init__(self, client: Any, table_name: str) -> None:
+        self.machines = Table(client, table_name, "container_inst_id")
+
+    def load_instance(self, instance_id: str) -> Instance | None:
+        item = self.machines.get(instance_id)
+        return _instance(item) if item is not None and "status" in item else None
+
+    def save_instance(self, instance: Instance) -> Instance:
+        saved = replace(instance, revision=instance.revision + 1)
+        new = instance.revision == 0
+        kept = (
+            self.machines.put(_item(saved), "attribute_not_exists(container_inst_id)")
+            if new
+            else self.machines.put(_item(saved), "revision = :read", {":read": instance.revision})
+        )
+        if not kept:
+            raise StaleRecord(f"instance {instance.instance_id} was written since revision {instance.revision}")
+        return saved
+
+    def remember_registration(self, instance: Instance) -> None:
+        alias = {"container_inst_id": instance.container_instance_id, "instance_id": instance.instance_id}
+        self.machines.put(alias, "attribute_not_exists(container_inst_id)")
+
+    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        left = [
+            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
+            for one in instance.commands
+            if one.command_id not in done
+        ]
+        due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, left)
+        self.machines.settle(instance.instance_id, instance.revision, due, done, deferred)
+
+    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+        names = {"#c": "claims", "#j": job_id, "#rev": "revision"}
+        values: dict[str, Any] = {":c": encode(claim), ":one": 1, ":nobody": ""}
+        change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one"
+        if epoch is None:
+            return self.machines.update(instance_id, change, "attribute_exists(#rev)", names, values) is not None
+        names["#s"] = "status"
+        values |= {
+            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":epoch": epoch, ":job": job_id, ":none": {},
+        }  # fmt: skip
+        free = (
+            "#s = :available AND ecs_status = :active AND epoch = :epoch"
+            " AND (reserved_for = :nobody OR reserved_for = :job) AND (#c = :none OR #c.#j = :c)"
+        )
+        return self.machines.update(instance_id, change, free, names, encode(values)) is not None
+
+    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool) -> None:
+        names = {"#rev": "revision", "#c": "claims", "#j": job_id}
+        values: dict[str, Any] = {":one": 1}
+        if not keep_claim:
+            change = "SET #rev = #rev + :one REMOVE #c.#j"
+            self.machines.update(instance_id, change, "attribute_exists(#c.#j)", names, values)
+        names = {"#rev": "revision"}
+        values |= {":nobody": "", ":job": job_id}
+        change = "SET #rev = #rev + :one, reserved_for = :nobody"
+        self.machines.update(instance_id, change, "reserved_for = :job", names, values)
+
+    def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]:
+        names = {"#s": "status"}
+        found = [
+            _instance(item)
+            for status in statuses
+            for item in self.machines.query("by_status", "#s = :s", names, {":s": status.value})
+        ]
+        return tuple({instance.instance_id: instance for instance in found}.values())
+
+    def instance_of(self, container_instance_id: str) -> str | None:
+        item = self.machines.get(container_instance_id)
+        return item.get("instance_id") if item else None
+
+    def due_instances(self, now: datetime) -> Iterable[str]:
+        return self.machines.due(now)
+
+
+def _item(instance: Instance) -> dict[str, Any]:
+    item: dict[str, Any] = encode(instance)
+    item["commands"] = commands_map(instance.commands)
+    due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, instance.commands)
+    return {**item, "container_inst_id": instance.instance_id, **due}
+
+
+def _instance(item: Mapping[str, Any]) -> Instance:
+    instance: Instance = decode(Instance, {**item, "commands": []})
+    return replace(instance, commands=commands_list(item["commands"]))

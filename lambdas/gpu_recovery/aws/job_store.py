@@ -1,0 +1,131 @@
+"""Job records in the table of seed 001 (`ecs-job-sub`): one item a job, one for the text it was submitted with."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ..core.errors import RecoveryError
+from ..core.job_record import Job, JobStatus
+from ..core.machine import Pending
+from ..ports import JobPage, StaleRecord
+from .items import decode, encode
+from .tables import Table, due_keys
+
+LISTED = (
+    JobStatus.RUNNING, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING, JobStatus.DIAGNOSING,
+    JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED, JobStatus.CANCELED,
+    JobStatus.SUCCEEDED,
+)  # fmt: skip
+"""The order of a listing of everything: what is under way first."""
+
+
+class CursorInvalid(RecoveryError):
+    """A listing cursor that this service did not hand out."""
+
+
+def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
+    """Pending commands as a map by id, so that one can be taken out whatever else changed."""
+    return {one.command_id: encode(one) for one in commands}
+
+
+def commands_list(stored: Mapping[str, Any]) -> tuple[Pending, ...]:
+    """Pending commands in the order they were given: by record version, then number."""
+    pending = [decode(Pending, one) for one in stored.values()]
+    return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
+
+
+class JobStore:
+    """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
+
+    def __init__(self, client: Any, table_name: str) -> None:
+        self.jobs = Table(client, table_name, "job_id_rank")
+
+    def create_job(self, job: Job, submitted: str) -> bool:
+        if not self.jobs.put(_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
+            return False
+        if submitted:
+            self.jobs.put(
+                {"job_id_rank": f"{job.job_id}#spec", "submitted": submitted}, "attribute_not_exists(job_id_rank)"
+            )
+        return True
+
+    def load_job(self, job_id: str) -> Job | None:
+        item = self.jobs.get(job_id)
+        return _job(item) if item is not None and "status" in item else None
+
+    def save_job(self, job: Job) -> Job:
+        saved = replace(job, revision=job.revision + 1)
+        # `revision` counts every write, so this refuses both an older reader and one who would bring a settled command back.
+        if not self.jobs.put(_item(saved), "revision = :read", {":read": job.revision}):
+            raise StaleRecord(f"job {job.job_id} was written since revision {job.revision}")
+        return saved
+
+    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        left = [
+            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
+            for one in job.commands
+            if one.command_id not in done
+        ]
+        due = due_keys(job.job_id, job.deadline_at, job.look_at, left)
+        self.jobs.settle(job.job_id, job.revision, due, done, deferred)
+
+    def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
+        ids = [item["job_id_rank"] for status in statuses for item in self._queued(status, limit)]
+        found = self.jobs.get_all(ids)
+        jobs = [_job(found[job_id]) for job_id in ids if job_id in found]
+        return tuple(job for job in jobs if job.status in statuses)
+
+    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage:
+        statuses = (status,) if status else LISTED
+        at, start = _read_cursor(cursor) if cursor else (statuses[0], None)
+        if at not in statuses:
+            raise CursorInvalid("the cursor belongs to another listing")
+        ids: list[str] = []
+        last: Mapping[str, Any] | None = None
+        for current in statuses[statuses.index(at) :]:
+            for item in self._queued(current, limit - len(ids), start):
+                ids.append(item["job_id_rank"])
+                last = {"status": current.value, "queued_at": item["queued_at"], "job_id_rank": item["job_id_rank"]}
+            start = None
+            if len(ids) >= limit:
+                break
+        found = self.jobs.get_all(ids)
+        jobs = tuple(_job(found[job_id]) for job_id in ids if job_id in found)
+        return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
+
+    def due_jobs(self, now: datetime) -> Iterable[str]:
+        return self.jobs.due(now)
+
+    def _queued(
+        self, status: JobStatus, limit: int, start: Mapping[str, Any] | None = None
+    ) -> Iterable[dict[str, Any]]:
+        return self.jobs.query("by_status", "#s = :s", {"#s": "status"}, {":s": status.value}, limit, start)
+
+
+def _item(job: Job) -> dict[str, Any]:
+    item: dict[str, Any] = encode(job)
+    item["commands"] = commands_map(job.commands)
+    return {**item, "job_id_rank": job.job_id, **due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)}
+
+
+def _job(item: Mapping[str, Any]) -> Job:
+    job: Job = decode(Job, {**item, "commands": []})
+    return replace(job, commands=commands_list(item["commands"]))
+
+
+def _cursor(last: Mapping[str, Any]) -> str:
+    return base64.urlsafe_b64encode(json.dumps(last).encode()).decode()
+
+
+def _read_cursor(cursor: str) -> tuple[JobStatus, Mapping[str, Any]]:
+    try:
+        last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        keys = {key: str(last[key]) for key in ("status", "queued_at", "job_id_rank")}
+        return JobStatus(keys["status"]), keys
+    except (ValueError, KeyError, TypeError) as error:
+        raise CursorInvalid("the cursor was not handed out by this service") from error

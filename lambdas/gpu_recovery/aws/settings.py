@@ -1,0 +1,79 @@
+"""What a function is told by its environment, read once per cold start. A missing variable is an error, never None."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..core.adoption import Adoption
+from ..core.errors import RecoveryError
+from ..core.policy import RecoveryPolicy, policy_from
+
+
+class SettingsMissing(RecoveryError):
+    """A variable that a function cannot do without, or one with a value it cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The environment of every function; the names of the first five are fixed by seed 001."""
+
+    job_table: str
+    instance_table: str
+    cluster: str
+    check_task_definition: str
+    topic_arn: str
+    bus_name: str
+    scheduler_queue_url: str
+    verdict_bucket: str
+    policy: RecoveryPolicy
+    adoption: Adoption
+    check_level: int
+    check_reserves_gpus: bool
+    job_id_prefix: str
+    operator_token_secret: str
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """The settings of `environment`; SettingsMissing names the first variable that is not right."""
+
+        def need(name: str) -> str:
+            value = environment.get(name, "")
+            if not value:
+                raise SettingsMissing(f"environment variable {name} is not set")
+            return value
+
+        def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
+            value = environment.get(name, default)
+            if value not in allowed:
+                raise SettingsMissing(f"environment variable {name} must be one of {', '.join(allowed)}, not {value!r}")
+            return value
+
+        return cls(
+            job_table=need("TRAINING_JOB_TABLE_NAME"),
+            instance_table=need("CONTAINER_INSTANCE_TABLE_NAME"),
+            cluster=need("ECS_CLUSTER_NAME"),
+            check_task_definition=need("DCGM_HEALTH_CHECK_TASK"),
+            topic_arn=need("SNS_TOPIC_ARN"),
+            bus_name=need("EVENT_BUS_NAME"),
+            scheduler_queue_url=need("SCHEDULER_QUEUE_URL"),
+            verdict_bucket=need("VERDICT_BUCKET"),
+            policy=_policy(environment.get("RECOVERY_POLICY", "{}")),
+            adoption=Adoption(one_of("ADOPT", Adoption.OFF, tuple(Adoption))),
+            check_level=int(one_of("CHECK_LEVEL", "2", ("1", "2", "3", "4"))),
+            check_reserves_gpus=one_of("CHECK_RESERVES_GPUS", "true", ("true", "false")) == "true",
+            job_id_prefix=environment.get("JOB_ID_PREFIX", ""),
+            operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
+        )
+
+
+def _policy(text: str) -> RecoveryPolicy:
+    try:
+        settings = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SettingsMissing(f"environment variable RECOVERY_POLICY is not JSON: {error}") from error
+    if not isinstance(settings, dict):
+        raise SettingsMissing("environment variable RECOVERY_POLICY must be a JSON object")
+    return policy_from(settings)

@@ -1,0 +1,41 @@
+"""Puts the loop together for a function, once per cold start."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+
+import boto3
+from aws_lambda_powertools import Logger, Metrics
+
+from ..recovery import Recovery
+from .actions import PATIENT, AwsActions
+from .ecs import in_parallel
+from .journal import LogJournal
+from .settings import Settings
+from .store import DynamoStore
+
+logger = Logger()
+metrics = Metrics()
+
+
+def utc_now() -> datetime:
+    """The function's clock: the one place where time comes in."""
+    return datetime.now(UTC)
+
+
+@cache
+def settings() -> Settings:
+    """The function's environment, read once."""
+    return Settings.from_environment()
+
+
+@cache
+def recovery() -> Recovery:
+    """The loop on DynamoDB and AWS."""
+    told = settings()
+    store = DynamoStore(boto3.client("dynamodb", config=PATIENT), told.job_table, told.instance_table)
+    return Recovery(
+        store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
+        journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Tasks that a person started: how they say which job they are, and what they make of its record.
+
+Seed 001 knows no other way in: a user runs one ECS task per rank and gives each JOB_ID, RANK and WORLD_SIZE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from . import commands, events
+from .job_record import Job, JobStatus, Origin
+from .machine import Given, Ignore, Step
+from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from .task import TaskFact
+
+
+class Adoption(StrEnum):
+    """What is done about training tasks that a person started."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    RECOVER = "recover"
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a person's task says about itself in the environment of its overrides."""
+
+    job_id: str
+    rank: int
+    world: int
+
+
+def carried(environment: Mapping[str, str] | None) -> Carried | None:
+    """The job, rank and number of ranks that `environment` names; None unless it names all three and they fit."""
+    env = environment or {}
+    job_id, rank, world = env.get("JOB_ID", ""), env.get("RANK", ""), env.get("WORLD_SIZE", "")
+    if not (job_id and rank.isdecimal() and world.isdecimal()):
+        return None
+    if not int(rank) < int(world) <= NNODES_MAX:
+        return None
+    return Carried(job_id, int(rank), int(world))
+
+
+def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
+    """The job as its first task shows it: what a relaunch will run. `gpus` are those the task holds."""
+    env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
+    return JobSpec(
+        workload="adopted", nnodes=world, gpus_per_node=gpus, task_definition=task.task_definition,
+        container=task.main_container, command=task.command, env=env, user=task.started_by,
+    )  # fmt: skip
+
+
+def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
+    """A rank of an adopted job shows itself; one that comes while its gang is being stopped is stopped too."""
+    if job.instances[event.rank] == event.instance_id:
+        return Ignore("this rank is known")
+    instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
+    reason = f"rank {event.rank} runs on {event.instance_id}"
+    claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus)
+    late = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
+    return Step(job.status, reason, {"instances": instances}, (claim, *late))
+
+
+def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ignore:
+    """A person starts an ended job anew: its next attempt, with its counts begun again."""
+    if job.origin is not Origin.ADOPTED or event.created_at <= job.status_at:
+        return Ignore("the task is not newer than the end of the job")
+    changes = {
+        "attempt": job.attempt + 1, "instances": ("",) * job.spec.nnodes, "attempts_counted": 0, "failure": None,
+        "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_tries": 0, "launched": False,
+        "started_by_person": True,
+    }  # fmt: skip
+    return Step(JobStatus.SUBMITTED, "a person started it anew", changes)

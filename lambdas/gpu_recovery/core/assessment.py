@@ -1,0 +1,75 @@
+"""What a failure and the checks that follow it mean for the job: the judgement, apart from the mechanics of moving.
+
+`purpose_of` answers when the first rank fails: what is the gang stopped for? `assess` answers when the barrier is
+down: does the job go on, and which instances does it leave to be repaired?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .events import Checked
+from .job_record import Cause, Job, StopPurpose
+from .policy import RecoveryPolicy
+from .task import EndingKind, RankFailure
+
+CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
+"""Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Whether the job goes on, why, and the instances that are being repaired meanwhile."""
+
+    goes_on: bool
+    reason: str
+    repairing: tuple[str, ...] = ()
+
+
+def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, Cause | None]:
+    """What the gang is stopped for when `failure` is its first, and the uncounted cause if it has one."""
+    kind, code = failure.ending.kind, failure.ending.exit_code
+    if kind is EndingKind.STOPPED_BY_PERSON:
+        return StopPurpose.CANCEL, None
+    if kind is EndingKind.SHORT_OF_RESOURCES:
+        return StopPurpose.RELAUNCH, Cause.INSUFFICIENT_RESOURCES
+    if policy.only_exit_one_is_checked:
+        return (StopPurpose.DIAGNOSE if code == 1 else StopPurpose.FAIL), None
+    if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):
+        return StopPurpose.RELAUNCH, Cause.INTERRUPTED
+    return StopPurpose.DIAGNOSE, None
+
+
+def because(job: Job) -> str:
+    """The failure of the job's attempt in one sentence; the record's reason when no rank failed."""
+    failure = job.failure
+    return f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}" if failure else job.reason
+
+
+def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
+    """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
+    told = "; ".join(f"{i}: {results[i].outcome}" if i in results else f"{i}: no answer" for i in job.instances)
+    if not job.attempts_left(policy):
+        return Assessment(
+            False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {because(job)} ({told})"
+        )
+    faulty = tuple(i for i in job.instances if i in results and results[i].outcome.blames_hardware)
+    if not faulty:
+        return _without_evidence(job, told, policy)
+    beyond_repair = tuple(i for i in faulty if not (results[i].repairing or job.repaired.get(i, False)))
+    beyond_repair += tuple(i for i in faulty if job.repaired.get(i) is False)
+    if policy.relaunch_on_same_instances and beyond_repair:
+        return Assessment(
+            False, f"{beyond_repair[0]} cannot be repaired and the job waits for its own instances ({told})"
+        )
+    repairing = tuple(i for i in faulty if results[i].repairing and i not in job.repaired)
+    return Assessment(True, f"faulty GPUs found ({told}); waiting for healthy instances", repairing)
+
+
+def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment:
+    """No instance is to blame: retry what a restart usually cures, fail what it does not."""
+    kind = job.failure.ending.kind if job.failure else None
+    if policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART):
+        return Assessment(True, f"no instance is to blame ({told}); {because(job)}, which a restart usually cures")
+    return Assessment(False, f"no instance is to blame ({told}); {because(job)}")

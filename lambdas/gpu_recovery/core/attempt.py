@@ -1,0 +1,95 @@
+"""One attempt of a job: its plan, written when it is launched, and its progress, gathered rank by rank.
+
+A rank's fact is one idempotent addition to the progress. Only two additions concern the job itself: the first
+failure, and the one that completes a set. `news` says which event, if any, an addition makes; the same function finds
+what was never told because somebody died in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
+from .job_record import JobStatus
+from .task import RankFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which rank runs where; instances and ECS task ids by rank, "" where none is known."""
+
+    job_id: str
+    attempt: int
+    instances: tuple[str, ...]
+    epochs: tuple[int, ...] = ()
+    port_offset: int = 0
+    task_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks."""
+
+    job_id: str
+    attempt: int
+    world: int
+    running: frozenset[int] = frozenset()
+    stopped: frozenset[int] = frozenset()
+    failure: RankFailure | None = None
+    checked: Mapping[int, Checked] = field(default_factory=dict)
+
+    @property
+    def all_running(self) -> bool:
+        """Whether every rank runs, or ran."""
+        return len(self.running | self.stopped) >= self.world
+
+    @property
+    def all_stopped(self) -> bool:
+        """Whether every rank's end is confirmed."""
+        return len(self.stopped) >= self.world
+
+    @property
+    def all_checked(self) -> bool:
+        """Whether every rank's instance has its check's result."""
+        return len(self.checked) >= self.world
+
+    def results(self, plan: Plan) -> dict[str, Checked]:
+        """The checks that are in, by instance id."""
+        return {plan.instances[rank]: result for rank, result in sorted(self.checked.items())}
+
+    def unconfirmed(self, plan: Plan) -> tuple[str, ...]:
+        """The instances whose rank is not known to have ended."""
+        return tuple(instance for rank, instance in enumerate(plan.instances) if rank not in self.stopped)
+
+
+def news_of_running(after: Progress, at: datetime) -> JobEvent | None:
+    """The event that a rank's start makes: the completing one says that all run."""
+    if after.all_running and not after.all_stopped and after.failure is None:
+        return AllRanksRunning(at=at, attempt=after.attempt)
+    return None
+
+
+def news_of_stopped(after: Progress, first_failure: bool, at: datetime) -> JobEvent | None:
+    """The event that a rank's end makes: the completing one, else the first failure, else none."""
+    if after.all_stopped:
+        return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure)
+    if first_failure and after.failure is not None:
+        return RankFailed(at=at, attempt=after.attempt, failure=after.failure)
+    return None
+
+
+def untold(status: JobStatus, progress: Progress, plan: Plan, at: datetime) -> JobEvent | None:
+    """What the progress holds and a job in `status` has not heard: the loss of whoever died between the two."""
+    if status is JobStatus.DIAGNOSING:
+        results = progress.results(plan)
+        return InstancesChecked(at=at, attempt=plan.attempt, results=results) if progress.all_checked else None
+    if status is JobStatus.STOPPING:
+        return news_of_stopped(progress, False, at)
+    if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING):
+        ended = news_of_stopped(progress, True, at)
+        if ended is None and status is not JobStatus.RUNNING:
+            return news_of_running(progress, at)
+        return ended
+    return None

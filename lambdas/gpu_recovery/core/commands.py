@@ -1,0 +1,184 @@
+"""Orders the machines give: imperative, frozen, saved before they are carried out and safe to repeat.
+
+A command about a job's attempt is collective: it stands for as many AWS calls as the gang has ranks, so that a
+record never holds a thousand orders. One for the other machine is `TellJob` or `TellInstance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .events import CheckRequested, InstanceEvent, JobEvent
+
+# -- of a job ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAttempt:
+    """Claim the instances and run one task on each. Void unless the job is still SUBMITTING this attempt."""
+
+    attempt: int
+    instances: tuple[str, ...]
+    epochs: tuple[int, ...]
+    port_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInstance:
+    """Enter that the attempt holds GPUs of an instance on which a person started its rank."""
+
+    instance_id: str
+    attempt: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAttempt:
+    """Stop every rank of the attempt that is not known to have ended."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveAttempt:
+    """Ask ECS about every rank of the attempt that is not known to have ended, and report what it says."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInstances:
+    """Have every instance of the ended attempt checked; each answers by TellJob."""
+
+    attempt: int
+    request: CheckRequested
+
+
+@dataclass(frozen=True, slots=True)
+class TellInstance:
+    """Give one instance an event."""
+
+    instance_id: str
+    event: InstanceEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseInstances:
+    """Take the job's claims and reservations off its instances."""
+
+    instances: tuple[str, ...]
+    keep_claims_of: tuple[str, ...] = ()
+    """Instances on which a rank's end was never confirmed: their GPUs are not free."""
+
+
+@dataclass(frozen=True, slots=True)
+class PokeScheduler:
+    """Make the scheduler look now instead of at its next tick."""
+
+    key: str
+
+
+# -- of an instance ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheck:
+    """Run the health check `check_id` on the instance; refused for lack of GPUs, it is tried again later."""
+
+    check_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopCheck:
+    """Stop the health check's task."""
+
+    check_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveCheck:
+    """Ask ECS whether the check has ended, and report its verdict if so."""
+
+    check_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveInstance:
+    """Ask ECS about the container instance and report what it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainInstance:
+    """Keep ECS from placing anything on the instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivateInstance:
+    """Let ECS place tasks on the instance again; our own claims still keep jobs away."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebootInstance:
+    """Reboot the instance. Void unless it is still REBOOTING at `epoch`; never repeated without a look at the boot."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellJob:
+    """Give one job an event about an attempt of its own."""
+
+    job_id: str
+    event: JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCheck:
+    """Enter the instance's check result for its rank of the attempt; the last one takes the barrier down."""
+
+    job_id: str
+    attempt: int
+    outcome: str
+    summary: str
+    repairing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmEnd:
+    """Enter that the job's rank on this instance has ended: the machine booted after its launch, or is gone."""
+
+    job_id: str
+    attempt: int
+    sentence: str
+
+
+# -- of both -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOperator:
+    """Publish one message to the operators' topic. The same incident always has the same `incident_id`."""
+
+    incident_id: str
+    severity: str
+    subject: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishEvent:
+    """Put one event of ours on the custom bus."""
+
+    detail_type: str
+    data: Mapping[str, object]
+
+
+JOB_COMMANDS = (
+    LaunchAttempt, ClaimInstance, StopAttempt, ObserveAttempt, CheckInstances, TellInstance, ReleaseInstances, PokeScheduler,
+    NotifyOperator, PublishEvent,
+)  # fmt: skip
+INSTANCE_COMMANDS = (
+    RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance, TellJob,
+    ReportCheck, ConfirmEnd, PokeScheduler, NotifyOperator, PublishEvent,
+)  # fmt: skip

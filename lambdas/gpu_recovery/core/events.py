@@ -1,0 +1,231 @@
+"""Facts the two machines are told: past tense, frozen, with the time they happened and what they are about.
+
+Every event carries a fence, so that one that comes late or twice moves nothing: job events the attempt (and, where
+the attempt alone does not tell them apart, the record version, deadline or look they were decided from), instance
+events the ECS version, the check id or the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from .check import CheckOutcome, Verdict
+from .task import RankFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What the check of one instance of an attempt said, and whether the instance is being repaired for it."""
+
+    outcome: CheckOutcome
+    summary: str
+    repairing: bool = False
+
+
+# -- of a job ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """A fact about `attempt` of a job."""
+
+    at: datetime
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlaced(JobEvent):
+    """The scheduler found `instances` (in rank order) for the attempt after `attempt`, reading record `version`."""
+
+    version: int
+    instances: tuple[str, ...]
+    epochs: tuple[int, ...]
+    port_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesShort(JobEvent):
+    """The scheduler, reading record `version`, found no place; `sentence` says what is missing."""
+
+    version: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLaunched(JobEvent):
+    """Every rank of the attempt has its ECS task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRefused(JobEvent):
+    """ECS definitely refused a rank, or an instance was no longer free. `lasting`: trying again will not help."""
+
+    sentence: str
+    lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSeen(JobEvent):
+    """A task that a person started showed itself as `rank` of an adopted job, holding `gpus` of the instance."""
+
+    rank: int
+    instance_id: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewerTaskSeen(JobEvent):
+    """A person started tasks of an adopted job anew after it had ended."""
+
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllRanksRunning(JobEvent):
+    """Every rank's task is or was running."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFailed(JobEvent):
+    """The first rank of the attempt that did not succeed."""
+
+    failure: RankFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllRanksStopped(JobEvent):
+    """Every rank's end is confirmed; `failure` is the first that did not succeed, None if all did."""
+
+    failure: RankFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancesChecked(JobEvent):
+    """Every instance of the attempt has its check's result, by instance id: the barrier is down."""
+
+    results: Mapping[str, Checked]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairEnded(JobEvent):
+    """An instance of the attempt came back proved and healthy, or will not come back by itself."""
+
+    instance_id: str
+    healed: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequested(JobEvent):
+    """A person wants the job ended. `by` says who."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLookDue(JobEvent):
+    """It is time to compare the job with what ECS says."""
+
+    look_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDeadlineReached(JobEvent):
+    """The status waited until `deadline_at` in vain.
+
+    `unconfirmed` are the instances whose rank is not known to have ended, `results` the checks that are in.
+    """
+
+    deadline_at: datetime
+    unconfirmed: tuple[str, ...] = ()
+    results: Mapping[str, Checked] = field(default_factory=dict)
+
+
+# -- of an instance ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceEvent:
+    """A fact about one EC2 instance."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceObserved(InstanceEvent):
+    """What ECS says of the container instance at its `ecs_version`: an event's detail or a fresh Describe."""
+
+    ecs_version: int
+    ecs_status: str
+    agent_connected: bool
+    container_instance_id: str
+    gpus: int
+    availability_zone: str = ""
+    looked: bool = False
+    """From a fresh look of ours: worth thinking about even when ECS has nothing newer, because time has passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRequested(InstanceEvent):
+    """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow."""
+
+    job_id: str
+    attempt: int
+    may_reboot: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckEnded(InstanceEvent):
+    """The health check `check_id` ended with `verdict`."""
+
+    check_id: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairRequested(InstanceEvent):
+    """A rank of `attempt` cannot be stopped on this instance: only a reboot confirms its end."""
+
+    job_id: str
+    attempt: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebootUncertain(InstanceEvent):
+    """Whoever asked for the reboot of `epoch` died: nobody knows whether EC2 heard it."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequested(InstanceEvent):
+    """A person vouches for a quarantined instance. `by` says who."""
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLookDue(InstanceEvent):
+    """It is time to compare the instance with what ECS says."""
+
+    look_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceDeadlineReached(InstanceEvent):
+    """The status waited until `deadline_at` in vain."""
+
+    deadline_at: datetime
+
+
+JOB_EVENTS: tuple[type[JobEvent], ...] = (
+    JobPlaced, ResourcesShort, AttemptLaunched, LaunchRefused, RankSeen, NewerTaskSeen, AllRanksRunning, RankFailed,
+    AllRanksStopped, InstancesChecked, RepairEnded, CancelRequested, JobLookDue, JobDeadlineReached,
+)  # fmt: skip
+INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
+    InstanceObserved, CheckRequested, CheckEnded, RepairRequested, RebootUncertain, ReleaseRequested,
+    InstanceLookDue, InstanceDeadlineReached,
+)  # fmt: skip

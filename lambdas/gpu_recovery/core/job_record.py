@@ -1,0 +1,111 @@
+"""The record of one job: its statuses, its causes, its fields. What moves it is in `job.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from .machine import HistoryEntry, Pending
+from .policy import RecoveryPolicy
+from .spec import JobSpec
+from .task import RankFailure
+
+
+class JobStatus(StrEnum):
+    """What a job waits for."""
+
+    QUEUED = "QUEUED"  # its turn
+    PENDING_RESOURCES = "PENDING_RESOURCES"  # GPUs
+    SUBMITTING = "SUBMITTING"  # every rank to be launched
+    SUBMITTED = "SUBMITTED"  # every rank to run
+    RUNNING = "RUNNING"  # the ranks to end
+    STOPPING = "STOPPING"  # the confirmed end of every rank
+    DIAGNOSING = "DIAGNOSING"  # the health check of every instance
+    RECOVERING = "RECOVERING"  # healthy instances: rebooted or spare
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
+WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
+"""The statuses the scheduler places from; a recovering gang goes before the queue."""
+LIVE = frozenset({JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.STOPPING})
+"""The statuses in which ranks of the current attempt may exist."""
+
+
+class Origin(StrEnum):
+    """How a job came to us."""
+
+    SUBMITTED = "SUBMITTED"
+    ADOPTED = "ADOPTED"
+
+
+class StopPurpose(StrEnum):
+    """What follows once every rank has ended."""
+
+    DIAGNOSE = "DIAGNOSE"
+    RELAUNCH = "RELAUNCH"
+    FAIL = "FAIL"
+    CANCEL = "CANCEL"
+
+
+class Cause(StrEnum):
+    """Why an attempt closed, as far as its count goes."""
+
+    APPLICATION = "APPLICATION"
+    HARDWARE = "HARDWARE"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
+    INTERRUPTED = "INTERRUPTED"
+
+
+UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The record of one job. `instances` are those of the current or last attempt, in rank order."""
+
+    job_id: str
+    spec: JobSpec
+    queued_at: datetime
+    status_at: datetime
+    status: JobStatus = JobStatus.QUEUED
+    reason: str = ""
+    version: int = 1
+    """Counts decisions: command ids and the scheduler's answers are tied to it."""
+    revision: int = 0
+    """Counts writes, and belongs to the store: a writer who read an older one is refused."""
+    attempt: int = 0
+    origin: Origin = Origin.SUBMITTED
+    hands_off: bool = False
+    """Adopted to be observed: recorded and reported, never stopped or relaunched."""
+    launched: bool = False
+    """Every rank of the current attempt has its ECS task."""
+    started_by_person: bool = False
+    """The tasks of the current attempt are a person's: they carry no `startedBy` of ours."""
+    attempts_counted: int = 0
+    attempts_uncounted: Mapping[str, int] = field(default_factory=dict)
+    instances: tuple[str, ...] = ()
+    repairing: tuple[str, ...] = ()
+    repaired: Mapping[str, bool] = field(default_factory=dict)
+    stop_purpose: StopPurpose | None = None
+    stop_cause: Cause | None = None
+    stop_tries: int = 0
+    failure: RankFailure | None = None
+    incident_id: str | None = None
+    deadline_at: datetime | None = None
+    look_at: datetime | None = None
+    commands: tuple[Pending, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+
+    def attempts_max(self, policy: RecoveryPolicy) -> int:
+        """How many counted attempts this job may have."""
+        return self.spec.attempts_max or policy.attempts_max
+
+    def attempts_left(self, policy: RecoveryPolicy) -> bool:
+        """Whether another attempt may follow once the current one is counted."""
+        return self.attempts_counted + 1 < self.attempts_max(policy)

@@ -1,0 +1,183 @@
+"""What the job machine and the instance machine have in common: rows, decisions, pending commands, history.
+
+A machine is two tables over (status, event type). `TRANSITIONS` says what follows, `IGNORED` says in a sentence why
+nothing does, and a pair found in neither is a mistake of ours and raises `IllegalTransition`. So there are exactly
+three answers, and a test walks the whole product to see that each was chosen on purpose.
+
+Effects come in one order, and the types carry it: a `Decision` holds the record as it must be SAVED first, with the
+commands already in it; only then may a command be carried out; only then is it taken out of the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from .errors import IllegalTransition
+from .policy import RecoveryPolicy, within
+
+Record = TypeVar("Record")
+
+
+class Outcome(StrEnum):
+    """What became of an event."""
+
+    APPLIED = "APPLIED"
+    IGNORED = "IGNORED"
+    OUTDATED = "OUTDATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A saved command that is not known to be done.
+
+    `acting_until` is the claim of whoever acts on it: until then nobody else may; afterwards the actor is certainly
+    dead (no function runs that long) and the reconciler takes the command over, with `tries` one higher. `refusals`
+    counts the definite noes of AWS: only they make the next try another request (another client token).
+    """
+
+    command_id: str
+    command: Any
+    acting_until: datetime
+    tries: int = 1
+    refusals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One decision as people read it. `before` and `after` are statuses, `event` the event's type name."""
+
+    at: datetime
+    before: str
+    after: str
+    event: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a transition function answers: the status to go to, the fields to change, the orders to give, and why."""
+
+    status: Any
+    reason: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    commands: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What every transition is decided under: the thresholds, and the time."""
+
+    policy: RecoveryPolicy
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of TRANSITIONS: the function that decides and every status it may decide for."""
+
+    decide: Callable[..., Step | Ignore]
+    targets: frozenset[Any]
+
+    @classmethod
+    def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Row:
+        """A row whose function may answer only with `targets`."""
+        return cls(decide, frozenset(targets))
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """A transition function's answer when the event says nothing that the record does not already hold."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Record]):
+    """The answer to one event.
+
+    record:   what must be saved, commands included; the record as it was if `outcome` is not APPLIED.
+    commands: the new pending commands, already claimed for the caller, to be carried out AFTER the save.
+    reason:   one sentence, the same in log, history, command line, e-mail and transcript.
+    """
+
+    record: Record
+    commands: tuple[Pending, ...]
+    reason: str
+    outcome: Outcome
+
+
+def ignored(sentence: str, event: type, *statuses: Any) -> dict[tuple[Any, type], str]:
+    """Rows of IGNORED: in each of `statuses` the event is ignored because of `sentence`."""
+    return {(status, event): sentence for status in statuses}
+
+
+def answer(
+    transitions: Mapping[tuple[Any, type], Row], ignored: Mapping[tuple[Any, type], str], status: Any, event: Any
+) -> Row | Ignore:
+    """The row for (status, type of event), or the sentence why the event is ignored; else IllegalTransition."""
+    key = (status, type(event))
+    if key in transitions:
+        return transitions[key]
+    if key in ignored:
+        return Ignore(ignored[key])
+    raise IllegalTransition(f"no row for {type(event).__name__} in {status}")
+
+
+def checked(row: Row, status: Any, event: Any, step: Step | Ignore) -> Step | Ignore:
+    """`step`, once it is certain that the row declares its target."""
+    if isinstance(step, Step) and step.status not in row.targets:
+        raise IllegalTransition(f"{type(event).__name__} in {status} may not lead to {step.status}")
+    return step
+
+
+def bounded(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most: int) -> tuple[HistoryEntry, ...]:
+    """History with `entry` at its end, keeping the first entry (how it began) and the newest `most` - 1."""
+    grown = (*history, entry)
+    return grown if len(grown) <= most else (grown[0], *grown[-(most - 1) :])
+
+
+def due_at(deadline_at: datetime | None, look_at: datetime | None, commands: tuple[Pending, ...]) -> datetime | None:
+    """When the reconciler must next open this record: the first of its deadline, its look and its claims' ends."""
+    times = [t for t in (deadline_at, look_at, *(c.acting_until for c in commands)) if t is not None]
+    return min(times, default=None)
+
+
+def applied(
+    record: Any,
+    step: Step,
+    name: str,
+    event: Any,
+    deadlines: Callable[[Any], tuple[datetime | None, datetime | None]],
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision[Any]:
+    """`record` after `step`: the next version, the fields, the deadlines, the history, the commands with their claims.
+
+    name:      the record's own id, the beginning of its commands' ids (`<name>/<version>/<n>`).
+    event:     the event, or its name where there is none yet; a look that finds nothing new leaves no history.
+    deadlines: a record just moved -> (when its status gives up, when it is next looked at).
+    """
+    version = record.version + 1
+    moved = step.status != record.status or record.version == 0
+    after = replace(record, **{**step.changes, "status": step.status, "version": version, "reason": step.reason})
+    if moved:
+        deadline, look = deadlines(after)
+        after = replace(after, status_at=now, deadline_at=step.changes.get("deadline_at", deadline), look_at=look)
+    elif after.look_at is not None and after.look_at <= now:
+        after = replace(after, look_at=now + within(policy.look_s))
+    claim = now + within(policy.claim_s)
+    new = tuple(Pending(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
+    history = after.history
+    if moved or step.reason != record.reason:
+        before = record.status if record.version else ""
+        label = event if isinstance(event, str) else type(event).__name__
+        entry = HistoryEntry(now, before, step.status, label, getattr(after, "attempt", 0), step.reason)
+        history = bounded(history, entry, policy.history_max)
+    return Decision(
+        replace(after, commands=(*record.commands, *new), history=history), new, step.reason, Outcome.APPLIED
+    )

@@ -1,0 +1,30 @@
+"""The names by which ECS hands our own identities back to us, and how they are read."""
+
+from __future__ import annotations
+
+import re
+
+ATTEMPT = re.compile(r"(?P<job>.+)--a(?P<attempt>\d{2,})")
+CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
+
+
+def attempt_id(job_id: str, attempt: int) -> str:
+    """The attempt's name and its ECS tasks' `startedBy`: `<job_id>--a<NN>`."""
+    return f"{job_id}--a{attempt:02d}"
+
+
+def attempt_of(started_by: str) -> tuple[str, int] | None:
+    """(job id, attempt) of a `startedBy` that we gave to a rank, else None."""
+    match = ATTEMPT.fullmatch(started_by)
+    return (match["job"], int(match["attempt"])) if match else None
+
+
+def check_id(instance_id: str, number: int) -> str:
+    """The check's identity, used as its ECS task's `startedBy`: `check/<instance_id>/<n>`."""
+    return f"check/{instance_id}/{number}"
+
+
+def instance_of_check(started_by: str) -> str | None:
+    """The EC2 instance id in a `startedBy` that we gave to a health check, else None."""
+    match = CHECK.fullmatch(started_by)
+    return match["instance"] if match else None

@@ -1,0 +1,134 @@
+"""The messages operators get: what happened, what was done, what comes next, and what they can do.
+
+Subjects are ASCII, one line, under 100 characters (what SNS accepts for e-mail). One incident is one thread: every
+message about it carries the same incident id.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from .commands import NotifyOperator
+
+if TYPE_CHECKING:
+    from .instance_record import Instance
+    from .job_record import Job
+    from .task import RankFailure
+
+SUBJECT_CHARACTERS_MAX = 99
+
+
+class Severity(StrEnum):
+    """How much an operator must hurry: SEV2 needs a person, SEV3 is being dealt with, SEV4 is good news."""
+
+    SEV2 = "SEV2"
+    SEV3 = "SEV3"
+    SEV4 = "SEV4"
+
+
+def opened(job: Job, incident_id: str, reason: str) -> NotifyOperator:
+    """A gang failed and the recovery begins."""
+    body = _body(
+        what=f"Job {job.job_id}, attempt {job.attempt} of {job.spec.nnodes} rank(s): {reason}.",
+        done="The whole gang is being stopped, so that no rank waits for a dead one.",
+        then=f"When every rank has ended, each of the {len(job.instances)} instance(s) gets a health check; what is "
+        "faulty is repaired and the job goes on from its last checkpoint. You will hear how it ends.",
+        you=f"Nothing is needed. To follow it: gpu-recovery explain {job.job_id}",
+        ids=_job_ids(job, incident_id),
+    )
+    return _message(incident_id, Severity.SEV3, f"{job.job_id}: attempt {job.attempt} failed, recovering", body)
+
+
+def recovered(job: Job, now: datetime) -> NotifyOperator:
+    """The job runs again after an incident."""
+    incident_id = job.incident_id or ""
+    body = _body(
+        what=f"Job {job.job_id} runs again: attempt {job.attempt} on {', '.join(job.instances)}.",
+        done="Its ranks were started again and read their last checkpoint.",
+        then="The incident is closed. Instances under repair come back by themselves or are reported apart.",
+        you=f"Nothing is needed. The whole story: gpu-recovery explain {job.job_id}",
+        ids=_job_ids(job, incident_id),
+    )
+    return _message(incident_id, Severity.SEV4, f"{job.job_id}: recovered on attempt {job.attempt}", body)
+
+
+def failed(job: Job, incident_id: str, reason: str) -> NotifyOperator:
+    """The job ended as FAILED; nothing more is tried."""
+    body = _body(
+        what=f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}.",
+        done="Its ranks are stopped and its GPUs given back, except where a rank's end could not be confirmed.",
+        then="Nothing more is tried for this job.",
+        you=f"Read why: gpu-recovery explain {job.job_id} . Mend the cause and submit the job again; it will find "
+        "its last checkpoint.",
+        ids=_job_ids(job, incident_id),
+    )
+    return _message(incident_id, Severity.SEV2, f"{job.job_id}: FAILED on attempt {job.attempt}", body)
+
+
+def would_have_acted(job: Job, failure: RankFailure) -> NotifyOperator:
+    """A rank of a job that is only observed failed."""
+    incident_id = f"{job.job_id}/observed/{job.attempt}"
+    body = _body(
+        what=f"Job {job.job_id}, which a person started: rank {failure.rank} {failure.ending.sentence}.",
+        done="Nothing: adoption is set to `observe`.",
+        then=f"With `recover` the other ranks would now be stopped and {job.spec.nnodes} instance(s) checked.",
+        you="Stop the other ranks if they hang; set adopt=recover to have it done.",
+        ids=_job_ids(job, incident_id),
+    )
+    return _message(incident_id, Severity.SEV3, f"{job.job_id}: rank {failure.rank} failed (observed only)", body)
+
+
+def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
+    """A person's task carries a JOB_ID that it may not have."""
+    body = _body(
+        what=f"Task {task_id} carries JOB_ID {job_id}, but {reason}.",
+        done="The task was left alone and is not watched.",
+        then="Nothing.",
+        you="Start it under a JOB_ID of its own.",
+        ids=f"job {job_id}, task {task_id}",
+    )
+    return _message(f"{job_id}/refused/{task_id}", Severity.SEV3, f"{job_id}: a task was not adopted", body)
+
+
+def quarantined(instance: Instance, reason: str) -> NotifyOperator:
+    """An instance that cannot be mended from here."""
+    body = _body(
+        what=f"Instance {instance.instance_id} is quarantined: {reason}.",
+        done="ECS places nothing on it (DRAINING), and neither do we.",
+        then="It stays so until a person acts; you will be reminded.",
+        you="Replace the instance (stop and start it for another host, or terminate it in its Auto Scaling group), or "
+        f"repair it and give it back: gpu-recovery instances {instance.instance_id} shows its history.",
+        ids=f"instance {instance.instance_id}, container instance {instance.container_instance_id}",
+    )
+    incident_id = f"{instance.instance_id}/{instance.epoch}"
+    return _message(incident_id, Severity.SEV2, f"{instance.instance_id}: quarantined, needs a person", body)
+
+
+def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
+    """A health check that found the host set up wrongly: no reboot cures that."""
+    body = _body(
+        what=f"The health check of {instance.instance_id} found the host configured wrongly: {reason}.",
+        done="Nothing: a reboot would not change it, and the GPUs are not to blame.",
+        then="The instance stays in use.",
+        you="Mend the host image or the check's settings; other instances of the same image have it too.",
+        ids=f"instance {instance.instance_id}",
+    )
+    incident_id = f"{instance.instance_id}/configuration"
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: host configuration needs mending", body)
+
+
+def _job_ids(job: Job, incident_id: str) -> str:
+    where = ", ".join(job.instances) or "none"
+    return f"job {job.job_id}, attempt {job.attempt}, incident {incident_id}, instances {where}"
+
+
+def _body(*, what: str, done: str, then: str, you: str, ids: str) -> str:
+    return f"WHAT HAPPENED\n{what}\n\nDONE\n{done}\n\nNEXT\n{then}\n\nYOU\n{you}\n\nIDS\n{ids}\n"
+
+
+def _message(incident_id: str, severity: Severity, subject: str, body: str) -> NotifyOperator:
+    line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
+    ascii_line = line.encode("ascii", "replace").decode()
+    return NotifyOperator(incident_id, severity, ascii_line[:SUBJECT_CHARACTERS_MAX], body)

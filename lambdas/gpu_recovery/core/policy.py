@@ -1,0 +1,105 @@
+"""Every threshold of the recovery in one place, with its unit, and the two presets.
+
+`classic` is seed 001 to the letter, except where the letter hangs or lies. `adaptive` is the same skeleton with
+evidence: it retries what a restart cures and fails fast what it cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from .errors import PolicyInvalid
+
+
+class Preset(StrEnum):
+    """The two ready-made policies."""
+
+    CLASSIC = "classic"
+    ADAPTIVE = "adaptive"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPolicy:
+    """The thresholds that every decision is taken under. Times are in seconds."""
+
+    preset: Preset = Preset.ADAPTIVE
+    attempts_max: int = 3
+    """Counted attempts of a job, the first included, where its spec says nothing."""
+    uncounted_max: int = 5
+    """Relaunches of one job for a cause that is not counted (short of resources, capacity taken away)."""
+    only_exit_one_is_checked: bool = False
+    """Seed 001: exit code 1 asks the GPUs; any other failure stops the gang and fails the job."""
+    retry_crashes: bool = True
+    """A rank ended by a signal on GPUs that pass their check is relaunched instead of failed."""
+    relaunch_on_same_instances: bool = False
+    """Seed 001: the job waits for its own instances. Otherwise any healthy capacity will do."""
+    reboots_max: int = 2
+    """Reboots of one instance within `reboot_window_s`; past that it is quarantined for a human."""
+    reboot_window_s: int = 86_400
+    blame_needs_document: bool = True
+
+    claim_s: int = 180
+    """How long a command belongs to who saved it. Longer than any function may run."""
+    look_s: int = 120
+    """How often a job or instance in motion is compared with what ECS says, in case an event was lost."""
+    queue_timeout_s: int = 604_800
+    pending_retry_s: int = 60
+    launch_timeout_s: int = 600
+    start_timeout_s: int = 1_800
+    stop_timeout_s: int = 240
+    check_timeout_s: int = 2_400
+    reboot_timeout_s: int = 1_800
+    reboot_settle_s: int = 300
+    """Without a disconnect seen, an agent that is connected this long after the request makes us look for the boot."""
+    verify_timeout_s: int = 2_400
+    recover_timeout_s: int = 21_600
+    reserve_s: int = 3_600
+    """How long a healthy instance of a failed attempt is kept for its job."""
+    quarantine_reminder_s: int = 86_400
+    history_max: int = 60
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
+
+
+def within(seconds: int) -> timedelta:
+    """`seconds` of the policy as a timedelta."""
+    return timedelta(seconds=seconds)
+
+
+PRESETS: dict[Preset, RecoveryPolicy] = {
+    Preset.CLASSIC: RecoveryPolicy(
+        preset=Preset.CLASSIC,
+        attempts_max=2,
+        only_exit_one_is_checked=True,
+        retry_crashes=False,
+        relaunch_on_same_instances=True,
+        reboots_max=1,
+        blame_needs_document=False,
+        recover_timeout_s=3_600,
+    ),
+    Preset.ADAPTIVE: RecoveryPolicy(),
+}
+
+
+def policy_from(settings: Mapping[str, Any]) -> RecoveryPolicy:
+    """The policy of `{"preset": name, field: value, ...}`; PolicyInvalid names the setting that is wrong."""
+    rest = dict(settings)
+    name = rest.pop("preset", Preset.ADAPTIVE)
+    if name not in set(Preset):
+        raise PolicyInvalid(f"policy preset must be one of {', '.join(Preset)}, not {name!r}")
+    base = PRESETS[Preset(name)]
+    kinds = {f.name: type(getattr(base, f.name)) for f in fields(base)}
+    for key, value in rest.items():
+        if key not in kinds:
+            raise PolicyInvalid(f"there is no policy setting {key!r}")
+        if type(value) is not kinds[key]:
+            raise PolicyInvalid(f"policy {key} must be of type {kinds[key].__name__}, not {value!r}")
+    return replace(base, **rest)

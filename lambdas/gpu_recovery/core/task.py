@@ -1,0 +1,163 @@
+"""What ECS says about one task, and what a training rank's end means.
+
+Source of the stop codes and reason texts: the ECS API model (`stopCode`) and the ECS agent's container error names.
+The rules are ordered, and each answers a recorded event that a plainer rule gets wrong: an exit code 0 under a
+person's stop is not success, an exit code 137 after a scale-in is no fault, and an exit code may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+OUR_STOP = "gpu-recovery: "
+"""Every StopTask of ours gives a reason that begins so; ECS repeats it as `stoppedReason`."""
+
+
+class LastStatus(StrEnum):
+    """The two values of a task's `lastStatus` that carry news for us."""
+
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+
+class StopCode(StrEnum):
+    """ECS `stopCode`; a value that is not listed is treated as a fault of the infrastructure."""
+
+    TASK_FAILED_TO_START = "TaskFailedToStart"
+    ESSENTIAL_CONTAINER_EXITED = "EssentialContainerExited"
+    USER_INITIATED = "UserInitiated"
+    SERVICE_SCHEDULER_INITIATED = "ServiceSchedulerInitiated"
+    SPOT_INTERRUPTION = "SpotInterruption"
+    TERMINATION_NOTICE = "TerminationNotice"
+
+
+class EndingKind(StrEnum):
+    """What the end of a rank means for its job."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"  # the program's own non-zero exit
+    CRASHED = "CRASHED"  # ended by a signal or without an exit code: what real GPU faults give
+    NEVER_STARTED = "NEVER_STARTED"
+    SHORT_OF_RESOURCES = "SHORT_OF_RESOURCES"
+    HOST_FAULT = "HOST_FAULT"
+    INTERRUPTED = "INTERRUPTED"  # Spot, retirement, termination: the capacity went away
+    STOPPED_BY_PERSON = "STOPPED_BY_PERSON"
+    STOPPED_BY_US = "STOPPED_BY_US"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container of a task as ECS reports it; `exit_code` None when ECS gives none."""
+
+    name: str
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFact:
+    """One task as an event or DescribeTasks states it.
+
+    environment:    that of the overrides, all containers taken together.
+    main_container: the one whose override carries JOB_ID or CHECK_ID; its end is the task's.
+    gpus:           how many the containers hold, 0 where ECS does not say.
+    """
+
+    task_id: str
+    last_status: str
+    at: datetime
+    task_definition: str = ""
+    container_instance_id: str = ""
+    started_by: str = ""
+    group: str = ""
+    version: int = 0
+    containers: tuple[Container, ...] = ()
+    environment: Mapping[str, str] | None = None
+    command: tuple[str, ...] = ()
+    main_container: str = ""
+    gpus: int = 0
+    stop_code: str = ""
+    stopped_reason: str = ""
+    created_at: datetime | None = None
+
+    @property
+    def instance_id(self) -> str:
+        """The EC2 instance that we started the task on, as we told the task itself; "" for other people's tasks."""
+        return (self.environment or {}).get("INSTANCE_ID", "")
+
+    def container(self, name: str) -> Container | None:
+        """The container called `name`; without such a name, the only one there is; else None."""
+        for container in self.containers:
+            if container.name == name:
+                return container
+        return self.containers[0] if len(self.containers) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a rank ended: its kind, the main container's exit code if ECS gave one, and one sentence."""
+
+    kind: EndingKind
+    exit_code: int | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankFailure:
+    """The first rank of an attempt that did not succeed."""
+
+    rank: int
+    instance_id: str
+    at: datetime
+    ending: Ending
+
+
+def ending(task: TaskFact, main_container: str) -> Ending:
+    """What the STOPPED `task` means, read from its main container, its stop code and the reasons given."""
+    main = task.container(main_container)
+    code = main.exit_code if main else None
+    reason = (main.reason if main else "") or task.stopped_reason
+    stop = task.stop_code
+
+    if stop == StopCode.USER_INITIATED:
+        if task.stopped_reason.startswith(OUR_STOP):
+            return Ending(EndingKind.STOPPED_BY_US, code, "stopped by gpu-recovery")
+        return Ending(EndingKind.STOPPED_BY_PERSON, code, f"stopped by a person ({_quoted(task.stopped_reason)})")
+    if stop == StopCode.SERVICE_SCHEDULER_INITIATED:
+        return Ending(
+            EndingKind.STOPPED_BY_PERSON, code, f"stopped by its ECS service ({_quoted(task.stopped_reason)})"
+        )
+    if stop in (StopCode.SPOT_INTERRUPTION, StopCode.TERMINATION_NOTICE):
+        return Ending(
+            EndingKind.INTERRUPTED, code, f"its instance was taken away ({stop}: {_quoted(task.stopped_reason)})"
+        )
+    if code == 0:
+        return Ending(EndingKind.SUCCEEDED, 0, "exited with code 0")
+    if stop == StopCode.TASK_FAILED_TO_START and code is None:
+        return _never_started(task, reason)
+    known = stop in ("", StopCode.ESSENTIAL_CONTAINER_EXITED, StopCode.TASK_FAILED_TO_START)
+    if not known:
+        return Ending(
+            EndingKind.HOST_FAULT, code, f"ended by the infrastructure ({stop}: {_quoted(task.stopped_reason)})"
+        )
+    if code is None:
+        return Ending(EndingKind.CRASHED, None, f"vanished without an exit code ({_quoted(reason)})")
+    if reason.startswith("OutOfMemoryError"):
+        return Ending(EndingKind.FAILED, code, f"ran out of host memory (exit code {code})")
+    if code > 128:
+        return Ending(EndingKind.CRASHED, code, f"was ended by signal {code - 128} (exit code {code})")
+    return Ending(EndingKind.FAILED, code, f"exited with code {code}")
+
+
+def _never_started(task: TaskFact, reason: str) -> Ending:
+    text = f"{task.stopped_reason} {reason}"
+    short = ("RESOURCE:", "NO ACTIVE INSTANCES", "EMPTY CAPACITY PROVIDER", "placement constraint", ": AGENT")
+    kind = EndingKind.SHORT_OF_RESOURCES if any(s in text for s in short) else EndingKind.NEVER_STARTED
+    return Ending(kind, None, f"never started ({_quoted(reason)})")
+
+
+def _quoted(text: str) -> str:
+    return text.strip() or "no reason given"

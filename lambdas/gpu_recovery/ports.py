@@ -1,0 +1,167 @@
+"""What the loop needs of the outside: a store that keeps records, and actions that carry orders to AWS.
+
+`aws/` implements both on AWS and `simulator/` in memory; the same tests hold for both stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from .core.attempt import Plan, Progress
+from .core.check import Verdict
+from .core.commands import NotifyOperator, PublishEvent
+from .core.errors import RecoveryError
+from .core.events import Checked, InstanceObserved
+from .core.instance_record import Claim, Instance, InstanceStatus
+from .core.job_record import Job, JobStatus
+from .core.task import RankFailure, TaskFact
+
+
+class StaleRecord(RecoveryError):
+    """Somebody wrote the record since it was read: read it again and decide again."""
+
+
+class OutcomeUnknown(RecoveryError):
+    """A call to AWS may or may not have taken effect, and cannot simply be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The progress after a rank's fact was added, and whether that fact is the attempt's first failure."""
+
+    after: Progress
+    first_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """ECS definitely did not start a task, and says why. `lasting`: asking again will not help."""
+
+    reason: str
+    lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """Some jobs of a listing, and the cursor that continues it (None at its end)."""
+
+    jobs: tuple[Job, ...]
+    cursor: str | None
+
+
+class Store(Protocol):
+    """Where records live. Every write is conditional or repeatable; nothing is ever read by a scan."""
+
+    def create_job(self, job: Job, submitted: str) -> bool:
+        """Keep a new job and the text it was submitted with; False if the id is taken."""
+
+    def load_job(self, job_id: str) -> Job | None: ...
+
+    def save_job(self, job: Job) -> Job:
+        """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord."""
+
+    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """Take the commands `done` out of the record, whoever wrote it since `job` was read.
+
+        `deferred` commands stay: refused once more, and not to be tried before the time given.
+        """
+
+    def begin_attempt(self, plan: Plan) -> Plan:
+        """Write the plan and an empty progress of an attempt unless they exist; the plan that holds."""
+
+    def load_plan(self, job_id: str, attempt: int) -> Plan | None: ...
+
+    def load_progress(self, job_id: str, attempt: int) -> Progress | None: ...
+
+    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
+        """Enter one rank's instance and task into the plan."""
+
+    def record_tasks(self, plan: Plan) -> None:
+        """Enter every rank's task into the plan."""
+
+    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+        """Enter that the rank runs; None if that is known, or it has ended, or there is no such attempt."""
+
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+        """Enter that the rank has ended; None if that is known or there is no such attempt."""
+
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+        """Enter the check of the rank's instance; None if it is in or there is no such attempt."""
+
+    def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
+        """The first `limit` jobs in each of `statuses`, by when they were queued, freshly read."""
+
+    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage: ...
+
+    def due_jobs(self, now: datetime) -> Iterable[str]:
+        """The ids of jobs whose deadline, look or claim has passed."""
+
+    def load_instance(self, instance_id: str) -> Instance | None: ...
+
+    def save_instance(self, instance: Instance) -> Instance:
+        """Keep `instance` if nobody wrote it since its revision (0: it must not exist). Raises StaleRecord."""
+
+    def remember_registration(self, instance: Instance) -> None:
+        """Let `instance_of` find the instance by its present container instance id."""
+
+    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """As settle_job."""
+
+    def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+        """Add a claim. With `epoch`: only if the instance is free, available and at that epoch, or has this claim."""
+
+    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool) -> None:
+        """Take the job's reservation and, unless `keep_claim`, its claim off the instance."""
+
+    def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]: ...
+
+    def instance_of(self, container_instance_id: str) -> str | None:
+        """The EC2 instance that registered as this container instance."""
+
+    def due_instances(self, now: datetime) -> Iterable[str]: ...
+
+
+class Actions(Protocol):
+    """Orders to AWS and questions to it. Each is safe to repeat, or says OutcomeUnknown."""
+
+    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
+        """One ECS task per rank on its instance; the task ids, or why not, in rank order."""
+
+    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+        """The check's task id, or why not; `refusals` noes so far make this another request than the last."""
+
+    def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        """StopTask for each; a task that ECS does not know or that has stopped is no error."""
+
+    def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
+        """The ids of the tasks with this `startedBy`, running or lately stopped."""
+
+    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+        """What ECS says of those tasks it still knows."""
+
+    def running_tasks(self) -> Iterable[TaskFact]:
+        """Every task of the cluster that is to run."""
+
+    def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
+        """Every container instance of the cluster as (EC2 instance id, what ECS says)."""
+
+    def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None: ...
+
+    def drain(self, instance: Instance) -> None: ...
+
+    def activate(self, instance: Instance) -> None: ...
+
+    def reboot(self, instance_id: str) -> None:
+        """RebootInstances. Raises OutcomeUnknown if the answer was lost."""
+
+    def verdict(self, check_id: str) -> Verdict | None:
+        """The document that the check left, None if there is none with its id."""
+
+    def notify(self, message: NotifyOperator) -> None: ...
+
+    def publish(self, event: PublishEvent) -> None: ...
+
+    def poke_scheduler(self, key: str) -> None: ...

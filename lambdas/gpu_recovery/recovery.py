@@ -1,0 +1,197 @@
+"""The one loop: load -> decide -> save -> act.
+
+    load    the record the event is about, and nothing else
+    decide  core: pure
+    save    ONE conditional write: the new state, its history entry, and the commands, claimed for us
+    act     each command; each is safe to repeat; then take it out of the record
+
+Whoever dies after the save leaves its commands in the record with a claim that expires, and the reconciler takes them
+over. Whoever dies before it has changed nothing. A writer who read an older record is refused and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from . import acts
+from .core import events, instance, job
+from .core.adoption import Adoption
+from .core.errors import RecoveryError
+from .core.instance_record import Instance
+from .core.job_record import Job
+from .core.machine import Decision, Outcome, Pending
+from .core.policy import RecoveryPolicy, within
+from .ports import Actions, StaleRecord, Store
+
+Record = TypeVar("Record", Job, Instance)
+SAVES_MAX = 20
+
+
+class TooContended(RecoveryError):
+    """A record was written by others each time we decided: the event must be delivered again."""
+
+
+class Journal(Protocol):
+    """Where decisions are told: the log of a function, the transcript of a simulation."""
+
+    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None: ...
+
+    def unknown(self, record_id: str, event: Any) -> None: ...
+
+
+def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """The plain way to do `work` for each of `items`; a function with threads to spare brings its own."""
+    for item in items:
+        work(item)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The loop over both machines. `each` carries out independent pieces of work."""
+
+    store: Store
+    actions: Actions
+    policy: RecoveryPolicy
+    clock: Callable[[], datetime]
+    journal: Journal
+    adoption: Adoption = Adoption.OFF
+    each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
+
+    def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
+        """Give one record an event; its decision, None if there is no such record."""
+        if isinstance(event, events.JobEvent):
+            return self._tell_job(to, event)
+        return self._tell_instance(to, event)
+
+    def create_job(self, decision: Decision[Job], submitted: str) -> bool:
+        """Keep a new job and act on its first commands; False if its id is taken."""
+        if not self.store.create_job(decision.record, submitted):
+            return False
+        self.act(replace(decision.record, revision=1), decision.commands)
+        return True
+
+    def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
+        def attempt() -> Decision[Job] | None:
+            record = self.store.load_job(job_id)
+            if record is None:
+                self.journal.unknown(job_id, event)
+                return None
+            settled = _without(record, settling)
+            decision = job.decide(settled, event, self.policy, self.clock())
+            self.journal.decided(record, event, decision)
+            return self._keep_job(record, decision, settling)
+
+        return self._until_kept(attempt)
+
+    def _keep_job(self, before: Job, decision: Decision[Job], settling: str) -> Decision[Job]:
+        if decision.outcome is not Outcome.APPLIED:
+            if settling:
+                self.store.settle_job(before, (settling,), {})
+            return decision
+        saved = self.store.save_job(decision.record)
+        self.act(saved, decision.commands)
+        return replace(decision, record=saved)
+
+    def _tell_instance(
+        self, instance_id: str, event: events.InstanceEvent, settling: str = ""
+    ) -> Decision[Instance] | None:
+        def attempt() -> Decision[Instance] | None:
+            record = self.store.load_instance(instance_id)
+            now = self.clock()
+            if record is None:
+                if not isinstance(event, events.InstanceObserved):
+                    self.journal.unknown(instance_id, event)
+                    return None
+                decision = instance.registered(instance_id, event, self.policy, now)
+                before = replace(decision.record, commands=())
+            else:
+                decision = instance.decide(_without(record, settling), event, self.policy, now)
+                before = record
+            self.journal.decided(before, event, decision)
+            return self._keep_instance(before, decision, settling)
+
+        return self._until_kept(attempt)
+
+    def _keep_instance(self, before: Instance, decision: Decision[Instance], settling: str) -> Decision[Instance]:
+        if decision.outcome is not Outcome.APPLIED:
+            if settling:
+                self.store.settle_instance(before, (settling,), {})
+            return decision
+        saved = self.store.save_instance(decision.record)
+        if saved.container_instance_id != before.container_instance_id or before.revision == 0:
+            self.store.remember_registration(saved)
+        self.act(saved, decision.commands)
+        return replace(decision, record=saved)
+
+    def _until_kept(self, attempt: Callable[[], Decision[Any] | None]) -> Decision[Any] | None:
+        for _ in range(SAVES_MAX):
+            try:
+                return attempt()
+            except StaleRecord:
+                continue
+        raise TooContended(f"refused {SAVES_MAX} times: others write the record all the time")
+
+    def act(self, record: Job | Instance, pending: Sequence[Pending]) -> None:
+        """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
+
+        What was done before a failure is settled too, so that only the failed rest is repeated.
+        """
+        name = record.job_id if isinstance(record, Job) else record.instance_id
+        done: list[str] = []
+        deferred: dict[str, datetime] = {}
+        try:
+            for one in pending:
+                acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                if acted.not_before is not None:
+                    deferred[one.command_id] = acted.not_before
+                    continue
+                if not self._pass_on(acted.messages, name, one.command_id):
+                    done.append(one.command_id)
+        finally:
+            if done or deferred:
+                self._settle(record, done, deferred)
+
+    def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
+        if isinstance(record, Job):
+            self.store.settle_job(record, done, deferred)
+        else:
+            self.store.settle_instance(record, done, deferred)
+
+    def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str) -> bool:
+        """Tell others first, then the record itself; whether that last write settled the command."""
+        others = [message for message in messages if message.to != name]
+        own = [message for message in messages if message.to == name]
+        self.each(lambda message: self.tell(message.to, message.event), others)
+        for message in own:
+            if isinstance(message.event, events.JobEvent):
+                self._tell_job(message.to, message.event, command_id)
+            else:
+                self._tell_instance(message.to, message.event, command_id)
+        return bool(own)
+
+    def take_over(self, record: Job | Instance) -> None:
+        """Carry out the commands of `record` whose claim has expired: whoever had them is dead."""
+        now = self.clock()
+        expired = {one.command_id for one in record.commands if one.acting_until <= now}
+        if not expired:
+            return
+        claim = now + within(self.policy.claim_s)
+        commands = tuple(
+            replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
+            for one in record.commands
+        )
+        claimed: Job | Instance
+        if isinstance(record, Job):
+            claimed = self.store.save_job(replace(record, commands=commands))
+        else:
+            claimed = self.store.save_instance(replace(record, commands=commands))
+        self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
+
+
+def _without(record: Record, command_id: str) -> Record:
+    if not command_id:
+        return record
+    return replace(record, commands=tuple(one for one in record.commands if one.command_id != command_id))

@@ -1,0 +1,35 @@
+"""From what ECS says about any task of the cluster to the one who must hear it."""
+
+from __future__ import annotations
+
+from . import acts, adopting, ranks
+from .core.errors import RecoveryError
+from .core.names import attempt_of, instance_of_check
+from .core.task import LastStatus, TaskFact
+from .recovery import Recovery
+
+
+class RankMissing(RecoveryError):
+    """A task that carries our `startedBy` but not its RANK: somebody else uses our names."""
+
+
+def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> None:
+    """Enter what `fact` says of a rank. A task that is neither ours nor carries a JOB_ID costs no call at all."""
+    named = attempt_of(fact.started_by)
+    if named is None:
+        adopting.consider(recovery, fact)
+        return
+    text = (fact.environment or {}).get("RANK", "")
+    if not text.isdecimal():
+        raise RankMissing(f"task {fact.task_id} was started by {fact.started_by} but carries no RANK")
+    job_id, attempt = named
+    ranks.enter(recovery, fact, job_id, attempt, int(text), instance_id or fact.instance_id)
+
+
+def check_changed(recovery: Recovery, fact: TaskFact) -> None:
+    """Tell the instance that its health check has ended. Somebody else's run of the check family is not ours."""
+    if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
+        return
+    kit = acts.Kit(recovery.store, recovery.actions, recovery.policy, recovery.clock())
+    message = acts.check_ended(kit, fact)
+    recovery.tell(message.to, message.event)

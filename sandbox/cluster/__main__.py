@@ -1,0 +1,97 @@
+"""`python -m sandbox.cluster`: the cluster as a server on loopback, until SIGTERM or SIGINT."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster.api import Ec2Api, EcsApi
+from sandbox.cluster.control import Control
+from sandbox.cluster.definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
+from sandbox.cluster.driver import Driver, Timings
+from sandbox.cluster.model import Cluster
+from sandbox.cluster.power import Power
+from sandbox.cluster.publisher import Chaos, Publisher, event_bridge
+from sandbox.cluster.wire import Wire, server
+
+PASSED_ON = (
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_DEFAULT_REGION", "AWS_REGION",
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+)  # fmt: skip
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.cluster", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--state", type=Path, required=True, help="folder for instances, tasks and their logs")
+    parser.add_argument("--cluster", default="nwcd-gpu-testing")
+    parser.add_argument("--instances", type=int, default=2)
+    parser.add_argument("--gpus", type=int, default=8, help="of each instance")
+    parser.add_argument("--account", default="000000000000")
+    parser.add_argument("--region", default="us-east-1")
+    parser.add_argument("--endpoint-url", help="AWS (MiniStack) for events, task definitions and the containers")
+    parser.add_argument("--seed", default="sandbox", help="of every id the cluster makes up")
+    parser.add_argument("--timings", type=json.loads, default={}, help='JSON, for example {"boot_s": 1}')
+    parser.add_argument("--chaos", type=json.loads, default={}, help='JSON, for example {"seed": 1, "duplicate": 1}')
+    return parser.parse_args(argv)
+
+
+def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+    """The containers' AWS settings: the server's own, completed."""
+    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    keys = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": arguments.region,
+    }
+    endpoint = {"AWS_ENDPOINT_URL": arguments.endpoint_url} if arguments.endpoint_url else {}
+    return keys | endpoint | passed
+
+
+def main(argv: list[str]) -> int:
+    arguments = _arguments(argv)
+    cluster = Cluster(arguments.cluster, arguments.account, arguments.region, arguments.seed)
+    send = event_bridge(arguments.endpoint_url, arguments.region) if arguments.endpoint_url else None
+    definitions: Definitions = MemoryDefinitions(arguments.account, arguments.region)
+    if arguments.endpoint_url:
+        definitions = ForwardedDefinitions(arguments.endpoint_url, arguments.region)
+    driver = Driver(
+        cluster,
+        arguments.state,
+        Publisher(send, Chaos(**arguments.chaos)),
+        timings=Timings(**arguments.timings),
+        environment=_environment(arguments),
+    )
+    power = Power(driver)
+    apis = {"ecs": EcsApi(driver, definitions), "ec2": Ec2Api(driver, power)}
+    listener = server(Wire(apis, Control(driver, power)), arguments.port)
+    ended = threading.Event()
+    crashed: list[threading.ExceptHookArgs] = []
+
+    def crash(failure: threading.ExceptHookArgs) -> None:
+        """A cluster that has lost a thread would lie to its callers: end instead."""
+        crashed.append(failure)
+        threading.__excepthook__(failure)
+        ended.set()
+
+    threading.excepthook = crash
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    threading.Thread(target=listener.serve_forever, name="wire", daemon=True).start()
+    try:
+        for _ in range(arguments.instances):
+            driver.change(lambda now: instances.launch(cluster, arguments.gpus, now))
+        print(json.dumps({"endpoint_url": f"http://127.0.0.1:{listener.server_address[1]}"}), flush=True)
+        ended.wait()
+    finally:
+        listener.shutdown()
+        driver.close()
+    return 1 if crashed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

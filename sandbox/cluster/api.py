@@ -1,0 +1,190 @@
+"""The ECS and EC2 operations: methods named as botocore names them, taking and answering botocore's shapes."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster import model_reads as reads
+from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster.definitions import Definitions
+from sandbox.cluster.driver import Driver
+from sandbox.cluster.model import ApiError, Ec2State, Instance
+from sandbox.cluster.power import Power
+
+Answer = dict[str, Any]
+
+
+class EcsApi:
+    def __init__(self, driver: Driver, definitions: Definitions) -> None:
+        self._driver, self._cluster, self._definitions = driver, driver.cluster, definitions
+        self.register_task_definition = definitions.register_task_definition
+        self.describe_task_definition = definitions.describe_task_definition
+        self.list_task_definitions = definitions.list_task_definitions
+        self.deregister_task_definition = definitions.deregister_task_definition
+
+    def _read(self, question: Callable[[], Answer], params: Answer) -> Answer:
+        with self._driver.lock:
+            self._cluster.check_cluster(params.get("cluster"))
+            return question()
+
+    def run_task(self, **params: Any) -> Answer:
+        described = self._definitions.describe_task_definition(taskDefinition=params["taskDefinition"])
+        definition = described["taskDefinition"]
+        return self._driver.change(lambda now: tasks.run_task(self._cluster, params, definition, now))
+
+    def stop_task(self, **params: Any) -> Answer:
+        self._cluster.check_cluster(params.get("cluster"))
+        return self._driver.change(
+            lambda now: tasks.stop_task(self._cluster, params["task"], params.get("reason"), now)
+        )
+
+    def describe_tasks(self, **params: Any) -> Answer:
+        return self._read(lambda: reads.describe_tasks(self._cluster, params, self._driver.now()), params)
+
+    def list_tasks(self, **params: Any) -> Answer:
+        return self._read(lambda: reads.list_tasks(self._cluster, params, self._driver.now()), params)
+
+    def describe_container_instances(self, **params: Any) -> Answer:
+        return self._read(lambda: reads.describe_container_instances(self._cluster, params), params)
+
+    def list_container_instances(self, **params: Any) -> Answer:
+        return self._read(lambda: reads.list_container_instances(self._cluster, params), params)
+
+    def update_container_instances_state(self, **params: Any) -> Answer:
+        self._cluster.check_cluster(params.get("cluster"))
+        return self._driver.change(lambda now: instances.update_container_instances_state(self._cluster, params, now))
+
+    def deregister_container_instance(self, **params: Any) -> Answer:
+        self._cluster.check_cluster(params.get("cluster"))
+        reference, force = params["containerInstance"], params.get("force", False)
+        return self._driver.change(lambda now: instances.deregister(self._cluster, reference, force=force, now=now))
+
+    def describe_clusters(self, **params: Any) -> Answer:
+        with self._driver.lock:
+            return reads.describe_clusters(self._cluster, params)
+
+
+class Ec2Api:
+    def __init__(self, driver: Driver, power: Power) -> None:
+        self._driver, self._cluster, self._power = driver, driver.cluster, power
+
+    def describe_instances(self, **params: Any) -> Answer:
+        with self._driver.lock:
+            views = [self._view(instance) for instance in self._select(params)]
+        paged = reads.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
+        one_each = [
+            {
+                "ReservationId": f"r-{view['InstanceId'][2:]}",
+                "OwnerId": self._cluster.account,
+                "Instances": [view],
+            }
+            for view in paged.pop("Instances")
+        ]
+        return {"Reservations": one_each} | paged
+
+    def describe_instance_status(self, **params: Any) -> Answer:
+        """Only running instances unless IncludeAllInstances, as on EC2. A reboot is not visible here either."""
+        everything = params.get("IncludeAllInstances", False)
+        ok = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
+        with self._driver.lock:
+            statuses = [
+                {
+                    "InstanceId": i.instance_id,
+                    "AvailabilityZone": i.availability_zone,
+                    "InstanceState": instances.ec2_code(i.ec2_state),
+                    "InstanceStatus": ok if i.ec2_state is Ec2State.RUNNING else {"Status": "not-applicable"},
+                    "SystemStatus": ok if i.ec2_state is Ec2State.RUNNING else {"Status": "not-applicable"},
+                }
+                for i in self._select(params)
+                if everything or i.ec2_state is Ec2State.RUNNING
+            ]
+        return reads.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
+
+    def describe_tags(self, **params: Any) -> Answer:
+        with self._driver.lock:
+            rows = [
+                {"ResourceId": i.instance_id, "ResourceType": "instance", "Key": key, "Value": value}
+                for i in self._cluster.instances.values()
+                for key, value in i.tags.items()
+            ]
+        members = {
+            "resource-id": "ResourceId",
+            "resource-type": "ResourceType",
+            "key": "Key",
+            "value": "Value",
+        }
+        for condition in params.get("Filters", []):
+            member = _known(members, condition["Name"])
+            rows = [row for row in rows if _matches(row[member], condition["Values"])]
+        return reads.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
+
+    def reboot_instances(self, **params: Any) -> Answer:
+        self._refuse_dry_run(params)
+        self._power.reboot(params["InstanceIds"])
+        return {}
+
+    def stop_instances(self, **params: Any) -> Answer:
+        self._refuse_dry_run(params)
+        return {"StoppingInstances": self._power.stop(params["InstanceIds"])}
+
+    def start_instances(self, **params: Any) -> Answer:
+        self._refuse_dry_run(params)
+        return {"StartingInstances": self._power.start(params["InstanceIds"])}
+
+    def terminate_instances(self, **params: Any) -> Answer:
+        self._refuse_dry_run(params)
+        return {"TerminatingInstances": self._power.terminate(params["InstanceIds"])}
+
+    def _refuse_dry_run(self, params: Answer) -> None:
+        if params.get("DryRun"):
+            raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+
+    def _select(self, params: Answer) -> list[Instance]:
+        if params.get("InstanceIds"):
+            found = instances.find_instances(self._cluster, params["InstanceIds"])
+        else:
+            found = list(self._cluster.instances.values())
+        for condition in params.get("Filters", []):
+            found = [i for i in found if any(_matches(v, condition["Values"]) for v in _facts(i, condition["Name"]))]
+        return found
+
+    def _view(self, instance: Instance) -> Answer:
+        address = {} if instance.ec2_state is Ec2State.TERMINATED else {"PrivateIpAddress": instance.private_ip}
+        return {
+            "InstanceId": instance.instance_id,
+            "ImageId": "ami-00000000000000000",
+            "InstanceType": instance.instance_type,
+            "LaunchTime": instance.launched_at,
+            "State": instances.ec2_code(instance.ec2_state),
+            "Placement": {"AvailabilityZone": instance.availability_zone, "Tenancy": "default"},
+            "Architecture": "x86_64",
+            "RootDeviceType": "ebs",
+            "RootDeviceName": "/dev/xvda",
+            "Tags": [{"Key": key, "Value": value} for key, value in instance.tags.items()],
+        } | address
+
+
+def _known(members: dict[str, Any], name: str) -> Any:
+    if name not in members:
+        raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
+    return members[name]
+
+
+def _matches(value: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(value, pattern) for pattern in patterns)
+
+
+def _facts(instance: Instance, name: str) -> list[str]:
+    if name.startswith("tag:"):
+        return [instance.tags[name[4:]]] if name[4:] in instance.tags else []
+    members = {
+        "instance-id": [instance.instance_id],
+        "instance-state-name": [str(instance.ec2_state)],
+        "instance-type": [instance.instance_type],
+        "availability-zone": [instance.availability_zone],
+        "private-ip-address": [instance.private_ip],
+        "tag-key": list(instance.tags),
+    }
+    facts: list[str] = _known(members, name)
+    return facts

@@ -1,0 +1,110 @@
+"""What is not AWS: the /_sandbox paths, by which people and tests break things and look behind it."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster.driver import Driver
+from sandbox.cluster.model import ApiError, CuredBy, Instance, RebootBehaviour, Task
+from sandbox.cluster.model_views import iso
+from sandbox.cluster.power import Power
+
+
+class Control:
+    def __init__(self, driver: Driver, power: Power) -> None:
+        self._driver, self._cluster, self._power = driver, driver.cluster, power
+
+    def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
+        """`POST fault | launch | announce`, `GET state | events?after=N`. Raises ApiError 404 for others."""
+        parts = urlsplit(url)
+        actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
+            ("POST", "/_sandbox/fault"): self.fault,
+            ("POST", "/_sandbox/launch"): self.launch,
+            ("POST", "/_sandbox/announce"): self.announce,
+            ("GET", "/_sandbox/state"): self.state,
+            ("GET", "/_sandbox/events"): self.events,
+        }
+        if (method, parts.path) not in actions:
+            raise ApiError("NotFound", f"{method} {parts.path}", 404)
+        action, given = actions[method, parts.path], body | dict(parse_qsl(parts.query))
+        try:
+            inspect.signature(action).bind(**given)
+        except TypeError as error:
+            raise ApiError("InvalidParameterException", str(error)) from error
+        return action(**given)
+
+    def fault(
+        self,
+        instance: str,
+        kind: str,
+        cured_by: str = "reboot",
+        reboot: str = "normal",
+        gpu: int | None = None,
+    ) -> dict[str, Any]:
+        try:
+            cure, behaviour = CuredBy(cured_by), RebootBehaviour(reboot)
+        except ValueError as error:
+            raise ApiError("InvalidParameterException", str(error)) from error
+        return self._power.inject(instance, kind, cure, behaviour, gpu)
+
+    def launch(self, count: int = 1, gpus: int = 8) -> dict[str, Any]:
+        made = [
+            self._driver.change(lambda now: instances.launch(self._cluster, gpus, now))["instance_id"]
+            for _ in range(count)
+        ]
+        return {"instances": made}
+
+    def announce(self) -> dict[str, Any]:
+        return self._driver.change(lambda now: instances.announce(self._cluster, now))
+
+    def events(self, after: str = "0") -> dict[str, Any]:
+        """Events emitted since the first `after`, as full envelopes; `next` is what to ask for then."""
+        with self._driver.lock:
+            publisher = self._driver.publisher
+            first_kept = publisher.emitted_count - len(publisher.emitted)
+            kept = list(publisher.emitted)[max(int(after) - first_kept, 0) :]
+            return {"events": kept, "next": publisher.emitted_count}
+
+    def state(self) -> dict[str, Any]:
+        with self._driver.lock:
+            return {
+                "cluster": self._cluster.name,
+                "instances": [self._instance(i) for i in self._cluster.instances.values()],
+                "tasks": [self._task(task) for task in self._cluster.tasks.values()],
+            }
+
+    def _instance(self, instance: Instance) -> dict[str, Any]:
+        return {
+            "instance_id": instance.instance_id,
+            "container_instance_arn": instance.arn,
+            "status": instance.status,
+            "ec2_state": instance.ec2_state,
+            "agent_connected": instance.agent_connected,
+            "version": instance.version,
+            "private_ip": instance.private_ip,
+            "boot_id": instance.boot_id,
+            "booted_at": iso(instance.booted_at),
+            "gpus": list(instance.gpus),
+            "free_gpus": self._cluster.free_gpus(instance),
+            "faults": {gpu: fault.kind for gpu, fault in instance.faults.items()},
+            "reboot_behaviour": instance.reboot_behaviour,
+            "folder": str(self._driver.hosts[instance.instance_id].folder),
+        }
+
+    def _task(self, task: Task) -> dict[str, Any]:
+        process = self._driver.processes.get(task.task_id)
+        main = next(container for container in task.containers if container.name == task.main)
+        return {
+            "task_id": task.task_id,
+            "instance_id": task.instance_id,
+            "started_by": task.started_by,
+            "last_status": task.last_status,
+            "desired_status": task.desired_status,
+            "exit_code": main.exit_code,
+            "process": task.process,
+            "pid": None if process is None else process.pid,
+            "gpu_ids": list(task.gpu_ids),
+            "log": str(self._driver.log_path(task.task_id)),
+        }

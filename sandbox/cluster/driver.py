@@ -1,0 +1,193 @@
+"""The part of the cluster with processes and time: it carries out on this machine what the model says.
+
+Every change goes through `Driver.change`: one lock, one model operation, its events queued in order, and then
+the agents look at what ECS wants of them (level-triggered, as the ECS agent is). Limit: of a task's containers
+only the main one runs; the others are shown as running and stopped beside it. There are no images: a command,
+and a program on this machine, must be given.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster.host import Host
+from sandbox.cluster.model import Cluster, Instance, Outcome, Process, Task
+from sandbox.cluster.process import TaskProcess
+from sandbox.cluster.publisher import Publisher
+from sandbox.cluster.timers import Timers
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STOP_TIMEOUT_S = 30  # ECS_CONTAINER_STOP_TIMEOUT
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds; a real cluster takes minutes where the sandbox takes these."""
+
+    start_s: float = 0.1  # placement to process
+    down_s: float = 1.0  # reboot, stop or terminate requested, to the machine being off
+    boot_s: float = 3.0  # off, to the agent being back
+    spot_notice_s: float = 5.0  # two minutes on AWS
+    stop_timeout_max_s: float = STOP_TIMEOUT_S  # a ceiling on every container's stopTimeout
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Driver:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        publisher: Publisher,
+        *,
+        timings: Timings | None = None,
+        environment: dict[str, str] | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.cluster, self.folder, self.publisher = cluster, folder.resolve(), publisher
+        self.timings, self._given = timings or Timings(), environment or {}
+        self.now = clock
+        self.lock = threading.RLock()
+        self.timers = Timers()
+        self.hosts: dict[str, Host] = {}
+        self.processes: dict[str, TaskProcess] = {}
+        self._taken: set[str] = set()  # tasks an agent has begun to start or to stop
+        self._waiters: list[threading.Thread] = []
+        self._closing = False
+        (self.folder / "tasks").mkdir(parents=True, exist_ok=True)
+
+    def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
+        """Run one model operation now, publish its events, let the agents react; answer its result."""
+        with self.lock:
+            outcome = operation(self.now())
+            self._add_hosts()
+            self.publisher.publish(outcome.events)
+            self._serve_agents()
+            return outcome.result
+
+    def log_path(self, task_id: str) -> Path:
+        return self.folder / "tasks" / f"{task_id}.log"
+
+    def close(self) -> None:
+        """End every process this driver started, and its threads."""
+        with self.lock:
+            self._closing = True
+            for process in list(self.processes.values()):
+                process.signal(signal.SIGKILL)
+        self.timers.close()
+        for waiter in self._waiters:
+            waiter.join(timeout=10)
+        self.publisher.close()
+
+    def _add_hosts(self) -> None:
+        for instance in self.cluster.instances.values():
+            if instance.instance_id not in self.hosts:
+                self.hosts[instance.instance_id] = Host(self.folder / "instances" / instance.instance_id, instance)
+
+    def _serve_agents(self) -> None:
+        for instance in self.cluster.instances.values():
+            wanted, unwanted = tasks.agent_work(self.cluster, instance)
+            for task in wanted:
+                if f"start {task.task_id}" not in self._taken:
+                    self._taken.add(f"start {task.task_id}")
+                    self.timers.after(self.timings.start_s, lambda task=task: self._start(task))  # type: ignore[misc]
+            for task in unwanted:
+                if f"stop {task.task_id}" not in self._taken:
+                    self._taken.add(f"stop {task.task_id}")
+                    self._stop(task)
+
+    def _start(self, task: Task) -> None:
+        with self.lock:
+            instance = self.cluster.instance_of(task)
+            self._taken.discard(f"start {task.task_id}")
+            if self._closing or task not in tasks.agent_work(self.cluster, instance)[0]:
+                return  # stopped, or the agent left, before the container was created
+            try:
+                process = self._spawn(task, instance)
+            except OSError as error:
+                reason = str(error)
+                self.change(lambda now: tasks.process_failed(self.cluster, task, reason, now))
+                return
+            self.processes[task.task_id] = process
+            waiter = threading.Thread(target=self._wait, args=(task, process), name=f"task-{task.task_id[:8]}")
+            self._waiters = [thread for thread in self._waiters if thread.is_alive()] + [waiter]
+            waiter.start()
+            self.change(lambda now: tasks.process_started(self.cluster, task, now))
+
+    def _spawn(self, task: Task, instance: Instance) -> TaskProcess:
+        specs = {spec["name"]: spec for spec in task.definition["containerDefinitions"]}
+        overrides = {entry["name"]: entry for entry in task.overrides["containerOverrides"]}
+        spec, override = specs[task.main], overrides.get(task.main, {})
+        command = spec.get("entryPoint", []) + (override.get("command") or spec.get("command") or [])
+        if not command:
+            raise FileNotFoundError("no command specified, and the sandbox has no image to take one from")
+        scratch = self.folder / "tasks" / task.task_id
+        scratch.mkdir(exist_ok=True)
+        folder = Path(spec.get("workingDirectory") or scratch)
+        environment = self._environment(task, instance, spec, override) | {"HOME": str(scratch)}
+        program = _which(command[0], environment["PATH"])
+        return TaskProcess(task.task_id, [program, *command[1:]], environment, folder, self.log_path(task.task_id))
+
+    def _environment(
+        self, task: Task, instance: Instance, spec: dict[str, Any], override: dict[str, Any]
+    ) -> dict[str, str]:
+        host = self.hosts[instance.instance_id]
+        gpus = next(container.gpu_ids for container in task.containers if container.name == task.main)
+        path = [
+            str(host.folder / "bin"),
+            str(Path(sys.executable).parent),
+            "/usr/local/bin",
+            "/usr/bin",
+            "/bin",
+        ]
+        base = {
+            "LANG": "C.UTF-8",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "lambdas")]),
+            "NVIDIA_VISIBLE_DEVICES": "void",  # the driver is not there without a GPU requirement
+        }
+        given = {e["name"]: e["value"] for part in (spec, override) for e in part.get("environment", [])}
+        pinned = {"NVIDIA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+        environment = base | self._given | host.environment() | given | pinned
+        return environment | {"PATH": os.pathsep.join(path)}
+
+    def _wait(self, task: Task, process: TaskProcess) -> None:
+        code = process.wait()
+        with self.lock:
+            self.processes.pop(task.task_id, None)
+            self._taken.discard(f"stop {task.task_id}")
+            if not self._closing and task.process is Process.RUNNING:  # a dead machine's processes end untold
+                self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
+
+    def _stop(self, task: Task) -> None:
+        """SIGTERM, the container's stopTimeout, SIGKILL."""
+        spec = next(s for s in task.definition["containerDefinitions"] if s["name"] == task.main)
+        grace_s = min(spec.get("stopTimeout", STOP_TIMEOUT_S), self.timings.stop_timeout_max_s)
+        process = self.processes[task.task_id]
+        process.signal(signal.SIGTERM)
+        self.timers.after(grace_s, lambda: process.signal(signal.SIGKILL))
+        self.change(lambda now: tasks.stopping(self.cluster, task, now))
+
+    def kill_all_on(self, instance: Instance) -> None:
+        """The machine loses power. The model must know first (`went_down`), or exits would be reported."""
+        for task_id, process in list(self.processes.items()):
+            if self.cluster.tasks[task_id].instance_id == instance.instance_id:
+                process.signal(signal.SIGKILL)
+
+
+def _which(program: str, path: str) -> str:
+    """The program as the task's own PATH finds it. Raises FileNotFoundError in docker's words."""
+    places = [Path(program)] if "/" in program else [Path(part) / program for part in path.split(os.pathsep)]
+    for place in places:
+        if place.is_file() and os.access(place, os.X_OK):
+            return str(place)
+    raise FileNotFoundError(f'exec: "{program}": executable file not found in $PATH')

@@ -1,0 +1,177 @@
+"""Timelines of a machine: reboot, stop, start, terminate, Spot interruption; and the faults people inject."""
+
+import signal
+from typing import Any
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster.driver import Driver
+from sandbox.cluster.model import (
+    ApiError,
+    CuredBy,
+    Ec2State,
+    Fault,
+    Instance,
+    Outcome,
+    Process,
+    RebootBehaviour,
+    Task,
+)
+
+FAULT_KINDS = ("xid79", "ecc", "hang", "agent_lost", "spot", "kill")
+GPU_FAULTS = ("xid79", "ecc")
+
+
+class Power:
+    """Each timeline's later steps hold only while no other timeline has begun for the instance."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self._cluster = driver, driver.cluster
+        self._epochs: dict[str, int] = {}
+        self._booting: set[str] = set()
+
+    def _begin(self, instance: Instance) -> int:
+        epoch = self._epochs.get(instance.instance_id, 0) + 1
+        self._epochs[instance.instance_id] = epoch
+        self._booting.discard(instance.instance_id)
+        return epoch
+
+    def _later(self, delay_s: float, instance: Instance, epoch: int, step: Any) -> None:
+        def call() -> None:
+            with self._driver.lock:
+                if self._epochs[instance.instance_id] == epoch:
+                    step(instance, epoch)
+
+        self._driver.timers.after(delay_s, call)
+
+    def reboot(self, instance_ids: list[str]) -> None:
+        """RebootInstances: answers at once; a second request during the reboot changes nothing."""
+        with self._driver.lock:
+            for instance in instances.request_reboot(self._cluster, instance_ids):
+                if instance.instance_id in self._booting:
+                    continue
+                epoch = self._begin(instance)
+                self._booting.add(instance.instance_id)
+                self._later(self._driver.timings.down_s, instance, epoch, self._reboot_down)
+
+    def _reboot_down(self, instance: Instance, epoch: int) -> None:
+        self._driver.change(lambda now: instances.went_down(self._cluster, instance, now))
+        self._driver.kill_all_on(instance)
+        self._later(self._driver.timings.boot_s, instance, epoch, self._reboot_up)
+
+    def _reboot_up(self, instance: Instance, epoch: int) -> None:
+        self._booting.discard(instance.instance_id)
+        connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
+        self._driver.change(
+            lambda now: self._boot(instance, instances.came_back(self._cluster, instance, now, agent_connects=connects))
+        )
+
+    def _boot(self, instance: Instance, outcome: Outcome) -> Outcome:
+        """The folder follows the model before anybody can look at it."""
+        self._driver.hosts[instance.instance_id].boot(instance, self._driver.now())
+        return outcome
+
+    def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        with self._driver.lock:
+            found = instances.find_instances(self._cluster, instance_ids)
+            return [self._stop(instance) for instance in found]
+
+    def _stop(self, instance: Instance) -> dict[str, Any]:
+        answer = self._driver.change(lambda now: instances.begin_stop(self._cluster, instance, now))
+        if answer["CurrentState"] != answer["PreviousState"]:
+            self._later(self._driver.timings.down_s, instance, self._begin(instance), self._stopped)
+        return answer
+
+    def _stopped(self, instance: Instance, epoch: int) -> None:
+        self._driver.change(lambda now: instances.stopped(self._cluster, instance, now))
+        self._driver.kill_all_on(instance)
+
+    def start(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        with self._driver.lock:
+            found = instances.find_instances(self._cluster, instance_ids)
+            return [self._start(instance) for instance in found]
+
+    def _start(self, instance: Instance) -> dict[str, Any]:
+        answer = self._driver.change(lambda now: instances.begin_start(self._cluster, instance, now))
+        if answer["CurrentState"] != answer["PreviousState"]:
+            self._later(self._driver.timings.boot_s, instance, self._begin(instance), self._started)
+        return answer
+
+    def _started(self, instance: Instance, epoch: int) -> None:
+        self._driver.change(lambda now: self._boot(instance, instances.started(self._cluster, instance, now)))
+
+    def terminate(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        with self._driver.lock:
+            found = instances.find_instances(self._cluster, instance_ids)
+            return [self._terminate(instance) for instance in found]
+
+    def _terminate(self, instance: Instance) -> dict[str, Any]:
+        answer = self._driver.change(lambda now: instances.begin_terminate(self._cluster, instance, now))
+        if answer["CurrentState"] != answer["PreviousState"]:
+            self._later(self._driver.timings.down_s, instance, self._begin(instance), self._terminated)
+        return answer
+
+    def _terminated(self, instance: Instance, epoch: int) -> None:
+        self._driver.change(lambda now: instances.terminated(self._cluster, instance, now))
+        self._driver.kill_all_on(instance)
+
+    def inject(
+        self,
+        instance_id: str,
+        kind: str,
+        cured_by: CuredBy,
+        reboot: RebootBehaviour,
+        gpu_index: int | None = None,
+    ) -> dict[str, Any]:
+        """Break something now; `reboot` says how this instance will answer reboots from here on."""
+        with self._driver.lock:
+            instance = instances.find_instances(self._cluster, [instance_id])[0]
+            if kind not in FAULT_KINDS:
+                raise ApiError("InvalidParameterException", f"kind must be one of {', '.join(FAULT_KINDS)}")
+            if instance.ec2_state is not Ec2State.RUNNING:
+                raise ApiError("IncorrectInstanceState", f"{instance_id} is {instance.ec2_state}")
+            instance.reboot_behaviour = reboot
+            ranks = self._ranks(instance)
+            if kind in GPU_FAULTS:
+                return self._break_gpu(instance, Fault(kind, cured_by), ranks, gpu_index)
+            if kind == "agent_lost":
+                self._driver.change(lambda now: instances.agent_disconnected(self._cluster, instance, now))
+                ranks = []
+            elif kind == "spot":
+                self._driver.change(lambda now: instances.warn_of_spot_interruption(self._cluster, instance, now))
+                notice_s = self._driver.timings.spot_notice_s
+                self._driver.timers.after(notice_s, lambda: self._reclaim(instance_id))
+                ranks = []
+            self._signal(ranks, signal.SIGSTOP if kind == "hang" else signal.SIGKILL)
+            return {"instance": instance_id, "kind": kind, "tasks": [task.arn for task in ranks]}
+
+    def _reclaim(self, instance_id: str) -> None:
+        self.terminate([instance_id])
+
+    def _break_gpu(self, instance: Instance, fault: Fault, ranks: list[Task], gpu_index: int | None) -> dict[str, Any]:
+        """The GPU fails, the kernel says so, and the ranks that use it abort as CUDA makes them."""
+        held = [gpu for task in ranks for gpu in task.gpu_ids]
+        if gpu_index is not None and not 0 <= gpu_index < len(instance.gpus):
+            raise ApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu_index}")
+        gpu = (held or list(instance.gpus))[0] if gpu_index is None else instance.gpus[gpu_index]
+        instances.break_gpu(instance, gpu, fault)
+        host = self._driver.hosts[instance.instance_id]
+        host.note_gpus(instance)
+        host.log_fault(instance, gpu, fault.kind, self._driver.now())
+        victims = [task for task in ranks if gpu in task.gpu_ids]
+        self._signal(victims, signal.SIGABRT)
+        return {
+            "instance": instance.instance_id,
+            "kind": fault.kind,
+            "gpu": gpu,
+            "gpu_index": instance.gpus.index(gpu),
+            "tasks": [task.arn for task in victims],
+        }
+
+    def _ranks(self, instance: Instance) -> list[Task]:
+        """Running tasks, the health checks apart: those look at the fault, they do not die of it."""
+        live = self._cluster.live_tasks(instance)
+        return [t for t in live if t.process is Process.RUNNING and not (t.started_by or "").startswith("check/")]
+
+    def _signal(self, victims: list[Task], number: int) -> None:
+        for task in victims:
+            self._driver.processes[task.task_id].signal(number)

@@ -1,0 +1,138 @@
+"""Events from the cluster to EventBridge, in order, by a thread of its own; and knobs to disturb the order."""
+
+import json
+import queue
+import random
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+USER_AGENT = "gpu-recovery-sandbox"  # by which the sandbox's MiniStack admits `aws.*` sources
+ENTRIES_MAX = 10
+EVENTS_KEPT = 5000
+RETRY_AFTER_S = 1.0
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chaos:
+    """Shares (0..1) of the events that are sent twice, overtaken by the next, or lost. Same seed, same fate."""
+
+    seed: int = 0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    drop: float = 0.0
+
+
+class Disturbance:
+    """Applies `Chaos` to a stream: what to send now for each event that arrives."""
+
+    def __init__(self, chaos: Chaos) -> None:
+        self._chaos, self._random = chaos, random.Random(chaos.seed)
+        self._held: Event | None = None
+
+    def admit(self, event: Event) -> list[Event]:
+        if self._random.random() < self._chaos.drop:
+            return []
+        copies = [event, event] if self._random.random() < self._chaos.duplicate else [event]
+        if self._held is None and self._random.random() < self._chaos.reorder:
+            self._held = event
+            return copies[1:]
+        return copies + self.release()
+
+    def release(self) -> list[Event]:
+        held, self._held = self._held, None
+        return [] if held is None else [held]
+
+
+def entry_of(event: Event) -> dict[str, Any]:
+    """A PutEvents entry; id, account and region are the bus's to set."""
+    return {
+        "Source": event["source"],
+        "DetailType": event["detail-type"],
+        "Time": event["time"],
+        "Resources": event["resources"],
+        "Detail": json.dumps(event["detail"]),
+    }
+
+
+def event_bridge(endpoint_url: str, region: str) -> Callable[[list[dict[str, Any]]], None]:
+    """A `send` for the publisher. Raises RuntimeError when the bus refuses an entry."""
+    client = boto3.client(
+        "events",
+        endpoint_url=endpoint_url,
+        region_name=region,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(user_agent_extra=USER_AGENT, retries={"mode": "standard", "total_max_attempts": 3}),
+    )
+
+    def send(entries: list[dict[str, Any]]) -> None:
+        answer = client.put_events(Entries=entries)
+        if answer["FailedEntryCount"]:
+            raise RuntimeError(f"the bus refused: {[e for e in answer['Entries'] if e.get('ErrorCode')]}")
+
+    return send
+
+
+class Publisher:
+    """ECS's delivery is guaranteed, so a batch is repeated until the bus takes it or the sandbox ends."""
+
+    def __init__(self, send: Callable[[list[dict[str, Any]]], None] | None, chaos: Chaos | None = None) -> None:
+        self._send, self._disturbance = send, Disturbance(chaos or Chaos())
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self.emitted: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.emitted_count = 0
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._thread.start()
+
+    def publish(self, events: list[Event]) -> None:
+        """Called under the driver's lock, so that the queue has the order of the changes."""
+        for event in events:
+            self.emitted.append(event)
+            self.emitted_count += 1
+            self._queue.put(event)
+
+    def close(self) -> None:
+        """Send what is queued, once, and stop."""
+        self._closing.set()
+        self._queue.put(None)
+        self._thread.join(timeout=5)
+
+    def _next_batch(self) -> tuple[list[Event], bool]:
+        batch: list[Event] = []
+        while len(batch) < ENTRIES_MAX - 2:  # one event may become three: itself, its copy and the one held back
+            try:
+                event = self._queue.get(timeout=0.2) if not batch else self._queue.get_nowait()
+            except queue.Empty:
+                return batch or self._disturbance.release(), False
+            if event is None:
+                return batch + self._disturbance.release(), True
+            batch += self._disturbance.admit(event)
+        return batch, False
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            batch, is_last = self._next_batch()
+            if batch and self._send is not None:
+                self._deliver([entry_of(event) for event in batch])
+
+    def _deliver(self, entries: list[dict[str, Any]]) -> None:
+        while True:
+            try:
+                self._send(entries)  # type: ignore[misc]
+            except (BotoCoreError, ClientError, RuntimeError) as error:
+                print(f"events not delivered, trying again: {error}", file=sys.stderr, flush=True)
+                if self._closing.wait(RETRY_AFTER_S):
+                    return
+            else:
+                return

@@ -1,0 +1,147 @@
+"""The production stacks, synthesised once per version of the code and deployed by the real CDK into the sandbox.
+
+Synthesis takes most of the time and depends on nothing but files and context, so its result is kept under the hash of
+both. What the sandbox needs of the deployment is read from the stacks' outputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sandbox import processes
+from sandbox.ministack import ACCOUNT, REGION
+
+ROOT = Path(__file__).parent.parent
+ASSEMBLIES = ROOT / ".sandbox/cdk.out"
+CDK = ROOT / "node_modules/.bin/cdk"
+SOURCES = ("app.py", "cdk.json", "infra", "lambdas")
+LIBRARIES = ("aws-cdk-lib", "constructs", "cdk-nag")
+ASSEMBLIES_KEPT = 4
+BOOTSTRAP_VERSION = "30"
+BOOTSTRAP_BUCKET = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
+
+
+def _files() -> Iterator[Path]:
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            found = (p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+            yield from sorted(found)
+        else:
+            yield path
+
+
+def fingerprint(context: Mapping[str, Any]) -> str:
+    """A name for what a synthesis would give: the hash of sources, context and library versions."""
+    digest = hashlib.sha256(json.dumps([sorted(context.items()), [version(name) for name in LIBRARIES]]).encode())
+    for path in _files():
+        digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    return processes.clean_environment(
+        {
+            **processes.own_folders(run),  # so the CDK reads no ~/.aws and no ~/.cdk.json
+            "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(_jsii_cache()),
+            "CDK_DISABLE_CLI_TELEMETRY": "true",  # with --no-notices: no network
+            "NODE_NO_WARNINGS": "1",
+            "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+            **(extra or {}),
+        }
+    )
+
+
+def _jsii_cache() -> Path:
+    """Where jsii unpacks the CDK's libraries: the user's own cache, although HOME is not the user's own."""
+    own = {"darwin": "Library/Caches/com.amazonaws.jsii/package-cache"}
+    return Path.home() / own.get(sys.platform, ".cache/aws/jsii/package-cache")
+
+
+def kept(context: Mapping[str, Any]) -> bool:
+    """Whether the stacks under `context` are synthesised already."""
+    return (ASSEMBLIES / fingerprint(context)).exists()
+
+
+@contextmanager
+def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Path]]:
+    """Synthesise the stacks under `context` beside the block, unless that was done before.
+
+    Yields a function that waits for the cloud assembly and returns its folder; it raises SandboxError with the CDK's
+    own words. `run` is this sandbox's own folder.
+    """
+    assembly = ASSEMBLIES / fingerprint(context)
+    if assembly.exists():
+        os.utime(assembly)
+        yield lambda: assembly
+        return
+    draft = run / "cdk.out"
+    options = [part for key, value in context.items() for part in ("-c", f"{key}={_context_value(value)}")]
+    app = f"{shlex.quote(sys.executable)} app.py"
+    command = [str(CDK), "synth", "--quiet", "--no-notices", "--app", app, "--output", str(draft), *options]
+    with processes.running(command, _environment(run), ROOT, run / "synth.log") as wait:
+
+        def finish() -> Path:
+            wait()
+            _keep(draft, assembly)
+            return assembly
+
+        yield finish
+
+
+def _keep(draft: Path, assembly: Path) -> None:
+    ASSEMBLIES.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.move(draft, assembly)
+    except OSError:
+        if not assembly.exists():  # another sandbox may have made the same one meanwhile
+            raise
+    newest_first = sorted(ASSEMBLIES.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
+    for old in newest_first[ASSEMBLIES_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _context_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def bootstrap(clients: Mapping[str, Any]) -> None:
+    """What `cdk bootstrap` would leave and a deployment asks for: a version and a bucket for assets."""
+    clients["ssm"].put_parameter(
+        Name="/cdk-bootstrap/hnb659fds/version", Value=BOOTSTRAP_VERSION, Type="String", Overwrite=True
+    )
+    clients["s3"].create_bucket(Bucket=BOOTSTRAP_BUCKET)
+
+
+def deploy(assembly: Path, endpoint_url: str, run: Path) -> dict[str, str]:
+    """Deploy every stack of the assembly; returns the outputs of all of them by name.
+
+    Raises SandboxError with the CDK's own words when a stack fails.
+    """
+    outputs = run / "outputs.json"
+    command = [
+        str(CDK), "deploy", "--all", "--app", str(assembly), "--method=direct", "--require-approval=never",
+        "--no-notices", "--progress=events", f"--outputs-file={outputs}",
+    ]  # fmt: skip
+    aws = {
+        "AWS_ENDPOINT_URL": endpoint_url,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with processes.running(command, _environment(run, aws), run, run / "deploy.log") as wait:
+        wait()
+    stacks = json.loads(outputs.read_text())
+    return {name: value for stack in stacks.values() for name, value in stack.items()}

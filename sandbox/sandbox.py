@@ -1,0 +1,326 @@
+"""A whole deployment on one machine: MiniStack for AWS, our own GPU cluster, and the production stacks between them.
+
+`up` starts the servers, deploys, and returns how to reach everything; the servers then run on their own until `down`,
+which any process may call. Everything that belongs to a sandbox lies in its directory (default `.sandbox` in the
+repository):
+
+    state.json       how to reach it; holds tokens, so only its owner can read it
+    processes.json   what runs, so that it can be ended
+    run/             logs, temporary files, the cluster's instances
+    cdk.out/         synthesised stacks, kept from one sandbox to the next (always in the repository's `.sandbox`)
+
+All servers listen on the loopback interface only.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import signal
+import sys
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from sandbox import deployment, ministack, processes
+from sandbox.processes import SandboxError, Server
+
+DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
+CLUSTER_NAME = "nwcd-gpu-testing"
+EVENT_SOURCE = "aws.ecs"
+TRAINING_FAMILY = "gpu-training"
+TRAINER_COMMAND = ["python", "-m", "sandbox.trainer"]
+SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
+SCHEDULE_SPEED = 12.0
+ATTEMPTS_TO_START = 3
+HTTP_TIMEOUT_S = 30.0
+
+Progress = Callable[[str], None]
+
+
+def up(
+    directory: Path = DEFAULT_DIRECTORY,
+    *,
+    instances: int = 2,
+    gpus: int = 8,
+    speed: float = SCHEDULE_SPEED,
+    preset: str = "adaptive",
+    policy: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
+    cluster_options: Sequence[str] = (),
+    progress: Progress = lambda line: None,
+) -> dict[str, Any]:
+    """Start a sandbox and leave it running; one that already runs in `directory` is ended first.
+
+    `instances` machines of `gpus` GPUs each; `rate(...)` schedules run `speed` times as often as they say. `preset`
+    and `policy` (thresholds by field name) choose the recovery policy; `context` holds further deployment settings,
+    by full key; `cluster_options` go to `python -m sandbox.cluster`. `progress` gets one line per step. Returns what
+    state.json says under `sandbox`. Raises SandboxError; whatever ends it early leaves nothing running.
+    """
+    directory = directory.resolve()
+    down(directory)
+    settings = {"gpu-recovery:cluster_name": CLUSTER_NAME, "gpu-recovery:preset": preset} | dict(context or {})
+    if policy:
+        settings["gpu-recovery:policy"] = dict(policy)
+    with _ended_when_interrupted(directory):
+        run = directory / "run"
+        for folder in processes.own_folders(run).values():
+            Path(folder).mkdir(parents=True)
+        is_kept = deployment.kept(settings)
+        with deployment.synthesis(settings, run) as assembly:
+            progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
+            options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
+            endpoint_url, cluster_url = _start_servers(directory, speed, options)
+            clients = {service: client(service, endpoint_url) for service in SERVICES}
+            deployment.bootstrap(clients)
+            _register_trainer(client("ecs", cluster_url))
+            if not is_kept:
+                progress("Synthesising the stacks with the CDK (kept for the next time)")
+            stacks = assembly()
+        progress("Deploying the stacks with the CDK")
+        outputs = deployment.deploy(stacks, endpoint_url, run)
+        progress("Setting the operator token, opening the mailbox, announcing the instances")
+        state = _describe(endpoint_url, cluster_url, outputs)
+        _finish(clients, outputs, state)
+        _post(f"{cluster_url}/_sandbox/announce", {})
+        processes.write_private(directory / "state.json", state)
+        progress("The sandbox is ready")
+        found: dict[str, Any] = state["sandbox"]
+        return found
+
+
+def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
+    """End the sandbox and remove what it left, except the synthesised stacks; False when there was none."""
+    directory = directory.resolve()
+    run = directory / "run"
+    existed = run.exists()
+    processes.stop(processes.recall(directory / "processes.json"))
+    processes.sweep(run)
+    for leftover in ("processes.json", "processes.new", "state.json", "state.new"):
+        (directory / leftover).unlink(missing_ok=True)
+    if existed:
+        shutil.rmtree(run)
+    return existed
+
+
+def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
+    """Whether the sandbox is up, and which of its servers run: {running, servers: {name: bool}, sandbox}."""
+    alive = {server.name: server.is_running for server in processes.recall(directory / "processes.json")}
+    ready = (directory / "state.json").exists()
+    return {
+        "running": ready and all(alive.values()),
+        "servers": alive,
+        "sandbox": _state(directory)["sandbox"] if ready else None,
+    }
+
+
+def fault(
+    directory: Path, instance: str, kind: str, cured_by: str | None = None, reboot: str | None = None
+) -> dict[str, Any]:
+    """Make an instance fail (`kind`: xid79, ecc, hang, agent_lost, spot or kill); returns the cluster's answer.
+
+    `cured_by` and `reboot` say what ends the fault and how the machine takes a reboot; None leaves it to the cluster.
+    Raises SandboxError when the cluster refuses.
+    """
+    wish = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
+    url = _state(directory)["sandbox"]["ecs_endpoint_url"]
+    return _post(f"{url}/_sandbox/fault", {name: value for name, value in wish.items() if value is not None})
+
+
+def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
+    """Every mail the operators were sent so far, oldest first: [{subject, body, at}], `at` in ISO 8601."""
+    state = _state(directory)
+    # MiniStack shows a queue without taking from it, so everybody may read, as often as they like.
+    query = urllib.parse.urlencode({"QueueUrl": state["mailbox_url"]})
+    shown = _get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
+    ((message_lists,),) = [[*regions.values()] for regions in shown["messages"].values()]
+    mails = [json.loads(message["Body"]) for messages in message_lists.values() for message in messages]
+    return sorted(
+        ({"subject": mail.get("Subject", ""), "body": mail["Message"], "at": mail["Timestamp"]} for mail in mails),
+        key=lambda mail: mail["at"],
+    )
+
+
+def client(service: str, endpoint_url: str) -> Any:
+    """A boto3 client of the sandbox, with its root credentials."""
+    return boto3.client(
+        service, endpoint_url=endpoint_url, region_name=ministack.REGION,
+        aws_access_key_id="test", aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 3}),
+    )  # fmt: skip
+
+
+@contextmanager
+def _ended_when_interrupted(directory: Path) -> Iterator[None]:
+    """Whatever ends the block early, be it Ctrl-C or SIGTERM, also ends the servers."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if on_main_thread else None
+    try:
+        yield
+    except BaseException:
+        down(directory)
+        raise
+    finally:
+        if on_main_thread:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _start_servers(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
+    """Start both servers; returns their URLs. Each must know the other's port before either listens, so the ports are
+    chosen first, and chosen again if somebody took one meanwhile."""
+    for _ in range(ATTEMPTS_TO_START - 1):
+        try:
+            return _start_servers_once(directory, speed, options)
+        except SandboxError as error:
+            if "in use" not in str(error):
+                raise
+            processes.stop(processes.recall(directory / "processes.json"))
+    return _start_servers_once(directory, speed, options)
+
+
+def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
+    run = directory / "run"
+    port, cluster_port = processes.free_port(), processes.free_port()
+    endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
+    servers: list[Server] = []
+
+    def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        env = processes.clean_environment(processes.own_folders(run) | dict(environment))
+        servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
+        processes.remember(directory / "processes.json", servers)
+
+    ours = {"ECS": cluster_url, "EC2": cluster_url}
+    start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
+    cluster = [
+        sys.executable, "-m", "sandbox.cluster", "--port", str(cluster_port), "--state", str(run / "cluster"),
+        "--cluster", CLUSTER_NAME, "--account", ministack.ACCOUNT, "--region", ministack.REGION,
+        "--endpoint-url", endpoint_url, *options,
+    ]  # fmt: skip
+    processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
+    start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
+    processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])
+    return endpoint_url, cluster_url
+
+
+def _has_announced_itself(log: Path) -> bool:
+    """The cluster prints one JSON line with its address when it listens."""
+    return '"endpoint_url"' in log.read_text()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def _register_trainer(ecs: Any) -> None:
+    """The user's task definition: what a team that trains on the cluster would have registered itself."""
+    ecs.register_task_definition(
+        family=TRAINING_FAMILY,
+        networkMode="host",
+        requiresCompatibilities=["EC2"],
+        containerDefinitions=[
+            {
+                "name": "trainer",
+                "image": "trainer:latest",
+                "memory": 1024,
+                "essential": True,
+                "command": TRAINER_COMMAND,
+                "resourceRequirements": [{"type": "GPU", "value": "8"}],
+            }
+        ],
+    )
+
+
+def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "sandbox": {
+            "endpoint_url": endpoint_url,
+            "ecs_endpoint_url": cluster_url,
+            "ec2_endpoint_url": cluster_url,
+            "api_url": f"{endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
+            "operator_token": secrets.token_urlsafe(32),
+            "node_token": secrets.token_urlsafe(32),
+            "cluster": CLUSTER_NAME,
+            "tables": {"jobs": outputs["JobTableName"], "instances": outputs["InstanceTableName"]},
+            "topic_arn": outputs["TopicArn"],
+            "event_source": EVENT_SOURCE,
+            "bus": outputs["EventBusName"],
+        },
+        "outputs": dict(outputs),
+    }
+
+
+def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
+    """What a deployment to AWS has and this one lacks: a token we know, a mailbox we can read, functions that wait."""
+    clients["secretsmanager"].put_secret_value(
+        SecretId=outputs["OperatorTokenSecretArn"], SecretString=state["sandbox"]["operator_token"]
+    )
+    state["mailbox_url"] = _open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
+    deadline = time.monotonic() + processes.READY_WITHIN_S
+    while waiting := [f["FunctionName"] for f in _functions(clients["lambda"]) if f["State"] != "Active"]:
+        if time.monotonic() > deadline:
+            raise SandboxError(f"functions not active after {processes.READY_WITHIN_S:g} s: {', '.join(waiting)}")
+        time.sleep(processes.POLL_S)
+
+
+def _open_mailbox(sqs: Any, sns: Any, topic_arn: str) -> str:
+    """A queue that gets what the operators' e-mail addresses get, because MiniStack throws mail away; its URL."""
+    url: str = sqs.create_queue(QueueName="sandbox-mailbox")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    allowed = {
+        "Effect": "Allow",
+        "Principal": {"Service": "sns.amazonaws.com"},
+        "Action": "sqs:SendMessage",
+        "Resource": arn,
+        "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+    sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=arn)
+    return url
+
+
+def _functions(awslambda: Any) -> Iterator[dict[str, Any]]:
+    for page in awslambda.get_paginator("list_functions").paginate():
+        yield from page["Functions"]
+
+
+def _state(directory: Path) -> dict[str, Any]:
+    path = directory / "state.json"
+    if not path.exists():
+        raise SandboxError(f"no sandbox is up in {directory}")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def _get(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+        return dict(json.load(answer))
+
+
+def _post(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
+            return dict(json.loads(answer.read() or b"{}"))
+    except urllib.error.HTTPError as refusal:
+        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal

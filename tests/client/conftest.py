@@ -1,0 +1,129 @@
+"""A job API in memory behind httpx.MockTransport, an incident for it to tell of, and no network."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gpu_recovery_client import RecoveryClient, cli
+from typer.testing import CliRunner, Result
+
+HERE = Path(__file__).parent
+URL = "https://api.example.test/prod"
+TOKEN = "a-token-that-nobody-may-see"
+NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
+
+
+@dataclass
+class FakeApi:
+    """Answers as the API does, page size 2, and keeps every request. `answer` replaces the next answers."""
+
+    jobs: list[dict[str, Any]]
+    instances: list[dict[str, Any]]
+    requests: list[httpx.Request] = field(default_factory=list)
+    answer: Callable[[httpx.Request], httpx.Response] | None = None
+    page_size: int = 2
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        if self.answer is not None:
+            return self.answer(request)
+        if request.headers.get("authorization") != f"Bearer {TOKEN}":
+            return problem(401, "Unauthorized", "give the operator token as a bearer token")
+        path = request.url.path.removeprefix("/prod/api/v2/").split("/")
+        match request.method, path:
+            case "POST", ["jobs"]:
+                answer = httpx.Response(201, json=self.jobs[0] | {"workload": json.loads(request.content)["workload"]})
+            case "GET", ["jobs"]:
+                answer = self._page("jobs", [without_history(job) for job in self.jobs], request)
+            case "GET", ["instances"]:
+                answer = self._page("instances", self.instances, request)
+            case ("GET", ["jobs", one]) | ("POST", ["jobs", one, "cancel"]):
+                answer = found(one, "job_id", self.jobs)
+            case "GET", ["instances", one]:
+                answer = found(one, "instance_id", self.instances)
+            case _:
+                answer = problem(404, "Not Found", "there is no such path")
+        return answer
+
+    def _page(self, key: str, items: list[dict[str, Any]], request: httpx.Request) -> httpx.Response:
+        query = request.url.params
+        if "status" in query:
+            items = [item for item in items if item["status"] == query["status"]]
+        begin = int(query.get("cursor", 0))
+        end = begin + min(int(query.get("limit", self.page_size)), self.page_size)
+        more = str(end) if end < len(items) else None
+        return httpx.Response(200, json={key: items[begin:end], "next_cursor": more})
+
+
+def problem(status: int, title: str, detail: str, **more: str) -> httpx.Response:
+    """An error as the API gives it."""
+    body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
+    return httpx.Response(status, json=body, headers={"content-type": "application/problem+json"})
+
+
+def found(one: str, key: str, items: list[dict[str, Any]]) -> httpx.Response:
+    """The item whose `key` is `one`, or a 404."""
+    for item in items:
+        if item[key] == one:
+            return httpx.Response(200, json=item)
+    return problem(404, "Not Found", f"there is no {one}")
+
+
+def without_history(view: dict[str, Any]) -> dict[str, Any]:
+    """A view as lists have it."""
+    return {key: value for key, value in view.items() if key != "history"}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Any connection is an error, and neither the environment nor a sandbox says where the API is."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a client test tried to use the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for name in ("GPU_RECOVERY_API_URL", "GPU_RECOVERY_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def incident() -> dict[str, Any]:
+    """A job whose first attempt met a broken GPU: {"job": view, "instances": [views]}."""
+    story: dict[str, Any] = json.loads((HERE / "incident.json").read_text())
+    return story
+
+
+@pytest.fixture
+def api(incident: dict[str, Any]) -> FakeApi:
+    """The incident's job and two others, and the incident's instances."""
+    others = [incident["job"] | {"job_id": f"rl-20261121-08000{n}-000{n}", "status": "RUNNING"} for n in (1, 2)]
+    return FakeApi([incident["job"], *others], incident["instances"])
+
+
+@pytest.fixture
+def client(api: FakeApi) -> RecoveryClient:
+    """A client of the fake API."""
+    return RecoveryClient(URL, TOKEN, httpx.MockTransport(api))
+
+
+@pytest.fixture
+def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs the command line against the fake API at NOW; settings come from the environment."""
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", URL)
+    monkeypatch.setenv("GPU_RECOVERY_TOKEN", TOKEN)
+    monkeypatch.setattr(cli, "now", lambda: NOW)
+
+    def invoke(*arguments: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
+
+    return invoke

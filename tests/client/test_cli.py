@@ -1,0 +1,238 @@
+"""The command line: each verb in words and as JSON, its exit codes, and what it never prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gpu_recovery_client import cli
+from typer.testing import CliRunner, Result
+
+HERE = Path(__file__).parent
+JOB = "sft-20261121-090000-1a2b"
+TOKEN = "a-token-that-nobody-may-see"
+SPEC = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
+OPTIONS = ("--workload", "sft", "--nnodes", "2", "--gpus-per-node", "8", "--task-definition", "gpu-training")
+READS = [
+    ("status", JOB),
+    ("list",),
+    ("list", "--all"),
+    ("explain", JOB),
+    ("instances",),
+    ("instances", "i-0aaa00000000000a1"),
+]
+VERBS = [*READS, ("cancel", JOB), ("submit", *OPTIONS)]
+Run = Callable[..., Result]
+
+
+def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
+    """What the API answers to a verb: the view, the first page, or all pages as one."""
+    listed = [{key: value for key, value in job.items() if key != "history"} for job in api.jobs]
+    answers: dict[tuple[str, ...], dict[str, Any]] = {
+        ("list",): {"jobs": listed[:2], "next_cursor": "2"},
+        ("list", "--all"): {"jobs": listed, "next_cursor": None},
+        ("explain", JOB): {"job": api.jobs[0], "instances": api.instances, "left_out": []},
+        ("instances",): {"instances": api.instances, "next_cursor": None},
+        ("instances", "i-0aaa00000000000a1"): api.instances[0],
+    }
+    job: dict[str, Any] = api.jobs[0]
+    return answers.get(verb, job)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_json_equals_the_answer_of_the_api(run: Run, api: Any, verb: tuple[str, ...]) -> None:
+    """One JSON document on stdout, nothing added and nothing lost."""
+    name, *rest = verb
+    result = run(name, "--json", *rest)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == answer_to(verb, api)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_words_are_plain_text_without_colour(run: Run, verb: tuple[str, ...]) -> None:
+    """Human output has no escape sequence, no trailing space, and ends its last line."""
+    result = run(*verb)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.isprintable() or set(filter(lambda c: not c.isprintable(), result.stdout)) == {"\n"}
+    assert result.stdout.endswith("\n")
+    assert [line for line in result.stdout.splitlines() if line != line.rstrip()] == []
+
+
+def test_explain_prints_the_golden_text(run: Run) -> None:
+    """The verb gathers the job and both instances; a pipe gets whole lines."""
+    assert run("explain", JOB).stdout == (HERE / "explain.txt").read_text()
+
+
+def test_explain_goes_on_without_an_instance_that_is_not_known(run: Run, api: Any) -> None:
+    """The rest of the story is told, and what is missing is named."""
+    api.instances = api.instances[1:]
+    result = run("explain", JOB)
+    assert result.exit_code == 0
+    assert "without the history of i-0aaa00000000000a1" in result.stdout
+    assert "its GPUs passed their check" in result.stdout
+
+
+def test_explain_asks_for_a_bounded_number_of_instances(run: Run, api: Any) -> None:
+    """A job on a thousand instances does not take a thousand requests."""
+    api.jobs[0]["instances"] = [f"i-{n:017x}" for n in range(1_000)]
+    story = json.loads(run("explain", "--json", JOB).stdout)
+    assert len(api.requests) == 1 + 32
+    assert len(story["instances"]) + len(story["left_out"]) == 1_002
+    assert story["instances"][0]["instance_id"] == "i-0aaa00000000000a1"
+
+
+def test_explain_fails_when_an_instance_cannot_be_read(run: Run, api: Any) -> None:
+    """A server error is no gap in the story but a failure."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if "/instances/" in request.url.path:
+            return httpx.Response(500, json={"title": "broken"})
+        return httpx.Response(200, json=api.jobs[0])
+
+    api.answer = answer
+    result = run("explain", JOB)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "gpu-recovery: broken (500)\n")
+
+
+def test_list_passes_its_filter_on(run: Run, api: Any) -> None:
+    """Status, limit and cursor reach the API."""
+    run("list", "--status", "RUNNING", "--limit", "1", "--cursor", "1")
+    assert dict(api.requests[0].url.params) == {"status": "RUNNING", "limit": "1", "cursor": "1"}
+
+
+def test_submit_sends_only_what_was_given(run: Run, api: Any) -> None:
+    """Options become fields; the API's defaults stay the API's."""
+    assert run("submit", *OPTIONS).exit_code == 0
+    assert json.loads(api.requests[0].content) == SPEC
+
+
+def test_submit_takes_every_field_and_the_command_as_it_is(run: Run, api: Any) -> None:
+    """Words after -- are the command's, options among them."""
+    more = ("--container", "trainer", "--user", "me", "--attempts-max", "2", "--max-runtime-s", "600")
+    env = ("--env", "A=1", "--env", "B=x=y", "--env", "C=")
+    assert run("submit", *OPTIONS, *more, *env, "--", "python", "train.py", "--json", "-f", "x").exit_code == 0
+    assert json.loads(api.requests[0].content) == SPEC | {
+        "container": "trainer", "user": "me", "attempts_max": 2, "max_runtime_s": 600,
+        "env": {"A": "1", "B": "x=y", "C": ""}, "command": ["python", "train.py", "--json", "-f", "x"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("source", ["file", "stdin"])
+def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: Path, source: str) -> None:
+    """Fields of the document are kept, those with an option replaced, and env is joined."""
+    text = json.dumps(SPEC | {"nnodes": 8, "env": {"A": "1", "B": "2"}, "command": ["sh"]})
+    (tmp_path / "job.json").write_text(text)
+    file = str(tmp_path / "job.json") if source == "file" else "-"
+    assert run("submit", "--file", file, "--nnodes", "2", "--env", "B=3", stdin=text).exit_code == 0
+    assert json.loads(api.requests[0].content) == SPEC | {"env": {"A": "1", "B": "3"}, "command": ["sh"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("submit",), "a job needs --workload, --nnodes, --gpus-per-node, --task-definition"),
+        (("submit", *OPTIONS[2:]), "a job needs --workload;"),
+        (("submit", *OPTIONS, "--env", "A"), "'A' is not NAME=VALUE"),
+        (("submit", *OPTIONS, "--env", "=A"), "'=A' is not NAME=VALUE"),
+        (("submit", *OPTIONS, "--nnodes", "two"), "Invalid value for '--nnodes'"),
+        (("submit", "--file", "absent.json"), "absent.json cannot be read: No such file or directory"),
+        (("submit", "--file", "."), ". cannot be read: Is a directory"),
+        (("submit", "--file", "-"), "- is not JSON"),
+        (("status",), "Missing argument 'JOB'"),
+        (("list", "--limit", "0"), "Invalid value for '--limit'"),
+        (("logs", JOB), "No such command 'logs'"),
+        (("sandbox", "fault", "--instance", "i-1", "--kind", "fire"), "Invalid value for '--kind'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_usage_error_is_2_and_asks_nothing(run: Run, api: Any, arguments: tuple[str, ...], text: str) -> None:
+    """What is wrong with the command line is said on stderr before any request."""
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert text in " ".join(result.stderr.split())
+    assert api.requests == []
+
+
+@pytest.mark.parametrize("text", ["[]", '"job"', '{"env": [], "workload": "a"}'])
+def test_a_document_of_the_wrong_kind_is_a_usage_error(run: Run, api: Any, text: str) -> None:
+    """A job is an object, and so is its env where --env is to be added."""
+    result = run("submit", "--file", "-", "--env", "A=1", stdin=text)
+    assert result.exit_code == 2
+    assert "--file" in result.stderr
+    assert api.requests == []
+
+
+def test_a_refusal_is_1_and_shows_its_field(run: Run, api: Any) -> None:
+    """The problem document's title, field and detail are one line on stderr."""
+    body = {"title": "Invalid job", "status": 400, "detail": "must be a whole number", "field": "nnodes"}
+    api.answer = lambda request: httpx.Response(400, json=body)
+    result = run("submit", "--json", *OPTIONS)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "gpu-recovery: Invalid job (400): nnodes: must be a whole number\n"
+
+
+def test_an_error_text_cannot_steer_the_terminal(run: Run, api: Any) -> None:
+    """What a server writes into its error is shown, not obeyed."""
+    api.answer = lambda request: httpx.Response(500, json={"title": "bad \x1b[2J luck"})
+    assert run("list").stderr == "gpu-recovery: bad ?[2J luck (500)\n"
+
+
+@pytest.mark.parametrize("verb", [("status", "no"), ("explain", "no"), ("cancel", "no"), ("instances", "no")])
+def test_an_unknown_id_is_1(run: Run, verb: tuple[str, ...]) -> None:
+    """A 404 is said in the API's words."""
+    result = run(*verb)
+    assert (result.exit_code, result.stderr) == (1, "gpu-recovery: Not Found (404): there is no no\n")
+
+
+def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
+    """The address is named."""
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    api.answer = fail
+    result = run("list")
+    assert result.exit_code == 1
+    assert result.stderr == "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
+
+
+def test_missing_settings_are_2() -> None:
+    """Without an address there is nothing to ask."""
+    result = CliRunner().invoke(cli.app, ["list"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "GPU_RECOVERY_API_URL" in result.stderr
+
+
+def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> None:
+    """--api-url and --token win over the environment."""
+    result = run("--api-url", "https://other.test/prod", "--token", "other", "list")
+    assert str(api.requests[0].url).startswith("https://other.test/prod/api/v2/jobs")
+    assert api.requests[0].headers["authorization"] == "Bearer other"
+    assert (result.exit_code, result.stderr) == (
+        1, "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_no_verb_prints_the_token(run: Run, api: Any, verb: tuple[str, ...], broken: bool) -> None:
+    """Neither when all is well nor when the server repeats the token in its error."""
+    if broken:
+        api.answer = lambda request: httpx.Response(500, json={"title": f"bad {TOKEN}", "detail": TOKEN})
+    name, *rest = verb
+    for result in (run(*verb), run(name, "--json", *rest)):
+        assert result.exit_code == int(broken)
+        assert TOKEN not in result.output + result.stderr
+
+
+def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
+    """The verbs of the command line, in the order of use."""
+    text = run("--help").stdout
+    verbs = ["submit", "status", "list", "explain", "cancel", "instances", "sandbox"]
+    positions = [text.index(f"\n  {verb} ") for verb in verbs]
+    assert positions == sorted(positions)
+    assert TOKEN not in text

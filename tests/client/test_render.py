@@ -1,0 +1,171 @@
+"""The text of views."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery import wire
+from gpu_recovery.core.instance_record import Claim, Instance
+from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.machine import HistoryEntry
+from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.spec import JobSpec
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery_client import explain, render
+
+HERE = Path(__file__).parent
+NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
+
+
+def story_of(incident: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """What `explain.gather` finds for the incident, its job changed."""
+    return {"job": incident["job"] | changes, "instances": incident["instances"], "left_out": []}
+
+
+def test_an_incident_is_explained_as_the_golden_text_has_it(incident: dict[str, Any]) -> None:
+    """Where it stands, what it waits for until when, and both instances' entries between the job's own."""
+    assert explain.explanation(story_of(incident), NOW) == (HERE / "explain.txt").read_text()
+
+
+def test_a_narrow_terminal_folds_the_reasons_and_loses_nothing(incident: dict[str, Any]) -> None:
+    """Every word of every reason is still there, and no table line is wider than the terminal."""
+    for width in (100, 140):
+        text = explain.explanation(story_of(incident), NOW, width)
+        lines = text.split("\n\n")[1].splitlines()
+        assert max(map(len, lines)) <= width
+        assert len(lines) > len((HERE / "explain.txt").read_text().split("\n\n")[1].splitlines())
+        for entry in incident["job"]["history"]:
+            assert all(word in text for word in entry["reason"].split())
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_an_id_is_never_cut_however_narrow_the_terminal(incident: dict[str, Any], width: int) -> None:
+    """What a person copies to the next command is whole."""
+    assert "sft-20261121-090000-1a2b  RECOVERING" in render.job_list({"jobs": [incident["job"]]}, NOW, width)
+    text = render.instance_list(incident["instances"], width)
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("i-")] == [
+        "i-0aaa00000000000a1", "i-0bbb00000000000b2",
+    ]  # fmt: skip
+    assert "sft-20261121-090000-1a2b--a01  sft-20261121-090000-1a2b" in text
+
+
+def test_an_ended_job_is_explained_up_to_its_end(incident: dict[str, Any]) -> None:
+    """What an instance did for another job later, or did before the job came, is no part of the story."""
+    later = {"at": "2026-11-22T00:00:00Z", "from": "AVAILABLE", "to": "CHECKING", "event": "Later", "reason": ""}
+    for view in incident["instances"]:
+        view["history"].append(later)
+    ended = story_of(incident, status=JobStatus.FAILED.value, repairing=[])
+    who = [(who, entry["event"]) for who, entry in explain.timeline(ended["job"], ended["instances"])]
+    assert [event for who, event in who if who != "job"] == 2 * ["CheckRequested"] + 2 * ["CheckEnded"]
+    repairing = story_of(incident, status=JobStatus.FAILED.value)
+    late = [w for w, entry in explain.timeline(repairing["job"], repairing["instances"]) if entry["event"] == "Later"]
+    assert late == ["i-0aaa00000000000a1"]
+    assert "waits for nothing: the job has ended" in explain.explanation(ended, NOW)
+
+
+def test_a_record_keeps_its_order_when_a_fact_came_late(incident: dict[str, Any]) -> None:
+    """RankFailed happened before AllRanksRunning was told: the statuses still follow one another."""
+    incident["job"]["history"][4]["at"] = "2026-11-21T09:00:08Z"
+    own = [entry["event"] for who, entry in explain.timeline(incident["job"], incident["instances"]) if who == "job"]
+    assert own == [entry["event"] for entry in incident["job"]["history"]]
+
+
+def test_instances_of_earlier_attempts_are_involved_too(incident: dict[str, Any]) -> None:
+    """The sick one first, then the current ones, then those the history names."""
+    job = incident["job"] | {"instances": ["i-0ccc00000000000c3"], "repairing": []}
+    assert explain.involved(job) == ["i-0aaa00000000000a1", "i-0ccc00000000000c3", "i-0bbb00000000000b2"]
+
+
+def test_every_status_says_what_the_job_waits_for(incident: dict[str, Any]) -> None:
+    """No status of the machine is without words; one of a newer API has words as well."""
+    assert set(render.WAITS_FOR) == set(JobStatus) - TERMINAL
+    assert render.waiting({"status": "LEARNING"}, NOW) == "the end of LEARNING, without a deadline"
+
+
+def test_a_deadline_is_shown_from_both_sides() -> None:
+    """Time left, and time passed since."""
+    job = {"status": JobStatus.STOPPING.value, "deadline_at": "2026-11-21T09:07:00Z"}
+    words = "the confirmed end of every rank, until 2026-11-21 09:07:00Z"
+    assert render.waiting(job, NOW) == f"{words} (in 4m00s)"
+    assert render.waiting(job, NOW + timedelta(minutes=5)) == f"{words} (due 1m00s ago)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m00s"), (3_599, "59m59s"), (3_600, "1h00m"), (86_399, "23h59m"),
+     (86_400, "1d00h"), (266_400, "3d02h")],
+)  # fmt: skip
+def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
+    """Each limit between units."""
+    assert render.duration(seconds) == text
+
+
+def test_what_a_task_wrote_cannot_steer_the_terminal(incident: dict[str, Any]) -> None:
+    """Escape sequences, line breaks, bidirectional overrides and markup are text."""
+    job = incident["job"] | {"reason": "\x1b[2J[red]gone[/red]\r\nFAKE \u202e line", "history": []}
+    line = render.job_line(job)
+    assert line == "sft-20261121-090000-1a2b  RECOVERING  ?[2J[red]gone[/red] FAKE ? line\n"
+    for text in (render.job_details(job, NOW), render.job_list({"jobs": [job]}, NOW)):
+        assert "?[2J[red]gone[/red] FAKE ? line" in text
+        assert "\x1b" not in text
+
+
+def test_a_job_is_shown_as_a_block(incident: dict[str, Any]) -> None:
+    """Names, then values; what is empty is left out."""
+    text = render.job_details(incident["job"] | {"user": ""}, NOW)
+    assert [line.split("  ")[0] for line in text.splitlines()] == [
+        "job", "status", "reason", "waits for", "attempt", "workload", "size", "task definition", "origin", "queued",
+        "instances", "repairing", "last failure", "incident",
+    ]  # fmt: skip
+    assert "rank 0 on i-0aaa00000000000a1 was ended by signal 6 (exit code 134)" in text
+    assert "RECOVERING since 2026-11-21 09:02:10Z (50s)" in text
+
+
+def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any]) -> None:
+    """The views these tests render have exactly the fields that the API's own views have."""
+    entry = HistoryEntry(NOW, "", JobStatus.QUEUED, "JobSubmitted", 1, "submitted")
+    failure = RankFailure(0, "i-1", NOW, Ending(EndingKind.CRASHED, 134, "was ended by signal 6"))
+    spec = JobSpec("sft", 2, 8, "gpu-training")
+    job = wire.job_view(
+        Job("a", spec, queued_at=NOW, status_at=NOW, failure=failure, history=(entry,)), PRESETS[Preset.ADAPTIVE]
+    )
+    instance = wire.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)))
+    assert set(incident["job"]) == set(job)
+    assert set(incident["job"]["failure"]) == set(job["failure"])
+    assert {type(value) for value in incident["instances"][1]["claims"].values()} == {type(instance["claims"]["a"])}
+    for view in incident["instances"]:
+        assert set(view) == set(instance)
+    for told in (incident["job"], *incident["instances"]):
+        assert {frozenset(one) for one in told["history"]} == {frozenset(job["history"][0])}
+    assert render.job_details(job, NOW).startswith("job ")
+    assert render.instance_details(instance, NOW).startswith("instance ")
+
+
+def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict[str, Any]) -> None:
+    """A header, a line for each job, and a hint while there is more."""
+    lines = render.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
+    assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "REASON"]
+    assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1/3", "2x8", "trainer-team"]
+    assert lines[2:] == ["more: add --cursor abc, or --all"]
+    assert render.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
+
+
+def test_instances_are_listed_with_who_claims_them(incident: dict[str, Any]) -> None:
+    """A claim is shown as the attempt that holds it."""
+    lines = render.instance_list(incident["instances"]).splitlines()
+    assert lines[1].split()[:4] == ["i-0aaa00000000000a1", "REBOOTING", "8", "disconnected"]
+    claimed = ["connected", "sft-20261121-090000-1a2b--a01", "sft-20261121-090000-1a2b", "its"]
+    assert lines[2].split()[3:7] == claimed
+    assert render.instance_list([]) == "no instances\n"
+
+
+def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None:
+    """The block, an empty line, the table."""
+    block, history = render.instance_details(incident["instances"][0], NOW).split("\n\n")
+    assert "REBOOTING since 2026-11-21 09:02:08Z (52s)" in block
+    assert "2026-11-21 09:32:08Z (in 29m08s)" in block
+    assert "7c9e6679-7425-40de-944b-e07fc1f90ae7 since 2026-11-20 08:00:00Z" in block
+    assert history.splitlines()[2].startswith("2026-11-21 09:01:31Z  AVAILABLE -> CHECKING  CheckRequested    checked")

@@ -1,0 +1,46 @@
+"""Stand-ins for the programs that the health check starts: small scripts in a folder that is put on PATH."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# A host engine that listens on the Unix socket it is told, notes that it runs, and stays until it is ended.
+HOST_ENGINE = """
+import os, socket, sys
+address = sys.argv[sys.argv.index("--domain-socket") + 1]
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(address)
+listener.listen()
+open(os.path.join(HERE, "engine.pid"), "w").write(str(os.getpid()))
+while True:
+    listener.accept()[0].close()
+"""
+
+
+def install(folder: Path, name: str, body: str) -> Path:
+    """An executable Python script; `HERE` in its body is the folder, for notes that it leaves to the test."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\nHERE = {str(folder)!r}\n{body}", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def install_dcgmi(folder: Path, text: str, exit_code: int) -> Path:
+    """A `dcgmi` that notes its arguments, prints a text and exits with a code."""
+    body = (
+        "import os, sys\n"
+        'open(os.path.join(HERE, "arguments"), "a").write(" ".join(sys.argv[1:]) + "\\n")\n'
+        f"sys.stdout.write({text!r})\n"
+        f"sys.exit({exit_code})\n"
+    )
+    return install(folder, "dcgmi", body)
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and is more than an entry that waits to be collected."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")

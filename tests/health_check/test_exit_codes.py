@@ -1,0 +1,71 @@
+"""Every exit code of `dcgmi diag`, alone and beside results."""
+
+from __future__ import annotations
+
+import pytest
+
+from health_check.judge import judge
+from health_check.parse import parse
+from health_check.remedies import EXITS, Outcome, exit_meaning
+from tests.health_check.diagnostics import dcgm4, output, result, warning
+
+PASS = dcgm4([result(0)])
+ISOLATE = dcgm4([result(0, "Fail", [warning(52, 2)])])
+CONFIG = dcgm4([result(0, "Fail", [warning(29, 5)])])
+TRUNCATED = output("dcgm_4.2.3_gb10_real.json")[:-20]
+
+# exit code: without output, beside a pass, beside a failure of severity ISOLATE, beside one of severity CONFIG
+TABLE = {
+    0: (Outcome.INCONCLUSIVE, Outcome.HEALTHY, Outcome.REBOOT, Outcome.CONFIGURATION),
+    226: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    205: (Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT),
+    203: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    245: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    235: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
+    217: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    215: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.REBOOT, Outcome.CONFIGURATION),
+    198: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    190: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    124: (Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT),
+    137: (Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT),
+    126: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
+    127: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
+    134: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    139: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    143: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    1: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    255: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+}
+
+
+@pytest.mark.parametrize("exit_code", TABLE)
+def test_an_exit_code_has_its_outcome_alone_and_beside_results(exit_code: int) -> None:
+    """An exit code adds to what the results say, and decides alone where they say nothing."""
+    outcomes = tuple(
+        judge(parse(text), exit_code, level=2, expected_gpus=None).outcome for text in ("", PASS, ISOLATE, CONFIG)
+    )
+    assert outcomes == TABLE[exit_code]
+
+
+def test_every_known_exit_code_is_in_the_table() -> None:
+    """A code added to the product needs its row here."""
+    assert EXITS.keys() <= TABLE.keys()
+
+
+def test_a_truncated_output_counts_as_no_output() -> None:
+    """Its exit code decides; the failure that can be read in its first half does not."""
+    for exit_code, (alone, *_) in TABLE.items():
+        verdict = judge(parse(TRUNCATED), exit_code, level=2, expected_gpus=8)
+        assert verdict.outcome is alone
+
+
+def test_isolate_explained_by_a_finding_that_is_noise_costs_nothing() -> None:
+    """205 because of IMEX alone: the exit code has no other ground."""
+    imex = dcgm4([result(0, "Fail", [warning(122, 2)])])
+    assert judge(parse(imex), 205, level=2, expected_gpus=None).outcome is Outcome.HEALTHY
+
+
+def test_every_signal_is_told_by_its_number() -> None:
+    """All of 129 to 192 but the codes that mean something else."""
+    for code in set(range(129, 193)) - EXITS.keys():
+        assert exit_meaning(code).meaning == f"signal {code - 128} ended it"

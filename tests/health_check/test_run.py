@@ -1,0 +1,122 @@
+"""The diagnostic is a process: it may fail to start, hang, talk without end, or be in need of another try."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from health_check import run as running
+from health_check.run import diagnose, run_bounded
+from tests.health_check.programs import HOST_ENGINE, install, install_dcgmi, is_running
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is the whole PATH."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def arguments(programs: Path) -> list[str]:
+    return (programs / "arguments").read_text().splitlines()
+
+
+def wait_until_ended(pid: int) -> bool:
+    deadline = time.monotonic() + WITHIN_S
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def test_the_diagnostic_runs_at_its_level_and_its_output_and_code_come_back(programs: Path) -> None:
+    """Without nv-hostengine dcgmi finds the host's engine by itself."""
+    install_dcgmi(programs, "text", 226)
+    run = diagnose(3, 60)
+    assert (run.output, run.exit_code) == ("text", 226)
+    assert arguments(programs) == ["diag -r 3 -j"]
+
+
+def test_a_dcgmi_that_is_missing_or_not_executable_has_the_shells_codes(programs: Path) -> None:
+    """127 and 126, as a shell has them."""
+    assert diagnose(1, 60).exit_code == 127
+    install_dcgmi(programs, "", 0).write_text("no program at all")
+    assert diagnose(1, 60).exit_code == 126
+
+
+def test_a_hanging_diagnostic_is_killed_with_its_children(programs: Path) -> None:
+    """Past the deadline the whole group goes; what was printed until then is kept."""
+    script = f"#!/bin/sh\n/bin/sleep 600 &\necho $! > {programs}/child.pid\necho begun\nwait\n"
+    install_dcgmi(programs, "", 0).write_text(script)
+    run = diagnose(1, 2)
+    assert (run.output, run.exit_code) == ("begun\n", 124)
+    assert wait_until_ended(int((programs / "child.pid").read_text()))
+
+
+def test_a_diagnostic_that_a_signal_ended_has_the_shells_code(programs: Path) -> None:
+    """128 and the signal's number."""
+    install(programs, "dcgmi", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    assert diagnose(1, 60).exit_code == 139
+
+
+def test_output_without_end_is_cut_and_does_not_block(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a pipe holds, on both streams."""
+    monkeypatch.setattr(running, "OUTPUT_BYTES_MAX", 200_000)
+    monkeypatch.setattr(running, "ERROR_BYTES_MAX", 1_000)
+    command = install(programs, "talk", "import sys\nsys.stderr.write('e' * 10**6)\nsys.stdout.write('o' * 10**6)\n")
+    run = run_bounded([str(command)], 60)
+    assert (len(run.output), len(run.error), run.exit_code) == (200_000, 1_000, 0)
+
+
+@pytest.mark.parametrize(("exit_code", "tries"), [(217, 4), (245, 2), (226, 1), (0, 1)])
+def test_a_busy_diagnostic_is_waited_for_and_a_timed_out_one_tried_once_more(
+    programs: Path, exit_code: int, tries: int
+) -> None:
+    """217 until it ends otherwise, 245 once, anything else not at all."""
+    install(
+        programs,
+        "dcgmi",
+        "import os, sys\n"
+        "notes = open(os.path.join(HERE, 'arguments'), 'a+')\n"
+        "notes.write('again\\n')\n"
+        "notes.seek(0)\n"
+        f"sys.exit({exit_code} if len(notes.readlines()) < 4 else 0)\n",
+    )
+    run = diagnose(1, 60, pause_s=0)
+    assert len(arguments(programs)) == tries
+    assert run.exit_code == (0 if tries == 4 else exit_code)
+
+
+def test_a_busy_diagnostic_is_not_waited_for_past_the_deadline(programs: Path) -> None:
+    """When a pause would not fit any more, the code stands as it is."""
+    install_dcgmi(programs, "", 217)
+    assert diagnose(1, 60, pause_s=61).exit_code == 217
+    assert len(arguments(programs)) == 1
+
+
+def test_the_images_host_engine_lives_as_long_as_the_check(programs: Path) -> None:
+    """dcgmi is pointed at its socket, and it is gone afterwards."""
+    install(programs, "nv-hostengine", HOST_ENGINE)
+    install_dcgmi(programs, "", 0)
+    assert diagnose(1, 60).exit_code == 0
+    option, _, address = arguments(programs)[0].removeprefix("diag -r 1 -j ").partition(" ")
+    assert (option, address.startswith("unix:///")) == ("--host", True)
+    assert not Path(address.removeprefix("unix://")).exists()
+    assert wait_until_ended(int((programs / "engine.pid").read_text()))
+
+
+def test_a_host_engine_that_does_not_start_leaves_dcgmi_to_the_hosts(programs: Path) -> None:
+    """Then dcgmi itself says whether there is one."""
+    install(programs, "nv-hostengine", "import sys\nsys.exit(1)\n")
+    install_dcgmi(programs, "", 235)
+    assert diagnose(1, 60).exit_code == 235
+    assert arguments(programs) == ["diag -r 1 -j"]
+
+
+def test_the_environment_of_the_tests_has_no_real_dcgmi() -> None:
+    """These tests stand for nothing where a real one answers."""
+    assert not any(Path(folder, "dcgmi").exists() for folder in os.environ["PATH"].split(os.pathsep))

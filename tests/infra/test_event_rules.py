@@ -1,0 +1,123 @@
+"""Published events, run through the patterns of the synthesised rules."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.infra.deployment import ACCOUNT, Deployment
+from tests.infra.event_pattern import matches
+
+pytestmark = pytest.mark.slow
+
+EVENTS = Path(__file__).parents[1] / "events"
+CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/nwcd-gpu-testing"
+CHECK = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition/gpu-health-check"
+TRAINING, CHECKS, INSTANCES = {"RulesTrainingTasks"}, {"RulesCheckTasks"}, {"RulesContainerInstances"}
+NO_RULE: set[str] = set()
+
+# What wakes when these happen in our cluster. Every other file of the folder wakes nothing.
+WOKEN = {
+    "ecs_task_running_ec2_service_2016": TRAINING,
+    "ecs_task_running_fargate_2020": TRAINING,
+    "ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs": TRAINING,
+    "ecs_container_instance_active_2016": INSTANCES,
+    "ecs_container_instance_active_go_fixture": INSTANCES,
+}
+DETAILS = sorted(path.stem for path in EVENTS.glob("detail_*.json"))
+
+
+def _event(name: str) -> dict[str, Any]:
+    loaded = json.loads((EVENTS / f"{name}.json").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def _woken(deployment: Deployment, event: dict[str, Any]) -> set[str]:
+    rules = deployment.of_type("AWS::Events::Rule")
+    return {name for name, rule in rules.items()
+            if "EventPattern" in rule and matches(rule["EventPattern"], event)}
+
+
+def _in(cluster: str, event: dict[str, Any], **detail: Any) -> dict[str, Any]:
+    """The event as it would read in this cluster; an event without a cluster stays without one."""
+    moved = copy.deepcopy(event)
+    if "clusterArn" in moved.get("detail", {}):
+        moved["detail"].update(detail, clusterArn=cluster)
+    return moved
+
+
+def test_the_list_of_waking_events_names_files_that_exist() -> None:
+    """A renamed file must not silently leave the list."""
+    assert set(WOKEN) <= {path.stem for path in EVENTS.glob("*.json")}
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
+def test_an_event_of_our_cluster_wakes_the_function_it_should_and_no_other(deployment: Deployment, name: str) -> None:
+    """As published but for the cluster."""
+    assert _woken(deployment, _in(CLUSTER, _event(name))) == WOKEN.get(name, NO_RULE)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
+@pytest.mark.parametrize("cluster", [
+    "as published", f"{CLUSTER}-2", CLUSTER.replace("us-east-1", "us-west-2"), CLUSTER.replace(ACCOUNT, "999999999999"),
+    CLUSTER.removesuffix("-testing"), "nwcd-gpu-testing",
+])
+def test_an_event_of_another_cluster_wakes_nothing(deployment: Deployment, name: str, cluster: str) -> None:
+    """A longer name, a shorter one, another region, another account: none is ours."""
+    event = _event(name)
+    assert _woken(deployment, event if cluster == "as published" else _in(cluster, event)) == NO_RULE
+
+
+@pytest.mark.parametrize(("family", "status", "expected"), [
+    ("gpu-health-check:1", "STOPPED", CHECKS),
+    ("gpu-health-check:218", "STOPPED", CHECKS),
+    ("gpu-health-check:1", "RUNNING", NO_RULE),
+    ("gpu-health-check:1", "STOPPING", NO_RULE),
+    ("gpu-health-check-2:1", "STOPPED", TRAINING),
+    ("gpu-health:1", "RUNNING", TRAINING),
+    ("gpu-training:3", "RUNNING", TRAINING),
+    ("gpu-training:3", "STOPPED", TRAINING),
+    ("gpu-training:3", "PENDING", NO_RULE),
+    ("gpu-training:3", "DEPROVISIONING", NO_RULE),
+    ("somebody-elses:9", "STOPPED", TRAINING),
+])
+def test_a_task_goes_by_family_and_last_status(deployment: Deployment, family: str, status: str,
+                                               expected: set[str]) -> None:
+    """Any revision of the check family is a check, no other family is, and only ends and starts matter."""
+    definition = CHECK.replace("gpu-health-check", family)
+    event = _in(CLUSTER, _event("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
+                taskDefinitionArn=definition, lastStatus=status)
+    assert _woken(deployment, event) == expected
+
+
+@pytest.mark.parametrize("name", DETAILS)
+def test_a_stopped_task_without_exit_codes_or_containers_still_arrives(deployment: Deployment, name: str) -> None:
+    """The files hold a `detail` alone; in the envelope of a stopped task none may be filtered away by what it lacks."""
+    detail = {"taskDefinitionArn": f"{CHECK}-not:1", **_event(name), "clusterArn": CLUSTER, "lastStatus": "STOPPED"}
+    event = {"source": "aws.ecs", "detail-type": "ECS Task State Change", "detail": detail}
+    assert _woken(deployment, event) == TRAINING
+
+
+@pytest.mark.parametrize("status", ["ACTIVE", "DRAINING", "INACTIVE", "REGISTERING", "a status of tomorrow"])
+@pytest.mark.parametrize("connected", [True, False])
+def test_every_state_of_a_container_instance_arrives(deployment: Deployment, status: str, connected: bool) -> None:
+    """What ACTIVE means after a reboot is decided in code, so the rule must not choose."""
+    event = _in(CLUSTER, _event("ecs_container_instance_active_2016"), status=status, agentConnected=connected)
+    assert _woken(deployment, event) == INSTANCES
+
+
+def test_an_event_from_another_source_wakes_nothing(deployment: Deployment) -> None:
+    """The production template has no rule for test sources."""
+    for name in WOKEN:
+        assert _woken(deployment, {**_in(CLUSTER, _event(name)), "source": "sim.ecs"}) == NO_RULE
+
+
+def test_the_rules_follow_the_partition(china: Deployment) -> None:
+    """In China the cluster ARN begins otherwise, and the same template must know it."""
+    event = _event("ecs_container_instance_active_2016")
+    in_china = CLUSTER.replace("arn:aws:", "arn:aws-cn:").replace("us-east-1", "cn-north-1")
+    assert _woken(china, _in(in_china, event)) == INSTANCES
+    assert _woken(china, _in(CLUSTER, event)) == NO_RULE

@@ -1,0 +1,116 @@
+"""The functions that the table of functions makes."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
+from tests.infra.deployment import Deployment
+
+pytestmark = pytest.mark.slow
+
+NAMES = {"ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api"}
+ENVIRONMENT = {
+    "TRAINING_JOB_TABLE_NAME", "CONTAINER_INSTANCE_TABLE_NAME", "ECS_CLUSTER_NAME", "DCGM_HEALTH_CHECK_TASK",
+    "SNS_TOPIC_ARN", "EVENT_BUS_NAME", "SCHEDULER_QUEUE_URL", "VERDICT_BUCKET", "RECOVERY_POLICY", "ADOPT",
+    "JOB_ID_PREFIX", "CHECK_LEVEL", "CHECK_RESERVES_GPUS", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE",
+    "POWERTOOLS_LOG_LEVEL",
+}
+CLAIM_S = 180
+
+
+def _function(deployment: Deployment, row: FunctionRow) -> dict:
+    return deployment.only("AWS::Lambda::Function", row.construct_id)
+
+
+def test_the_table_and_the_template_have_the_same_functions(deployment: Deployment) -> None:
+    """Nothing else deploys a function, no helper of the CDK either."""
+    assert {row.name for row in FUNCTIONS} == NAMES
+    deployed = deployment.of_type("AWS::Lambda::Function").values()
+    assert {function["FunctionName"] for function in deployed} == {f"gpu-recovery-{name}" for name in NAMES}
+
+
+@pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
+def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> None:
+    """The string Lambda is given must lead somewhere."""
+    module, name = row.handler.split(".")
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assigned = {target.id for node in tree.body if isinstance(node, ast.Assign)
+                for target in node.targets if isinstance(target, ast.Name)}
+    assert name in defined | assigned
+
+
+@pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
+def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
+    """Exactly these variables; the token's secret for the API alone."""
+    extra = {"OPERATOR_TOKEN_SECRET"} if row.name == "job_api" else set()
+    assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
+
+
+def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> None:
+    """Values of the defaults, as the functions will read them."""
+    variables = deployment.only("AWS::Lambda::Function", "JobApi")["Environment"]["Variables"]
+    assert variables["TRAINING_JOB_TABLE_NAME"] == "TablesJobs"
+    assert variables["CONTAINER_INSTANCE_TABLE_NAME"] == "TablesInstances"
+    assert variables["ECS_CLUSTER_NAME"] == "nwcd-gpu-testing"
+    assert variables["DCGM_HEALTH_CHECK_TASK"] == "HealthCheckDefinition"
+    assert variables["SNS_TOPIC_ARN"] == "OperatorsTopic"
+    assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
+    assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive"}
+    assert variables["ADOPT"] == "off"
+    assert variables["CHECK_LEVEL"] == "2"
+    assert variables["CHECK_RESERVES_GPUS"] == "true"
+
+
+def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment) -> None:
+    """Preset and overrides in one object."""
+    variables = production.only("AWS::Lambda::Function", "Reconciler")["Environment"]["Variables"]
+    assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "classic", "attempts_max": 5}
+    assert variables["ADOPT"] == "recover"
+
+
+@pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
+def test_a_function_ends_well_before_its_claims_do(deployment: Deployment, row: FunctionRow) -> None:
+    """A claim outlives its holder by a minute, or two functions would act on one command."""
+    assert _function(deployment, row)["Timeout"] < CLAIM_S - 60
+
+
+@pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
+def test_a_function_runs_traced_on_the_declared_platform(deployment: Deployment, row: FunctionRow) -> None:
+    """Python 3.13 on ARM, X-Ray active, JSON logs."""
+    function = _function(deployment, row)
+    assert function["Runtime"] == "python3.13"
+    assert function["Architectures"] == ["arm64"]
+    assert function["TracingConfig"] == {"Mode": "Active"}
+    assert function["LoggingConfig"]["LogFormat"] == "JSON"
+
+
+def test_every_function_ships_the_same_package(deployment: Deployment) -> None:
+    """One asset: the state machine never runs in two versions at once."""
+    assert len({json.dumps(function["Code"]) for function in deployment.of_type("AWS::Lambda::Function").values()}) == 1
+
+
+def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: Path) -> None:
+    """The folder is the package: what is in it ships, except caches."""
+    (package,) = (path for path in assembly.glob("asset.*") if (path / "gpu_recovery").is_dir())
+    shipped = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
+    written = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")
+               if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")}
+    assert shipped == written
+
+
+def test_powertools_comes_from_the_published_layer_of_the_partition(deployment: Deployment, china: Deployment) -> None:
+    """One template, the right publisher in either partition."""
+    layer = "layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
+    for where, expected in ((deployment, f"arn:aws:lambda:us-east-1:017000801446:{layer}"),
+                            (china, f"arn:aws-cn:lambda:cn-north-1:498634801083:{layer}")):
+        for function in where.of_type("AWS::Lambda::Function").values():
+            assert function["Layers"] == [expected]
+
+
+def test_the_layer_can_be_switched_off(production: Deployment) -> None:
+    """For a partition without a publisher."""
+    assert not any("Layers" in function for function in production.of_type("AWS::Lambda::Function").values())

@@ -1,0 +1,113 @@
+"""Settings are typed, checked, and wrong ones are refused by the name of their key."""
+
+import ast
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
+
+ROOT = Path(__file__).parents[2]
+
+
+def _settings(**context: object) -> DeploymentSettings:
+    return DeploymentSettings.from_context({f"{NAMESPACE}{name}": value for name, value in context.items()})
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("cluster_name", "arn:aws:ecs:us-east-1:111122223333:cluster/a"), ("cluster_name", ""), ("cluster_name", 7),
+    ("training_task_families", ["gpu training"]), ("training_task_families", ["a", "a"]), ("training_task_families", 3),
+    ("training_role_arns", ["my-role"]), ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
+    ("adopt", "yes"), ("preset", "Adaptive"), ("profile", "production"),
+    ("policy", "attempts_max=3"), ("policy", {"attempts_max": [3]}), ("policy", {"Attempts": 3}),
+    ("policy", {"preset": "classic"}), ("policy", [1]),
+    ("check_level", 0), ("check_level", 5), ("check_level", "two"), ("check_level", True), ("check_level", 1.5),
+    ("check_reserves_gpus", "yes"), ("check_reserves_gpus", 2), ("check_family", "gpu-training"),
+    ("alert_emails", "ops"), ("alert_emails", ["ops@example.com", "night@example"]),
+    ("log_retention_days", 31), ("log_retention_days", 0), ("log_level", "TRACE"),
+    ("bus_name", "default"), ("bus_name", "aws.ours"), ("topic_name", "has space"), ("job_table_name", "ab"),
+    ("instance_table_name", "ecs-job-sub"), ("powertools_layer", "latest"), ("managed_tag_key", "aws:owned"),
+    ("job_id_prefix", "Upper"), ("reconcile_every_minutes", 60), ("health_check_image", "two words"),
+    ("function_name_prefix", "a/b"), ("stack_name", "1st"),
+])
+def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: object) -> None:
+    """The operator must learn which line to change."""
+    with pytest.raises(SettingsError, match=f"^{NAMESPACE}{name}: "):
+        _settings(**{name: value})
+
+
+def test_a_key_of_ours_that_does_not_exist_is_refused() -> None:
+    """A misspelt key would otherwise leave the default in force without a word."""
+    with pytest.raises(SettingsError, match=f"^{NAMESPACE}cluster: there is no such setting$"):
+        _settings(cluster="production")
+
+
+def test_every_wrong_setting_is_reported_at_once() -> None:
+    """One synthesis, all mistakes."""
+    with pytest.raises(SettingsError) as caught:
+        _settings(adopt="maybe", check_level=9)
+    assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
+        "gpu-recovery:adopt", "gpu-recovery:check_level"]
+
+
+def test_keys_of_others_are_passed_over() -> None:
+    """The CDK's own flags share the context."""
+    assert DeploymentSettings.from_context({"@aws-cdk/core:x": True, "availability-zones": []}) == DeploymentSettings()
+
+
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("check_level", "3", 3), ("check_level", 3.0, 3), ("check_reserves_gpus", "false", False),
+    ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")), ("alert_emails", "", ()),
+    ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
+    ("policy", '{"b": 2.0, "a": 0.5}', {"a": 0.5, "b": 2}), ("job_id_prefix", "team-a-", "team-a-"),
+])
+def test_text_from_the_command_line_becomes_the_typed_value(name: str, text: object, value: object) -> None:
+    """`cdk -c` knows only text, and the CDK hands whole numbers over as doubles."""
+    found = getattr(_settings(**{name: text}), name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_settings_made_in_code_are_checked_too() -> None:
+    """There is no way around the checks."""
+    with pytest.raises(SettingsError, match="gpu-recovery:cluster_name"):
+        DeploymentSettings(cluster_name="two words")
+
+
+def test_cdk_json_says_what_the_defaults_are() -> None:
+    """The file shows what most people change; a value there that differs from the default would be a second default."""
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    shown = {key.removeprefix(NAMESPACE) for key in context if key.startswith(NAMESPACE)}
+    assert shown <= {each.name for each in fields(DeploymentSettings)}
+    assert DeploymentSettings.from_context(context) == DeploymentSettings()
+
+
+def test_the_app_is_no_longer_than_a_screen() -> None:
+    """Settings, then stacks: everything else has a place of its own."""
+    assert len((ROOT / "app.py").read_text().splitlines()) <= 30
+
+
+def _modules() -> dict[str, ast.Module]:
+    return {path.name: ast.parse(path.read_text()) for path in [ROOT / "app.py", *(ROOT / "infra").glob("*.py")]}
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    return {name for node in ast.walk(tree) for name in (
+        [alias.name for alias in node.names] if isinstance(node, ast.Import)
+        else [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else [])}
+
+
+@pytest.mark.parametrize("name", sorted(_modules()))
+def test_synthesis_reads_neither_aws_nor_the_process_environment(name: str) -> None:
+    """Two people who synthesise the same commit with the same context get the same template."""
+    imported = _imports(_modules()[name])
+    assert not [each for each in imported if each.split(".")[0] in {"boto3", "botocore", "os", "subprocess", "socket"}]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in _modules() if name.endswith("_stack.py")))
+def test_a_stack_composes_and_defines_no_resource_itself(name: str) -> None:
+    """It reads like the picture: of the CDK it knows the stack and its tags."""
+    of_the_cdk = {each for each in _imports(_modules()[name]) if each.startswith("aws_cdk")}
+    assert of_the_cdk == {"aws_cdk.Stack", "aws_cdk.Tags"}

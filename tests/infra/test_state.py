@@ -1,0 +1,128 @@
+"""What the deployment remembers and whom it tells."""
+
+import pytest
+
+from tests.infra.deployment import Deployment, listed
+
+pytestmark = pytest.mark.slow
+
+JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
+
+
+def _keys(schema: list[dict]) -> list[tuple[str, str]]:
+    return [(key["AttributeName"], key["KeyType"]) for key in schema]
+
+
+@pytest.mark.parametrize(("name", "key", "by_status", "projection"), [
+    ("ecs-job-sub", "job_id_rank", "queued_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}),
+    ("ecs_container_instance", "container_inst_id", "container_inst_id", {"ProjectionType": "ALL"}),
+])
+def test_a_table_has_its_key_and_its_two_indexes(deployment: Deployment, name: str, key: str, by_status: str,
+                                                 projection: dict) -> None:
+    """Names and keys are what existing tools know; the indexes are all the functions may query."""
+    (properties,) = (table for table in deployment.of_type("AWS::DynamoDB::Table").values()
+                     if table["TableName"] == name)
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties["SSESpecification"] == {"SSEEnabled": True}
+    assert _keys(properties["KeySchema"]) == [(key, "HASH")]
+    indexes = {index["IndexName"]: index for index in properties["GlobalSecondaryIndexes"]}
+    assert set(indexes) == {"due", "by_status"}
+    assert _keys(indexes["due"]["KeySchema"]) == [("shard", "HASH"), ("due_at", "RANGE")]
+    assert indexes["due"]["Projection"] == {"ProjectionType": "KEYS_ONLY"}
+    assert _keys(indexes["by_status"]["KeySchema"]) == [("status", "HASH"), (by_status, "RANGE")]
+    assert indexes["by_status"]["Projection"] == projection
+    types = {each["AttributeName"]: each["AttributeType"] for each in properties["AttributeDefinitions"]}
+    assert types == {"shard": "N", **dict.fromkeys((key, "due_at", "status", by_status), "S")}
+
+
+@pytest.mark.parametrize("kind", ["AWS::DynamoDB::Table", "AWS::KMS::Key", "AWS::S3::Bucket",
+                                  "AWS::SecretsManager::Secret", "AWS::Logs::LogGroup"])
+def test_production_keeps_what_development_deletes(deployment: Deployment, production: Deployment, kind: str) -> None:
+    """Both when the stack goes and when a change replaces the resource."""
+    for where, policy in ((deployment, "Delete"), (production, "Retain")):
+        found = [resource for resource in where.resources.values() if resource["Type"] == kind]
+        assert found
+        for resource in found:
+            assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == (policy, policy)
+
+
+def test_production_tables_can_be_restored_and_not_be_deleted(deployment: Deployment, production: Deployment) -> None:
+    """Point-in-time recovery and deletion protection."""
+    for where, expected in ((deployment, False), (production, True)):
+        for table in where.of_type("AWS::DynamoDB::Table").values():
+            assert table["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is expected
+            assert table["DeletionProtectionEnabled"] is expected
+
+
+def test_the_topic_is_encrypted_with_a_key_that_lets_alarms_in(deployment: Deployment) -> None:
+    """Alarms publish as a service: without both statements they ring unheard."""
+    topic = deployment.only("AWS::SNS::Topic")
+    assert topic["TopicName"] == "gpu-training-notifications"
+    assert topic["KmsMasterKeyId"] == "OperatorsKey.Arn"
+    service = {"Service": "cloudwatch.amazonaws.com"}
+    publish, = (each for each in deployment.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+                if each["Effect"] == "Allow")
+    assert (publish["Principal"], publish["Action"]) == (service, "sns:Publish")
+    encrypt, = (each for each in deployment.only("AWS::KMS::Key")["KeyPolicy"]["Statement"]
+                if each["Principal"] == service)
+    assert encrypt["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
+
+
+def test_the_topic_and_the_bucket_refuse_plain_http(deployment: Deployment) -> None:
+    """Deny without TLS."""
+    for kind in ("AWS::SNS::TopicPolicy", "AWS::S3::BucketPolicy"):
+        denied = [each["Condition"] for each in deployment.only(kind)["PolicyDocument"]["Statement"]
+                  if each["Effect"] == "Deny"]
+        assert denied == [{"Bool": {"aws:SecureTransport": "false"}}]
+
+
+def test_operators_of_the_settings_are_subscribed(deployment: Deployment, production: Deployment) -> None:
+    """One subscription per address."""
+    subscribed = production.of_type("AWS::SNS::Subscription").values()
+    assert {(each["Protocol"], each["Endpoint"]) for each in subscribed} == {
+        ("email", "ops@example.com"), ("email", "night@example.com")}
+    assert not deployment.of_type("AWS::SNS::Subscription")
+
+
+def test_verdicts_are_private_and_expire_after_a_month(deployment: Deployment) -> None:
+    """Nobody needs a verdict for longer, and nobody outside ever."""
+    bucket = deployment.only("AWS::S3::Bucket")
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("verdicts/", 30, "Enabled")
+
+
+def test_the_operator_token_is_made_by_aws(deployment: Deployment) -> None:
+    """Long, plain to type into a header, and in no template."""
+    made = deployment.only("AWS::SecretsManager::Secret")
+    assert made["GenerateSecretString"] == {"ExcludePunctuation": True, "IncludeSpace": False, "PasswordLength": 48}
+    assert "SecretString" not in made
+
+
+def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:
+    """The default bus is for AWS's events."""
+    assert deployment.only("AWS::Events::EventBus")["Name"] == "gpu-recovery"
+
+
+def test_every_log_group_has_the_retention_of_the_settings(deployment: Deployment, production: Deployment) -> None:
+    """Six functions, the check, the API's access log; none kept for ever."""
+    for where, days in ((deployment, 30), (production, 90)):
+        groups = where.of_type("AWS::Logs::LogGroup")
+        assert len(groups) == 8
+        assert {group["RetentionInDays"] for group in groups.values()} == {days}
+
+
+def test_every_function_logs_into_its_own_group(deployment: Deployment) -> None:
+    """A group that Lambda makes by itself would be kept for ever."""
+    for name, function in deployment.of_type("AWS::Lambda::Function").items():
+        group = name.removesuffix("Function") + "Logs"
+        assert function["LoggingConfig"]["LogGroup"] == group
+        assert deployment.of_type("AWS::Logs::LogGroup")[group]["LogGroupName"] == (
+            f"/aws/lambda/{function['FunctionName']}")
+
+
+def test_everything_that_takes_tags_carries_the_projects(deployment: Deployment) -> None:
+    """Costs are found by tag."""
+    for kind in ("AWS::DynamoDB::Table", "AWS::Lambda::Function", "AWS::SQS::Queue", "AWS::KMS::Key"):
+        for name, properties in deployment.of_type(kind).items():
+            assert {"Key": "Project", "Value": "gpu-recovery"} in listed(properties["Tags"]), name

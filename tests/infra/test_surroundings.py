@@ -1,0 +1,109 @@
+"""The health check's task, the API, the alarms and the outputs."""
+
+import json
+
+import pytest
+
+from infra.functions import FUNCTIONS
+from tests.infra.deployment import ACCOUNT, Deployment
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_health_check_is_a_privileged_task_on_the_hosts_network(deployment: Deployment) -> None:
+    """DCGM needs the devices and the host's own view; GPUs are reserved per run, not here."""
+    task = deployment.only("AWS::ECS::TaskDefinition")
+    assert task["Family"] == "gpu-health-check"
+    assert task["NetworkMode"] == "host"
+    assert task["RequiresCompatibilities"] == ["EC2"]
+    (container,) = task["ContainerDefinitions"]
+    assert container["Name"] == "health-check"
+    assert container["Command"] == ["python", "-m", "health_check"]
+    assert container["Privileged"] is True
+    assert container["Essential"] is True
+    assert "ResourceRequirements" not in container
+    assert container["LogConfiguration"]["LogDriver"] == "awslogs"
+    assert container["LogConfiguration"]["Options"]["awslogs-group"] == "HealthCheckLogs"
+
+
+def test_the_check_can_leave_a_verdict_and_nothing_else(deployment: Deployment) -> None:
+    """It runs privileged beside other people's work: its role is the smallest of all."""
+    policy = deployment.only("AWS::IAM::Policy", "HealthCheckTaskRole")
+    assert policy["Roles"] == ["HealthCheckTaskRole"]
+    assert policy["PolicyDocument"]["Statement"] == [
+        {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "VerdictsBucket.Arn/verdicts/*"}]
+
+
+@pytest.mark.parametrize(("where", "image", "repository"), [
+    ("deployment", f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/gpu-recovery-health-check:latest",
+     f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/gpu-recovery-health-check"),
+    ("china", f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/gpu-recovery-health-check:latest",
+     f"arn:aws-cn:ecr:cn-north-1:{ACCOUNT}:repository/gpu-recovery-health-check"),
+    ("production", "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+     "arn:aws:ecr:eu-west-1:444455556666:repository/checks/gpu"),
+])
+def test_ecs_may_pull_the_image_of_the_check(request: pytest.FixtureRequest, where: str, image: str,
+                                             repository: str) -> None:
+    """From the one repository that holds it, in whatever account and region that is."""
+    deployed: Deployment = request.getfixturevalue(where)
+    assert deployed.only("AWS::ECS::TaskDefinition")["ContainerDefinitions"][0]["Image"] == image
+    statements = deployed.only("AWS::IAM::Policy", "HealthCheckExecutionRole")["PolicyDocument"]["Statement"]
+    pull, = (each for each in statements if "ecr:BatchGetImage" in each["Action"])
+    assert pull["Resource"] == repository
+
+
+def test_one_route_leads_every_request_to_the_job_api(deployment: Deployment) -> None:
+    """No authorizer: the function checks the token, so that it also does where no API Gateway stands in front."""
+    assert deployment.only("AWS::ApiGatewayV2::Route")["RouteKey"] == "ANY /{proxy+}"
+    assert deployment.only("AWS::ApiGatewayV2::Route")["AuthorizationType"] == "NONE"
+    integration = deployment.only("AWS::ApiGatewayV2::Integration")
+    assert integration["PayloadFormatVersion"] == "2.0"
+    assert integration["IntegrationUri"] == "FunctionsJobApiFunction.Arn"
+
+
+def test_the_api_is_throttled_and_its_requests_are_logged_without_headers(deployment: Deployment) -> None:
+    """The bearer token travels in a header and must not reach a log."""
+    stage = deployment.only("AWS::ApiGatewayV2::Stage")
+    assert stage["StageName"] == "$default"
+    assert stage["DefaultRouteSettings"] == {"ThrottlingBurstLimit": 100, "ThrottlingRateLimit": 50}
+    assert stage["AccessLogSettings"]["DestinationArn"] == "JobApiAccessLogs.Arn"
+    logged = json.loads(stage["AccessLogSettings"]["Format"])
+    assert logged["status"] == "$context.status"
+    assert not any("header" in variable.lower() for variable in logged.values())
+
+
+ALARMS = {
+    "AlarmsSchedulerDeadLettersNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
+    "AlarmsUndeliveredNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
+    "AlarmsFailedNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
+    "AlarmsReconcilerSilent": ("Invocations", "LessThanThreshold", 1),
+    "AlarmsSchedulerLate": ("ApproximateAgeOfOldestMessage", "GreaterThanThreshold", 300),
+    **{f"Alarms{row.construct_id}Errors": ("Errors", "GreaterThanThreshold", 0) for row in FUNCTIONS},
+}
+
+
+def test_there_is_an_alarm_for_every_dead_end_every_function_and_for_silence(deployment: Deployment) -> None:
+    """Metric, comparison and threshold of each."""
+    found = deployment.of_type("AWS::CloudWatch::Alarm")
+    assert {name: (alarm["MetricName"], alarm["ComparisonOperator"], alarm["Threshold"])
+            for name, alarm in found.items()} == ALARMS
+
+
+@pytest.mark.parametrize("alarm", ALARMS)
+def test_an_alarm_tells_operators_when_it_rings_and_when_it_ends(deployment: Deployment, alarm: str) -> None:
+    """Missing data is good news, except from the reconciler, whose silence is the alarm."""
+    properties = deployment.of_type("AWS::CloudWatch::Alarm")[alarm]
+    assert properties["AlarmActions"] == ["OperatorsTopic"]
+    assert properties["OKActions"] == ["OperatorsTopic"]
+    expected = "breaching" if alarm == "AlarmsReconcilerSilent" else "notBreaching"
+    assert properties["TreatMissingData"] == expected
+
+
+def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment) -> None:
+    """Their names are an interface: the sandbox and the documentation read them."""
+    assert set(deployment.outputs("GpuRecovery")) == {
+        "ApiUrl", "ApiId", "OperatorTokenSecretArn", "TopicArn", "EventBusName", "JobTableName", "InstanceTableName",
+        "VerdictBucketName", "HealthCheckTaskDefinitionArn", "SchedulerQueueUrl", "SchedulerDeadLettersQueueUrl",
+        "UndeliveredQueueUrl", "FailedQueueUrl", "ClusterName", "EcsTaskHandlerFunctionName",
+        "DcgmTaskMonitorFunctionName", "EcsInstanceMonitorFunctionName", "ReconcilerFunctionName",
+        "SchedulerFunctionName", "JobApiFunctionName"}
