@@ -89,7 +89,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("instance", view["instance_id"]),
         ("status", standing(view, now)),
         ("reason", view.get("reason")),
-        ("waits until", until(view.get("deadline_at"), now) if view.get("deadline_at") else ""),
+        ("waits until", until(view.get("deadline_at"), now)),
         ("gpus", count(view.get("gpus"))),
         ("agent", agent(view)),
         ("claimed by", claims(view)),
@@ -150,8 +150,10 @@ def waiting(job: View, now: datetime) -> str:
     return f"{what}, until {until(deadline, now)}"
 
 
-def until(deadline: str, now: datetime) -> str:
-    """A deadline and how far away it is, on either side."""
+def until(deadline: str | None, now: datetime) -> str:
+    """A deadline and how far away it is, on either side; "" for none."""
+    if not deadline:
+        return ""
     left = (moment(deadline) - now).total_seconds()
     return f"{clock(deadline)} ({f'in {duration(left)}' if left >= 0 else f'due {duration(-left)} ago'})"
 

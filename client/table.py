@@ -44,7 +44,7 @@ def _grid(header: Sequence[str] | None, cells: Sequence[Sequence[str]], last_wid
     last = len(cells[0]) - 1
     for number in range(last + 1):
         width = last_width if number == last else None
-        grid.add_column(header[number] if header else "", no_wrap=number != last, max_width=width, overflow="fold")
+        grid.add_column(header[number] if header else "", max_width=width, overflow="fold")
     for row in cells:
         grid.add_row(*map(Text, row))
     out = StringIO()

@@ -8,8 +8,9 @@ from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
 
-def function_environment(settings: DeploymentSettings, state: StateStack, queues: Queues,
-                         check: HealthCheckTask) -> dict[str, str]:
+def function_environment(
+    settings: DeploymentSettings, state: StateStack, queues: Queues, check: HealthCheckTask
+) -> dict[str, str]:
     return {
         "TRAINING_JOB_TABLE_NAME": state.tables.jobs.table_name,
         "CONTAINER_INSTANCE_TABLE_NAME": state.tables.instances.table_name,

@@ -9,5 +9,9 @@ from infra.settings import DeploymentSettings
 class RecoveryBus(Construct):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
-        self.bus = events.EventBus(self, "Bus", event_bus_name=settings.bus_name,
-                                   description="State changes of jobs and instances, decided by gpu-recovery")
+        self.bus = events.EventBus(
+            self,
+            "Bus",
+            event_bus_name=settings.bus_name,
+            description="State changes of jobs and instances, decided by gpu-recovery",
+        )

@@ -63,15 +63,32 @@ class FunctionRow:
 
 _TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
 _RECOVER = _TELL | {
-    P.WRITE_JOBS, P.WRITE_INSTANCES, P.DESCRIBE_TASKS, P.LIST_TASKS, P.STOP_TASKS, P.RUN_CHECKS,
-    P.DESCRIBE_CONTAINER_INSTANCES, P.DRAIN_CONTAINER_INSTANCES, P.REBOOT_INSTANCES,
+    P.WRITE_JOBS,
+    P.WRITE_INSTANCES,
+    P.DESCRIBE_TASKS,
+    P.LIST_TASKS,
+    P.STOP_TASKS,
+    P.RUN_CHECKS,
+    P.DESCRIBE_CONTAINER_INSTANCES,
+    P.DRAIN_CONTAINER_INSTANCES,
+    P.REBOOT_INSTANCES,
 }
 _SCHEDULE = _TELL | {
-    P.WRITE_JOBS, P.WRITE_INSTANCES, P.RUN_TRAINING, P.STOP_TASKS, P.DESCRIBE_TASKS, P.DESCRIBE_CONTAINER_INSTANCES,
+    P.WRITE_JOBS,
+    P.WRITE_INSTANCES,
+    P.RUN_TRAINING,
+    P.STOP_TASKS,
+    P.DESCRIBE_TASKS,
+    P.DESCRIBE_CONTAINER_INSTANCES,
     P.DESCRIBE_EC2_INSTANCES,
 }
 _SERVE = _TELL | {
-    P.WRITE_JOBS, P.READ_INSTANCES, P.DESCRIBE_TASK_DEFINITIONS, P.STOP_TASKS, P.LIST_TASKS, P.READ_OPERATOR_TOKEN,
+    P.WRITE_JOBS,
+    P.READ_INSTANCES,
+    P.DESCRIBE_TASK_DEFINITIONS,
+    P.STOP_TASKS,
+    P.LIST_TASKS,
+    P.READ_OPERATOR_TOKEN,
 }
 
 FUNCTIONS = (
@@ -79,8 +96,9 @@ FUNCTIONS = (
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _RECOVER | {P.READ_VERDICTS}),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _RECOVER),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
-    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512,
-                _RECOVER | _SCHEDULE | {P.READ_VERDICTS, P.LIST_CONTAINER_INSTANCES}),
+    FunctionRow(
+        "reconciler", Trigger.SCHEDULE, 110, 512, _RECOVER | _SCHEDULE | {P.READ_VERDICTS, P.LIST_CONTAINER_INSTANCES}
+    ),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _SCHEDULE),
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _SERVE, frozenset({"OPERATOR_TOKEN_SECRET"})),
 )
@@ -89,9 +107,17 @@ FUNCTIONS = (
 class Functions(Construct):
     """One Lambda function per row, each with a role of its own. `by_name` finds them."""
 
-    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, *, reach: Reach,
-                 environment: Mapping[str, str], extra_environment: Mapping[str, str],
-                 queues: Queues) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        settings: DeploymentSettings,
+        *,
+        reach: Reach,
+        environment: Mapping[str, str],
+        extra_environment: Mapping[str, str],
+        queues: Queues,
+    ) -> None:
         """`extra_environment` holds variables that only rows naming them get."""
         super().__init__(scope, construct_id)
         self._settings = settings
@@ -100,13 +126,15 @@ class Functions(Construct):
         self._layer = powertools_layer(self, settings)
         # The folder is the package: one asset for all, so that the state machine never runs in two versions at once.
         self._code = lambda_.Code.from_asset(
-            str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB)
+            str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
+        )
         self.by_name = {
             row.name: self._function(row, {**environment, **{k: extra_environment[k] for k in row.extra_environment}})
             for row in FUNCTIONS
         }
         self.of(Trigger.SCHEDULER_QUEUE).add_event_source(
-            event_sources.SqsEventSource(queues.scheduler, batch_size=SCHEDULER_BATCH))
+            event_sources.SqsEventSource(queues.scheduler, batch_size=SCHEDULER_BATCH)
+        )
 
     @property
     def names(self) -> dict[str, str]:
@@ -127,11 +155,22 @@ class Functions(Construct):
             for statement in statements(permission, self._reach):
                 role.add_to_policy(statement)
         return lambda_.Function(
-            scope, "Function", function_name=name, handler=row.handler, code=self._code, role=role,
-            runtime=lambda_.Runtime.PYTHON_3_13, architecture=lambda_.Architecture.ARM_64,
-            timeout=Duration.seconds(row.timeout_s), memory_size=row.memory_mib, environment=dict(environment),
-            layers=[self._layer] if self._layer else None, log_group=logs,
-            logging_format=lambda_.LoggingFormat.JSON, tracing=lambda_.Tracing.ACTIVE,
+            scope,
+            "Function",
+            function_name=name,
+            handler=row.handler,
+            code=self._code,
+            role=role,
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            timeout=Duration.seconds(row.timeout_s),
+            memory_size=row.memory_mib,
+            environment=dict(environment),
+            layers=[self._layer] if self._layer else None,
+            log_group=logs,
+            logging_format=lambda_.LoggingFormat.JSON,
+            tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
-            on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None)
+            on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
+        )

@@ -18,12 +18,14 @@ from infra.verdict_bucket import VerdictBucket
 CONTAINER = "health-check"
 OWN_REPOSITORY = "gpu-recovery-health-check"
 _ECR_IMAGE = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/(?P<repository>[^:@]+)([:@].+)?")
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/(?P<repository>[^:@]+)([:@].+)?"
+)
 
 
 class HealthCheckTask(Construct):
-    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, *,
-                 verdicts: VerdictBucket) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, settings: DeploymentSettings, *, verdicts: VerdictBucket
+    ) -> None:
         super().__init__(scope, construct_id)
         tasks = iam.ServicePrincipal("ecs-tasks.amazonaws.com")
         self.task_role = iam.Role(self, "TaskRole", assumed_by=tasks)
@@ -32,12 +34,21 @@ class HealthCheckTask(Construct):
         _allow_pull(self.execution_role, settings.health_check_image)
         logs = log_group(self, "Logs", settings, name=f"/ecs/{settings.check_family}")
         self.definition = ecs.Ec2TaskDefinition(
-            self, "Definition", family=settings.check_family, network_mode=ecs.NetworkMode.HOST,
-            task_role=self.task_role, execution_role=self.execution_role)
+            self,
+            "Definition",
+            family=settings.check_family,
+            network_mode=ecs.NetworkMode.HOST,
+            task_role=self.task_role,
+            execution_role=self.execution_role,
+        )
         self.definition.add_container(
-            CONTAINER, image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
-            command=["python", "-m", "health_check"], privileged=True, memory_reservation_mib=1024,
-            logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=logs))
+            CONTAINER,
+            image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
+            command=["python", "-m", "health_check"],
+            privileged=True,
+            memory_reservation_mib=1024,
+            logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=logs),
+        )
 
 
 def _image(configured: str) -> str:
@@ -49,9 +60,15 @@ def _allow_pull(role: iam.Role, configured: str) -> None:
     found = _ECR_IMAGE.fullmatch(configured)
     if configured and not found:
         return
-    where = (found["region"], found["account"], found["repository"]) if found else (
-        Aws.REGION, Aws.ACCOUNT_ID, OWN_REPOSITORY)
+    where = (
+        (found["region"], found["account"], found["repository"])
+        if found
+        else (Aws.REGION, Aws.ACCOUNT_ID, OWN_REPOSITORY)
+    )
     role.add_to_policy(iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]))
-    role.add_to_policy(iam.PolicyStatement(
-        actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-        resources=["arn:{}:ecr:{}:{}:repository/{}".format(Aws.PARTITION, *where)]))
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            resources=["arn:{}:ecr:{}:{}:repository/{}".format(Aws.PARTITION, *where)],
+        )
+    )

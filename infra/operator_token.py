@@ -11,10 +11,14 @@ class OperatorToken(Construct):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         secret = secretsmanager.Secret(
-            self, "Secret", description="Bearer token of the gpu-recovery job API",
+            self,
+            "Secret",
+            description="Bearer token of the gpu-recovery job API",
             removal_policy=removal_policy(settings),
             generate_secret_string=secretsmanager.SecretStringGenerator(
-                password_length=48, exclude_punctuation=True, include_space=False))
+                password_length=48, exclude_punctuation=True, include_space=False
+            ),
+        )
         resource = secret.node.default_child
         assert isinstance(resource, secretsmanager.CfnSecret)
         # The attribute, not `Ref`: both are the ARN on AWS, but emulators answer `Ref` with the name.

@@ -67,20 +67,27 @@ WITHOUT_RESOURCE_LEVEL = {
 }
 
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # no Scan, on purpose
-_WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem",
-                "dynamodb:ConditionCheckItem"]
+_WRITE_ITEMS = [
+    *_READ_ITEMS,
+    "dynamodb:PutItem",
+    "dynamodb:UpdateItem",
+    "dynamodb:DeleteItem",
+    "dynamodb:ConditionCheckItem",
+]
 
 
 def statements(permission: Permission, reach: Reach) -> list[iam.PolicyStatement]:
     return _STATEMENTS[permission](reach)
 
 
-def _allow(actions: str | list[str], resources: str | list[str],
-           conditions: dict[str, dict[str, str]] | None = None) -> iam.PolicyStatement:
+def _allow(
+    actions: str | list[str], resources: str | list[str], conditions: dict[str, dict[str, str]] | None = None
+) -> iam.PolicyStatement:
     return iam.PolicyStatement(
         actions=[actions] if isinstance(actions, str) else actions,
         resources=[resources] if isinstance(resources, str) else resources,
-        conditions=conditions)
+        conditions=conditions,
+    )
 
 
 def _table(arn: str, actions: list[str]) -> list[iam.PolicyStatement]:
@@ -121,10 +128,12 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.RUN_CHECKS: lambda reach: _run_tasks(reach, reach.check_task_definitions, reach.check_roles),
     Permission.RUN_TRAINING: lambda reach: _run_tasks(reach, reach.training_task_definitions, reach.training_roles),
     Permission.DESCRIBE_CONTAINER_INSTANCES: lambda reach: [
-        _allow("ecs:DescribeContainerInstances", reach.container_instances)],
+        _allow("ecs:DescribeContainerInstances", reach.container_instances)
+    ],
     Permission.LIST_CONTAINER_INSTANCES: lambda reach: [_allow("ecs:ListContainerInstances", reach.cluster)],
     Permission.DRAIN_CONTAINER_INSTANCES: lambda reach: [
-        _allow("ecs:UpdateContainerInstancesState", reach.container_instances)],
+        _allow("ecs:UpdateContainerInstancesState", reach.container_instances)
+    ],
     Permission.DESCRIBE_TASK_DEFINITIONS: lambda reach: [_allow("ecs:DescribeTaskDefinition", "*")],
     Permission.REBOOT_INSTANCES: _reboot,
     Permission.DESCRIBE_EC2_INSTANCES: lambda reach: [_allow("ec2:DescribeInstances", "*")],

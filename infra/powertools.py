@@ -18,8 +18,12 @@ def powertools_layer(scope: Construct, settings: DeploymentSettings) -> lambda_.
     if settings.powertools_layer != "public":
         return lambda_.LayerVersion.from_layer_version_arn(scope, "Powertools", settings.powertools_layer)
     # A mapping, because one template serves every region and the partition is known only at deploy time.
-    publishers = CfnMapping(scope, "PowertoolsPublishers", mapping={
-        partition: {"account": account} for partition, account in PUBLISHERS.items()})
+    publishers = CfnMapping(
+        scope,
+        "PowertoolsPublishers",
+        mapping={partition: {"account": account} for partition, account in PUBLISHERS.items()},
+    )
     account = publishers.find_in_map(Aws.PARTITION, "account")
     return lambda_.LayerVersion.from_layer_version_arn(
-        scope, "Powertools", f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{account}:layer:{LAYER}")
+        scope, "Powertools", f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{account}:layer:{LAYER}"
+    )

@@ -34,7 +34,8 @@ class DeploymentSettings:
     training_task_families: tuple[str, ...] = _setting(("gpu-training",), items(_FAMILY))
     # Roles named in the training task definitions (task and execution role): ECS refuses RunTask unless they are here.
     training_role_arns: tuple[str, ...] = _setting(
-        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role")))
+        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
+    )
     adopt: str = _setting("off", one_of("off", "observe", "recover"))
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
     managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))
@@ -67,8 +68,13 @@ class DeploymentSettings:
     reconcile_every_minutes: int = _setting(1, integer(1, 5))
     schedule_every_minutes: int = _setting(1, integer(1, 5))
     # `public`: AWS's own layer; `none`: no layer; else the ARN of a layer version with Powertools in it.
-    powertools_layer: str = _setting("public", text(
-        r"public|none|arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:layer:[\w-]+:\d+", "public, none or the ARN of a layer"))
+    powertools_layer: str = _setting(
+        "public",
+        text(
+            r"public|none|arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:layer:[\w-]+:\d+",
+            "public, none or the ARN of a layer",
+        ),
+    )
 
     def __post_init__(self) -> None:
         wrong = []

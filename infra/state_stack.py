@@ -18,8 +18,12 @@ from infra.verdict_bucket import VerdictBucket
 
 class StateStack(Stack):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
-        super().__init__(scope, construct_id, description="gpu-recovery: what it remembers and whom it tells",
-                         termination_protection=settings.is_prod)
+        super().__init__(
+            scope,
+            construct_id,
+            description="gpu-recovery: what it remembers and whom it tells",
+            termination_protection=settings.is_prod,
+        )
         self.tables = Tables(self, "Tables", settings)
         self.topic = OperatorTopic(self, "Operators", settings)
         self.bus = RecoveryBus(self, "Events", settings)

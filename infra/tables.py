@@ -18,25 +18,41 @@ class Tables(Construct):
         self._settings = settings
         self.jobs = self._table("Jobs", settings.job_table_name, "job_id_rank")
         self.jobs.add_global_secondary_index(
-            index_name="by_status", partition_key=_key("status", _STRING), sort_key=_key("queued_at", _STRING),
-            projection_type=dynamodb.ProjectionType.INCLUDE, non_key_attributes=_JOB_LIST)
+            index_name="by_status",
+            partition_key=_key("status", _STRING),
+            sort_key=_key("queued_at", _STRING),
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=_JOB_LIST,
+        )
         self.instances = self._table("Instances", settings.instance_table_name, "container_inst_id")
         self.instances.add_global_secondary_index(
-            index_name="by_status", partition_key=_key("status", _STRING),
-            sort_key=_key("container_inst_id", _STRING), projection_type=dynamodb.ProjectionType.ALL)
+            index_name="by_status",
+            partition_key=_key("status", _STRING),
+            sort_key=_key("container_inst_id", _STRING),
+            projection_type=dynamodb.ProjectionType.ALL,
+        )
 
     def _table(self, construct_id: str, name: str, key: str) -> dynamodb.Table:
         table = dynamodb.Table(
-            self, construct_id, table_name=name, partition_key=_key(key, _STRING),
+            self,
+            construct_id,
+            table_name=name,
+            partition_key=_key(key, _STRING),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             encryption=dynamodb.TableEncryption.AWS_MANAGED,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
-                point_in_time_recovery_enabled=self._settings.is_prod),
-            deletion_protection=self._settings.is_prod, removal_policy=removal_policy(self._settings))
+                point_in_time_recovery_enabled=self._settings.is_prod
+            ),
+            deletion_protection=self._settings.is_prod,
+            removal_policy=removal_policy(self._settings),
+        )
         # Sparse: only what waits for something carries `due_at`, so the reconciler reads no more than that.
         table.add_global_secondary_index(
-            index_name="due", partition_key=_key("shard", _NUMBER), sort_key=_key("due_at", _STRING),
-            projection_type=dynamodb.ProjectionType.KEYS_ONLY)
+            index_name="due",
+            partition_key=_key("shard", _NUMBER),
+            sort_key=_key("due_at", _STRING),
+            projection_type=dynamodb.ProjectionType.KEYS_ONLY,
+        )
         return table
 
 

@@ -15,16 +15,30 @@ class OperatorTopic(Construct):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         # A key of our own: alarms cannot publish through the key AWS manages for SNS, whose policy nobody can change.
-        self.key = kms.Key(self, "Key", enable_key_rotation=True, removal_policy=removal_policy(settings),
-                           description="Encrypts the notifications of gpu-recovery")
+        self.key = kms.Key(
+            self,
+            "Key",
+            enable_key_rotation=True,
+            removal_policy=removal_policy(settings),
+            description="Encrypts the notifications of gpu-recovery",
+        )
         self.topic = sns.Topic(self, "Topic", topic_name=settings.topic_name, enforce_ssl=True, master_key=self.key)
         alarms = iam.ServicePrincipal(
-            "cloudwatch.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}})
-        self.key.add_to_resource_policy(iam.PolicyStatement(
-            sid="AlarmsEncrypt", principals=[alarms], actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-            resources=["*"]))  # in a key policy `*` is this key
+            "cloudwatch.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
+        )
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsEncrypt",
+                principals=[alarms],
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],
+            )
+        )  # in a key policy `*` is this key
         # enforce_ssl replaces the topic's default policy, which would have let the account's alarms in.
-        self.topic.add_to_resource_policy(iam.PolicyStatement(
-            sid="AlarmsPublish", principals=[alarms], actions=["sns:Publish"], resources=[self.topic.topic_arn]))
+        self.topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AlarmsPublish", principals=[alarms], actions=["sns:Publish"], resources=[self.topic.topic_arn]
+            )
+        )
         for address in settings.alert_emails:
             self.topic.add_subscription(subscriptions.EmailSubscription(address))

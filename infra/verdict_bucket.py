@@ -14,12 +14,21 @@ class VerdictBucket(Construct):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
-            self, "Bucket", encryption=s3.BucketEncryption.S3_MANAGED, enforce_ssl=True,
+            self,
+            "Bucket",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED, removal_policy=removal_policy(settings),
-            lifecycle_rules=[s3.LifecycleRule(
-                prefix=PREFIX, expiration=Duration.days(30),
-                abort_incomplete_multipart_upload_after=Duration.days(1))])
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            removal_policy=removal_policy(settings),
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    prefix=PREFIX,
+                    expiration=Duration.days(30),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+        )
 
     @property
     def verdicts_arn(self) -> str:

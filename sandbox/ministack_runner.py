@@ -24,10 +24,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from ministack import app
-from ministack.core import iam_evaluator, lambda_runtime
-from ministack.core.arn import parse_arn
-from ministack.services import eventbridge, lambda_svc, scheduler, sqs
+from ministack import app  # type: ignore[import-untyped]
+from ministack.core import iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
+from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
+from ministack.services import eventbridge, lambda_svc, scheduler, sqs  # type: ignore[import-untyped]
 
 MINISTACK_VERSION = "1.5.33"
 CLUSTER_USER_AGENT = "gpu-recovery-sandbox"

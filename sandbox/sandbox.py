@@ -154,7 +154,7 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
 
 def client(service: str, endpoint_url: str) -> Any:
     """A boto3 client of the sandbox, with its root credentials."""
-    return boto3.client(
+    return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable
         service, endpoint_url=endpoint_url, region_name=ministack.REGION,
         aws_access_key_id="test", aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 3}),
     )  # fmt: skip

@@ -19,10 +19,15 @@ from tests.infra.deployment import Deployment
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
 PROD = {
-    "gpu-recovery:profile": "prod", "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
-    "gpu-recovery:log_retention_days": "90", "gpu-recovery:powertools_layer": "none",
-    "gpu-recovery:policy": '{"attempts_max": 5}', "gpu-recovery:preset": "classic", "gpu-recovery:adopt": "recover",
-    "gpu-recovery:training_task_families": "llm,vision", "gpu-recovery:managed_tag_key": "team:healed",
+    "gpu-recovery:profile": "prod",
+    "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
+    "gpu-recovery:log_retention_days": "90",
+    "gpu-recovery:powertools_layer": "none",
+    "gpu-recovery:policy": '{"attempts_max": 5}',
+    "gpu-recovery:preset": "classic",
+    "gpu-recovery:adopt": "recover",
+    "gpu-recovery:training_task_families": "llm,vision",
+    "gpu-recovery:managed_tag_key": "team:healed",
     "gpu-recovery:training_role_arns": ["arn:aws:iam::111122223333:role/training-task"],
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
 }
@@ -40,12 +45,19 @@ def _assembly(folder: Path, overrides: dict[str, Any], *, validated: bool) -> Pa
     (programs / "node").symlink_to(os.path.realpath(node))
     context = {**json.loads((ROOT / "cdk.json").read_text())["context"], **overrides}
     environment = {
-        "PATH": str(programs), "HOME": str(folder), "TMPDIR": str(folder), "CDK_OUTDIR": str(folder / "cdk.out"),
-        "CDK_CONTEXT_JSON": json.dumps(context), "HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE,
-        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", "CDK_VALIDATION": "true" if validated else "false",
+        "PATH": str(programs),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "CDK_OUTDIR": str(folder / "cdk.out"),
+        "CDK_CONTEXT_JSON": json.dumps(context),
+        "HTTP_PROXY": NOWHERE,
+        "HTTPS_PROXY": NOWHERE,
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+        "CDK_VALIDATION": "true" if validated else "false",
     }
-    result = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=environment, text=True, capture_output=True,
-                            check=False, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "app.py"], cwd=ROOT, env=environment, text=True, capture_output=True, check=False, timeout=300
+    )
     assert result.returncode == 0, result.stderr
     return folder / "cdk.out"
 

@@ -26,8 +26,10 @@ class Deployment:
 
     @classmethod
     def read(cls, folder: Path, **where: str) -> "Deployment":
-        templates = {path.name.removesuffix(".template.json"): json.loads(path.read_text())
-                     for path in sorted(folder.glob("*.template.json"))}
+        templates = {
+            path.name.removesuffix(".template.json"): json.loads(path.read_text())
+            for path in sorted(folder.glob("*.template.json"))
+        }
         found = cls(templates, **where)
         for stack, template in templates.items():
             for logical_id, resource in template["Resources"].items():
@@ -36,8 +38,11 @@ class Deployment:
 
     def of_type(self, kind: str) -> dict[str, dict[str, Any]]:
         """Properties of every resource of this type, by logical id without stack and hash."""
-        return {name.split("/")[1]: resource.get("Properties", {})
-                for name, resource in self.resources.items() if resource["Type"] == kind}
+        return {
+            name.split("/")[1]: resource.get("Properties", {})
+            for name, resource in self.resources.items()
+            if resource["Type"] == kind
+        }
 
     def only(self, kind: str, containing: str = "") -> dict[str, Any]:
         (properties,) = (each for name, each in self.of_type(kind).items() if containing in name)
@@ -53,14 +58,18 @@ class Deployment:
         if not isinstance(value, dict):
             return value
         if len(value) == 1:
-            (name, argument), = value.items()
+            ((name, argument),) = value.items()
             if name == "Ref" or name.startswith("Fn::"):
                 return self._call(name, argument, template)
         return {key: self.resolve(item, template) for key, item in value.items()}
 
     def _call(self, name: str, argument: Any, template: Mapping[str, Any]) -> Any:
-        pseudo = {"AWS::Partition": self.partition, "AWS::Region": self.region, "AWS::AccountId": ACCOUNT,
-                  "AWS::URLSuffix": "amazonaws.com.cn" if self.partition == "aws-cn" else "amazonaws.com"}
+        pseudo = {
+            "AWS::Partition": self.partition,
+            "AWS::Region": self.region,
+            "AWS::AccountId": ACCOUNT,
+            "AWS::URLSuffix": "amazonaws.com.cn" if self.partition == "aws-cn" else "amazonaws.com",
+        }
         if name == "Ref":
             return pseudo.get(argument) or _HASH.sub("", argument)
         if name == "Fn::GetAtt":

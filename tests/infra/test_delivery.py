@@ -20,7 +20,8 @@ def test_every_rule_has_the_one_target_it_should(deployment: Deployment) -> None
     """Rule by rule; a new rule belongs into the list."""
     rules = deployment.of_type("AWS::Events::Rule")
     assert {name: [target["Arn"] for target in rule["Targets"]] for name, rule in rules.items()} == {
-        name: [arn] for name, arn in TARGETS.items()}
+        name: [arn] for name, arn in TARGETS.items()
+    }
 
 
 @pytest.mark.parametrize("rule", TARGETS)
@@ -34,16 +35,22 @@ def test_a_target_has_retries_and_a_dead_letter_queue(deployment: Deployment, ru
 def test_every_rule_may_write_to_the_dead_letter_queue(deployment: Deployment) -> None:
     """A dead letter queue whose policy names no rule loses the letters."""
     policy = deployment.only("AWS::SQS::QueuePolicy", "QueuesUndelivered")
-    allowed = {statement["Condition"]["ArnEquals"]["aws:SourceArn"]
-               for statement in policy["PolicyDocument"]["Statement"] if statement["Effect"] == "Allow"}
+    allowed = {
+        statement["Condition"]["ArnEquals"]["aws:SourceArn"]
+        for statement in policy["PolicyDocument"]["Statement"]
+        if statement["Effect"] == "Allow"
+    }
     assert allowed == {f"{rule}.Arn" for rule in TARGETS}
 
 
 def test_a_function_invoked_asynchronously_retries_twice_and_keeps_what_failed(deployment: Deployment) -> None:
     """An error inside a handler is no failure of EventBridge: only Lambda's own retries and destination see it."""
     configured = deployment.of_type("AWS::Lambda::EventInvokeConfig")
-    expected = {f"Functions{row.construct_id}FunctionEventInvokeConfig" for row in FUNCTIONS
-                if row.trigger not in (Trigger.HTTP, Trigger.SCHEDULER_QUEUE)}
+    expected = {
+        f"Functions{row.construct_id}FunctionEventInvokeConfig"
+        for row in FUNCTIONS
+        if row.trigger not in (Trigger.HTTP, Trigger.SCHEDULER_QUEUE)
+    }
     assert set(configured) == expected
     for config in configured.values():
         assert config["MaximumRetryAttempts"] == 2
@@ -94,6 +101,9 @@ def test_queues_are_encrypted_refuse_plain_http_and_keep_dead_letters_for_two_we
     for name, queue in queues.items():
         assert queue["SqsManagedSseEnabled"] is True
         assert queue["MessageRetentionPeriod"] == 14 * 24 * 3600
-        denied = [statement for statement in deployment.only("AWS::SQS::QueuePolicy", f"{name}Policy")
-                  ["PolicyDocument"]["Statement"] if statement["Effect"] == "Deny"]
+        denied = [
+            statement
+            for statement in deployment.only("AWS::SQS::QueuePolicy", f"{name}Policy")["PolicyDocument"]["Statement"]
+            if statement["Effect"] == "Deny"
+        ]
         assert [statement["Condition"] for statement in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]

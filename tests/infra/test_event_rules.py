@@ -37,8 +37,7 @@ def _event(name: str) -> dict[str, Any]:
 
 def _woken(deployment: Deployment, event: dict[str, Any]) -> set[str]:
     rules = deployment.of_type("AWS::Events::Rule")
-    return {name for name, rule in rules.items()
-            if "EventPattern" in rule and matches(rule["EventPattern"], event)}
+    return {name for name, rule in rules.items() if "EventPattern" in rule and matches(rule["EventPattern"], event)}
 
 
 def _in(cluster: str, event: dict[str, Any], **detail: Any) -> dict[str, Any]:
@@ -61,35 +60,50 @@ def test_an_event_of_our_cluster_wakes_the_function_it_should_and_no_other(deplo
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
-@pytest.mark.parametrize("cluster", [
-    "as published", f"{CLUSTER}-2", CLUSTER.replace("us-east-1", "us-west-2"), CLUSTER.replace(ACCOUNT, "999999999999"),
-    CLUSTER.removesuffix("-testing"), "nwcd-gpu-testing",
-])
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "as published",
+        f"{CLUSTER}-2",
+        CLUSTER.replace("us-east-1", "us-west-2"),
+        CLUSTER.replace(ACCOUNT, "999999999999"),
+        CLUSTER.removesuffix("-testing"),
+        "nwcd-gpu-testing",
+    ],
+)
 def test_an_event_of_another_cluster_wakes_nothing(deployment: Deployment, name: str, cluster: str) -> None:
     """A longer name, a shorter one, another region, another account: none is ours."""
     event = _event(name)
     assert _woken(deployment, event if cluster == "as published" else _in(cluster, event)) == NO_RULE
 
 
-@pytest.mark.parametrize(("family", "status", "expected"), [
-    ("gpu-health-check:1", "STOPPED", CHECKS),
-    ("gpu-health-check:218", "STOPPED", CHECKS),
-    ("gpu-health-check:1", "RUNNING", NO_RULE),
-    ("gpu-health-check:1", "STOPPING", NO_RULE),
-    ("gpu-health-check-2:1", "STOPPED", TRAINING),
-    ("gpu-health:1", "RUNNING", TRAINING),
-    ("gpu-training:3", "RUNNING", TRAINING),
-    ("gpu-training:3", "STOPPED", TRAINING),
-    ("gpu-training:3", "PENDING", NO_RULE),
-    ("gpu-training:3", "DEPROVISIONING", NO_RULE),
-    ("somebody-elses:9", "STOPPED", TRAINING),
-])
-def test_a_task_goes_by_family_and_last_status(deployment: Deployment, family: str, status: str,
-                                               expected: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("family", "status", "expected"),
+    [
+        ("gpu-health-check:1", "STOPPED", CHECKS),
+        ("gpu-health-check:218", "STOPPED", CHECKS),
+        ("gpu-health-check:1", "RUNNING", NO_RULE),
+        ("gpu-health-check:1", "STOPPING", NO_RULE),
+        ("gpu-health-check-2:1", "STOPPED", TRAINING),
+        ("gpu-health:1", "RUNNING", TRAINING),
+        ("gpu-training:3", "RUNNING", TRAINING),
+        ("gpu-training:3", "STOPPED", TRAINING),
+        ("gpu-training:3", "PENDING", NO_RULE),
+        ("gpu-training:3", "DEPROVISIONING", NO_RULE),
+        ("somebody-elses:9", "STOPPED", TRAINING),
+    ],
+)
+def test_a_task_goes_by_family_and_last_status(
+    deployment: Deployment, family: str, status: str, expected: set[str]
+) -> None:
     """Any revision of the check family is a check, no other family is, and only ends and starts matter."""
     definition = CHECK.replace("gpu-health-check", family)
-    event = _in(CLUSTER, _event("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
-                taskDefinitionArn=definition, lastStatus=status)
+    event = _in(
+        CLUSTER,
+        _event("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
+        taskDefinitionArn=definition,
+        lastStatus=status,
+    )
     assert _woken(deployment, event) == expected
 
 

@@ -13,9 +13,21 @@ pytestmark = pytest.mark.slow
 
 NAMES = {"ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api"}
 ENVIRONMENT = {
-    "TRAINING_JOB_TABLE_NAME", "CONTAINER_INSTANCE_TABLE_NAME", "ECS_CLUSTER_NAME", "DCGM_HEALTH_CHECK_TASK",
-    "SNS_TOPIC_ARN", "EVENT_BUS_NAME", "SCHEDULER_QUEUE_URL", "VERDICT_BUCKET", "RECOVERY_POLICY", "ADOPT",
-    "JOB_ID_PREFIX", "CHECK_LEVEL", "CHECK_RESERVES_GPUS", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE",
+    "TRAINING_JOB_TABLE_NAME",
+    "CONTAINER_INSTANCE_TABLE_NAME",
+    "ECS_CLUSTER_NAME",
+    "DCGM_HEALTH_CHECK_TASK",
+    "SNS_TOPIC_ARN",
+    "EVENT_BUS_NAME",
+    "SCHEDULER_QUEUE_URL",
+    "VERDICT_BUCKET",
+    "RECOVERY_POLICY",
+    "ADOPT",
+    "JOB_ID_PREFIX",
+    "CHECK_LEVEL",
+    "CHECK_RESERVES_GPUS",
+    "POWERTOOLS_SERVICE_NAME",
+    "POWERTOOLS_METRICS_NAMESPACE",
     "POWERTOOLS_LOG_LEVEL",
 }
 CLAIM_S = 180
@@ -38,8 +50,13 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
     module, name = row.handler.split(".")
     tree = ast.parse((PACKAGE / f"{module}.py").read_text())
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assigned = {target.id for node in tree.body if isinstance(node, ast.Assign)
-                for target in node.targets if isinstance(target, ast.Name)}
+    assigned = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     assert name in defined | assigned
 
 
@@ -97,16 +114,21 @@ def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: P
     """The folder is the package: what is in it ships, except caches."""
     (package,) = (path for path in assembly.glob("asset.*") if (path / "gpu_recovery").is_dir())
     shipped = {path.relative_to(package).as_posix() for path in package.rglob("*") if path.is_file()}
-    written = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")
-               if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")}
+    written = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
     assert shipped == written
 
 
 def test_powertools_comes_from_the_published_layer_of_the_partition(deployment: Deployment, china: Deployment) -> None:
     """One template, the right publisher in either partition."""
     layer = "layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
-    for where, expected in ((deployment, f"arn:aws:lambda:us-east-1:017000801446:{layer}"),
-                            (china, f"arn:aws-cn:lambda:cn-north-1:498634801083:{layer}")):
+    for where, expected in (
+        (deployment, f"arn:aws:lambda:us-east-1:017000801446:{layer}"),
+        (china, f"arn:aws-cn:lambda:cn-north-1:498634801083:{layer}"),
+    ):
         for function in where.of_type("AWS::Lambda::Function").values():
             assert function["Layers"] == [expected]
 

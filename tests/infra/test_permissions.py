@@ -36,12 +36,17 @@ def _may(actions: str | list[str], resources: str | list[str], condition: dict[s
 
 TASK = f"{ECS}:task/nwcd-gpu-testing/*"
 CONTAINER_INSTANCE = f"{ECS}:container-instance/nwcd-gpu-testing/*"
-RUN_CHECKS = (_may("ecs:RunTask", f"{ECS}:task-definition/gpu-health-check:*", IN_CLUSTER)
-              | _may("iam:PassRole", CHECK_ROLES, TO_TASKS))
+RUN_CHECKS = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-health-check:*", IN_CLUSTER) | _may(
+    "iam:PassRole", CHECK_ROLES, TO_TASKS
+)
 RUN_TRAINING = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-training:*", IN_CLUSTER)
-TELL = (_may("sns:Publish", "OperatorsTopic") | _may(["kms:GenerateDataKey", "kms:Decrypt"], "OperatorsKey.Arn")
-        | _may("events:PutEvents", "EventsBus.Arn") | _may("sqs:SendMessage", "QueuesScheduler.Arn"))
-VERDICTS = (_may("s3:GetObject", "VerdictsBucket.Arn/verdicts/*") | _may("s3:ListBucket", "VerdictsBucket.Arn"))
+TELL = (
+    _may("sns:Publish", "OperatorsTopic")
+    | _may(["kms:GenerateDataKey", "kms:Decrypt"], "OperatorsKey.Arn")
+    | _may("events:PutEvents", "EventsBus.Arn")
+    | _may("sqs:SendMessage", "QueuesScheduler.Arn")
+)
+VERDICTS = _may("s3:GetObject", "VerdictsBucket.Arn/verdicts/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 STOP = _may("ecs:StopTask", TASK)
 LIST = _may("ecs:ListTasks", "*", IN_CLUSTER)
 DESCRIBE = _may("ecs:DescribeTasks", TASK) | _may("ecs:DescribeContainerInstances", CONTAINER_INSTANCE)
@@ -51,8 +56,16 @@ EC2 = _may("ec2:DescribeInstances", "*")
 BOTH_TABLES = _table("Jobs", WRITE) | _table("Instances", WRITE)
 FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "QueuesFailed.Arn")
 EVENT = BOTH_TABLES | TELL | RUN_CHECKS | STOP | LIST | DESCRIBE | DRAIN | REBOOT | FAIL
-RECEIVE = _may(["sqs:ReceiveMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:DeleteMessage",
-                "sqs:GetQueueAttributes"], "QueuesScheduler.Arn")
+RECEIVE = _may(
+    [
+        "sqs:ReceiveMessage",
+        "sqs:ChangeMessageVisibility",
+        "sqs:GetQueueUrl",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+    ],
+    "QueuesScheduler.Arn",
+)
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 
 ALLOWED = {
@@ -61,9 +74,15 @@ ALLOWED = {
     "EcsInstanceMonitor": EVENT,
     "Reconciler": (EVENT | VERDICTS | RUN_TRAINING | EC2 | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": BOTH_TABLES | TELL | RUN_TRAINING | STOP | DESCRIBE | EC2 | RECEIVE,
-    "JobApi": (_table("Jobs", WRITE) | _table("Instances", READ) | TELL | STOP | LIST
-               | _may("ecs:DescribeTaskDefinition", "*")
-               | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")),
+    "JobApi": (
+        _table("Jobs", WRITE)
+        | _table("Instances", READ)
+        | TELL
+        | STOP
+        | LIST
+        | _may("ecs:DescribeTaskDefinition", "*")
+        | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
+    ),
 }
 
 
@@ -89,7 +108,8 @@ def test_every_function_has_a_role_of_its_own_without_managed_policies(deploymen
     """A shared role, or AWS's broad ones, would undo the table."""
     functions = deployment.of_type("AWS::Lambda::Function")
     assert {function["Role"] for function in functions.values()} == {
-        f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS}
+        f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS
+    }
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         assert "ManagedPolicyArns" not in role, name
 
@@ -103,7 +123,8 @@ def test_no_statement_allows_a_wildcard_action(deployment: Deployment, productio
 
 
 def test_a_star_resource_is_only_for_actions_without_resource_level(
-        deployment: Deployment, production: Deployment) -> None:
+    deployment: Deployment, production: Deployment
+) -> None:
     """The list of exceptions gives AWS's reason for each; a key's own policy can only say `*`."""
     for where in (deployment, production):
         for kind, name, statement in where.allow_statements():
@@ -113,9 +134,12 @@ def test_a_star_resource_is_only_for_actions_without_resource_level(
 
 def test_no_exception_is_kept_that_nothing_needs(deployment: Deployment) -> None:
     """A reason without a use is a hole waiting for a user."""
-    used = {action for kind, _, statement in deployment.allow_statements()
-            if "*" in listed(statement.get("Resource", [])) and kind != "AWS::KMS::Key"
-            for action in listed(statement["Action"])}
+    used = {
+        action
+        for kind, _, statement in deployment.allow_statements()
+        if "*" in listed(statement.get("Resource", [])) and kind != "AWS::KMS::Key"
+        for action in listed(statement["Action"])
+    }
     assert used == set(WITHOUT_RESOURCE_LEVEL)
 
 

@@ -16,22 +16,52 @@ def _settings(**context: object) -> DeploymentSettings:
     return DeploymentSettings.from_context({f"{NAMESPACE}{name}": value for name, value in context.items()})
 
 
-@pytest.mark.parametrize(("name", "value"), [
-    ("cluster_name", "arn:aws:ecs:us-east-1:111122223333:cluster/a"), ("cluster_name", ""), ("cluster_name", 7),
-    ("training_task_families", ["gpu training"]), ("training_task_families", ["a", "a"]), ("training_task_families", 3),
-    ("training_role_arns", ["my-role"]), ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
-    ("adopt", "yes"), ("preset", "Adaptive"), ("profile", "production"),
-    ("policy", "attempts_max=3"), ("policy", {"attempts_max": [3]}), ("policy", {"Attempts": 3}),
-    ("policy", {"preset": "classic"}), ("policy", [1]),
-    ("check_level", 0), ("check_level", 5), ("check_level", "two"), ("check_level", True), ("check_level", 1.5),
-    ("check_reserves_gpus", "yes"), ("check_reserves_gpus", 2), ("check_family", "gpu-training"),
-    ("alert_emails", "ops"), ("alert_emails", ["ops@example.com", "night@example"]),
-    ("log_retention_days", 31), ("log_retention_days", 0), ("log_level", "TRACE"),
-    ("bus_name", "default"), ("bus_name", "aws.ours"), ("topic_name", "has space"), ("job_table_name", "ab"),
-    ("instance_table_name", "ecs-job-sub"), ("powertools_layer", "latest"), ("managed_tag_key", "aws:owned"),
-    ("job_id_prefix", "Upper"), ("reconcile_every_minutes", 60), ("health_check_image", "two words"),
-    ("function_name_prefix", "a/b"), ("stack_name", "1st"),
-])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cluster_name", "arn:aws:ecs:us-east-1:111122223333:cluster/a"),
+        ("cluster_name", ""),
+        ("cluster_name", 7),
+        ("training_task_families", ["gpu training"]),
+        ("training_task_families", ["a", "a"]),
+        ("training_task_families", 3),
+        ("training_role_arns", ["my-role"]),
+        ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
+        ("adopt", "yes"),
+        ("preset", "Adaptive"),
+        ("profile", "production"),
+        ("policy", "attempts_max=3"),
+        ("policy", {"attempts_max": [3]}),
+        ("policy", {"Attempts": 3}),
+        ("policy", {"preset": "classic"}),
+        ("policy", [1]),
+        ("check_level", 0),
+        ("check_level", 5),
+        ("check_level", "two"),
+        ("check_level", True),
+        ("check_level", 1.5),
+        ("check_reserves_gpus", "yes"),
+        ("check_reserves_gpus", 2),
+        ("check_family", "gpu-training"),
+        ("alert_emails", "ops"),
+        ("alert_emails", ["ops@example.com", "night@example"]),
+        ("log_retention_days", 31),
+        ("log_retention_days", 0),
+        ("log_level", "TRACE"),
+        ("bus_name", "default"),
+        ("bus_name", "aws.ours"),
+        ("topic_name", "has space"),
+        ("job_table_name", "ab"),
+        ("instance_table_name", "ecs-job-sub"),
+        ("powertools_layer", "latest"),
+        ("managed_tag_key", "aws:owned"),
+        ("job_id_prefix", "Upper"),
+        ("reconcile_every_minutes", 60),
+        ("health_check_image", "two words"),
+        ("function_name_prefix", "a/b"),
+        ("stack_name", "1st"),
+    ],
+)
 def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: object) -> None:
     """The operator must learn which line to change."""
     with pytest.raises(SettingsError, match=f"^{NAMESPACE}{name}: "):
@@ -49,7 +79,9 @@ def test_every_wrong_setting_is_reported_at_once() -> None:
     with pytest.raises(SettingsError) as caught:
         _settings(adopt="maybe", check_level=9)
     assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
-        "gpu-recovery:adopt", "gpu-recovery:check_level"]
+        "gpu-recovery:adopt",
+        "gpu-recovery:check_level",
+    ]
 
 
 def test_keys_of_others_are_passed_over() -> None:
@@ -57,12 +89,19 @@ def test_keys_of_others_are_passed_over() -> None:
     assert DeploymentSettings.from_context({"@aws-cdk/core:x": True, "availability-zones": []}) == DeploymentSettings()
 
 
-@pytest.mark.parametrize(("name", "text", "value"), [
-    ("check_level", "3", 3), ("check_level", 3.0, 3), ("check_reserves_gpus", "false", False),
-    ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")), ("alert_emails", "", ()),
-    ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
-    ("policy", '{"b": 2.0, "a": 0.5}', {"a": 0.5, "b": 2}), ("job_id_prefix", "team-a-", "team-a-"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("check_level", "3", 3),
+        ("check_level", 3.0, 3),
+        ("check_reserves_gpus", "false", False),
+        ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
+        ("alert_emails", "", ()),
+        ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
+        ("policy", '{"b": 2.0, "a": 0.5}', {"a": 0.5, "b": 2}),
+        ("job_id_prefix", "team-a-", "team-a-"),
+    ],
+)
 def test_text_from_the_command_line_becomes_the_typed_value(name: str, text: object, value: object) -> None:
     """`cdk -c` knows only text, and the CDK hands whole numbers over as doubles."""
     found = getattr(_settings(**{name: text}), name)
@@ -94,9 +133,17 @@ def _modules() -> dict[str, ast.Module]:
 
 
 def _imports(tree: ast.Module) -> set[str]:
-    return {name for node in ast.walk(tree) for name in (
-        [alias.name for alias in node.names] if isinstance(node, ast.Import)
-        else [f"{node.module}.{alias.name}" for alias in node.names] if isinstance(node, ast.ImportFrom) else [])}
+    return {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
 
 
 @pytest.mark.parametrize("name", sorted(_modules()))

@@ -13,15 +13,20 @@ def _keys(schema: list[dict]) -> list[tuple[str, str]]:
     return [(key["AttributeName"], key["KeyType"]) for key in schema]
 
 
-@pytest.mark.parametrize(("name", "key", "by_status", "projection"), [
-    ("ecs-job-sub", "job_id_rank", "queued_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}),
-    ("ecs_container_instance", "container_inst_id", "container_inst_id", {"ProjectionType": "ALL"}),
-])
-def test_a_table_has_its_key_and_its_two_indexes(deployment: Deployment, name: str, key: str, by_status: str,
-                                                 projection: dict) -> None:
+@pytest.mark.parametrize(
+    ("name", "key", "by_status", "projection"),
+    [
+        ("ecs-job-sub", "job_id_rank", "queued_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}),
+        ("ecs_container_instance", "container_inst_id", "container_inst_id", {"ProjectionType": "ALL"}),
+    ],
+)
+def test_a_table_has_its_key_and_its_two_indexes(
+    deployment: Deployment, name: str, key: str, by_status: str, projection: dict
+) -> None:
     """Names and keys are what existing tools know; the indexes are all the functions may query."""
-    (properties,) = (table for table in deployment.of_type("AWS::DynamoDB::Table").values()
-                     if table["TableName"] == name)
+    (properties,) = (
+        table for table in deployment.of_type("AWS::DynamoDB::Table").values() if table["TableName"] == name
+    )
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
     assert properties["SSESpecification"] == {"SSEEnabled": True}
     assert _keys(properties["KeySchema"]) == [(key, "HASH")]
@@ -35,8 +40,10 @@ def test_a_table_has_its_key_and_its_two_indexes(deployment: Deployment, name: s
     assert types == {"shard": "N", **dict.fromkeys((key, "due_at", "status", by_status), "S")}
 
 
-@pytest.mark.parametrize("kind", ["AWS::DynamoDB::Table", "AWS::KMS::Key", "AWS::S3::Bucket",
-                                  "AWS::SecretsManager::Secret", "AWS::Logs::LogGroup"])
+@pytest.mark.parametrize(
+    "kind",
+    ["AWS::DynamoDB::Table", "AWS::KMS::Key", "AWS::S3::Bucket", "AWS::SecretsManager::Secret", "AWS::Logs::LogGroup"],
+)
 def test_production_keeps_what_development_deletes(deployment: Deployment, production: Deployment, kind: str) -> None:
     """Both when the stack goes and when a change replaces the resource."""
     for where, policy in ((deployment, "Delete"), (production, "Retain")):
@@ -60,19 +67,26 @@ def test_the_topic_is_encrypted_with_a_key_that_lets_alarms_in(deployment: Deplo
     assert topic["TopicName"] == "gpu-training-notifications"
     assert topic["KmsMasterKeyId"] == "OperatorsKey.Arn"
     service = {"Service": "cloudwatch.amazonaws.com"}
-    publish, = (each for each in deployment.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
-                if each["Effect"] == "Allow")
+    (publish,) = (
+        each
+        for each in deployment.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+        if each["Effect"] == "Allow"
+    )
     assert (publish["Principal"], publish["Action"]) == (service, "sns:Publish")
-    encrypt, = (each for each in deployment.only("AWS::KMS::Key")["KeyPolicy"]["Statement"]
-                if each["Principal"] == service)
+    (encrypt,) = (
+        each for each in deployment.only("AWS::KMS::Key")["KeyPolicy"]["Statement"] if each["Principal"] == service
+    )
     assert encrypt["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
 
 
 def test_the_topic_and_the_bucket_refuse_plain_http(deployment: Deployment) -> None:
     """Deny without TLS."""
     for kind in ("AWS::SNS::TopicPolicy", "AWS::S3::BucketPolicy"):
-        denied = [each["Condition"] for each in deployment.only(kind)["PolicyDocument"]["Statement"]
-                  if each["Effect"] == "Deny"]
+        denied = [
+            each["Condition"]
+            for each in deployment.only(kind)["PolicyDocument"]["Statement"]
+            if each["Effect"] == "Deny"
+        ]
         assert denied == [{"Bool": {"aws:SecureTransport": "false"}}]
 
 
@@ -80,7 +94,9 @@ def test_operators_of_the_settings_are_subscribed(deployment: Deployment, produc
     """One subscription per address."""
     subscribed = production.of_type("AWS::SNS::Subscription").values()
     assert {(each["Protocol"], each["Endpoint"]) for each in subscribed} == {
-        ("email", "ops@example.com"), ("email", "night@example.com")}
+        ("email", "ops@example.com"),
+        ("email", "night@example.com"),
+    }
     assert not deployment.of_type("AWS::SNS::Subscription")
 
 
@@ -118,7 +134,8 @@ def test_every_function_logs_into_its_own_group(deployment: Deployment) -> None:
         group = name.removesuffix("Function") + "Logs"
         assert function["LoggingConfig"]["LogGroup"] == group
         assert deployment.of_type("AWS::Logs::LogGroup")[group]["LogGroupName"] == (
-            f"/aws/lambda/{function['FunctionName']}")
+            f"/aws/lambda/{function['FunctionName']}"
+        )
 
 
 def test_everything_that_takes_tags_carries_the_projects(deployment: Deployment) -> None:

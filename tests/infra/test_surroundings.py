@@ -31,24 +31,38 @@ def test_the_check_can_leave_a_verdict_and_nothing_else(deployment: Deployment) 
     policy = deployment.only("AWS::IAM::Policy", "HealthCheckTaskRole")
     assert policy["Roles"] == ["HealthCheckTaskRole"]
     assert policy["PolicyDocument"]["Statement"] == [
-        {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "VerdictsBucket.Arn/verdicts/*"}]
+        {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "VerdictsBucket.Arn/verdicts/*"}
+    ]
 
 
-@pytest.mark.parametrize(("where", "image", "repository"), [
-    ("deployment", f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/gpu-recovery-health-check:latest",
-     f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/gpu-recovery-health-check"),
-    ("china", f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/gpu-recovery-health-check:latest",
-     f"arn:aws-cn:ecr:cn-north-1:{ACCOUNT}:repository/gpu-recovery-health-check"),
-    ("production", "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
-     "arn:aws:ecr:eu-west-1:444455556666:repository/checks/gpu"),
-])
-def test_ecs_may_pull_the_image_of_the_check(request: pytest.FixtureRequest, where: str, image: str,
-                                             repository: str) -> None:
+@pytest.mark.parametrize(
+    ("where", "image", "repository"),
+    [
+        (
+            "deployment",
+            f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/gpu-recovery-health-check:latest",
+            f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/gpu-recovery-health-check",
+        ),
+        (
+            "china",
+            f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/gpu-recovery-health-check:latest",
+            f"arn:aws-cn:ecr:cn-north-1:{ACCOUNT}:repository/gpu-recovery-health-check",
+        ),
+        (
+            "production",
+            "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+            "arn:aws:ecr:eu-west-1:444455556666:repository/checks/gpu",
+        ),
+    ],
+)
+def test_ecs_may_pull_the_image_of_the_check(
+    request: pytest.FixtureRequest, where: str, image: str, repository: str
+) -> None:
     """From the one repository that holds it, in whatever account and region that is."""
     deployed: Deployment = request.getfixturevalue(where)
     assert deployed.only("AWS::ECS::TaskDefinition")["ContainerDefinitions"][0]["Image"] == image
     statements = deployed.only("AWS::IAM::Policy", "HealthCheckExecutionRole")["PolicyDocument"]["Statement"]
-    pull, = (each for each in statements if "ecr:BatchGetImage" in each["Action"])
+    (pull,) = (each for each in statements if "ecr:BatchGetImage" in each["Action"])
     assert pull["Resource"] == repository
 
 
@@ -85,8 +99,9 @@ ALARMS = {
 def test_there_is_an_alarm_for_every_dead_end_every_function_and_for_silence(deployment: Deployment) -> None:
     """Metric, comparison and threshold of each."""
     found = deployment.of_type("AWS::CloudWatch::Alarm")
-    assert {name: (alarm["MetricName"], alarm["ComparisonOperator"], alarm["Threshold"])
-            for name, alarm in found.items()} == ALARMS
+    assert {
+        name: (alarm["MetricName"], alarm["ComparisonOperator"], alarm["Threshold"]) for name, alarm in found.items()
+    } == ALARMS
 
 
 @pytest.mark.parametrize("alarm", ALARMS)
@@ -102,8 +117,24 @@ def test_an_alarm_tells_operators_when_it_rings_and_when_it_ends(deployment: Dep
 def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment) -> None:
     """Their names are an interface: the sandbox and the documentation read them."""
     assert set(deployment.outputs("GpuRecovery")) == {
-        "ApiUrl", "ApiId", "OperatorTokenSecretArn", "TopicArn", "EventBusName", "JobTableName", "InstanceTableName",
-        "VerdictBucketName", "HealthCheckTaskDefinitionArn", "SchedulerQueueUrl", "SchedulerDeadLettersQueueUrl",
-        "UndeliveredQueueUrl", "FailedQueueUrl", "ClusterName", "EcsTaskHandlerFunctionName",
-        "DcgmTaskMonitorFunctionName", "EcsInstanceMonitorFunctionName", "ReconcilerFunctionName",
-        "SchedulerFunctionName", "JobApiFunctionName"}
+        "ApiUrl",
+        "ApiId",
+        "OperatorTokenSecretArn",
+        "TopicArn",
+        "EventBusName",
+        "JobTableName",
+        "InstanceTableName",
+        "VerdictBucketName",
+        "HealthCheckTaskDefinitionArn",
+        "SchedulerQueueUrl",
+        "SchedulerDeadLettersQueueUrl",
+        "UndeliveredQueueUrl",
+        "FailedQueueUrl",
+        "ClusterName",
+        "EcsTaskHandlerFunctionName",
+        "DcgmTaskMonitorFunctionName",
+        "EcsInstanceMonitorFunctionName",
+        "ReconcilerFunctionName",
+        "SchedulerFunctionName",
+        "JobApiFunctionName",
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
-import inspect
 import json
+import queue
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from ministack.core import lambda_runtime
 from ministack.services import eventbridge, scheduler
 
 from sandbox import ministack
-from sandbox.ministack_runner import CLUSTER_USER_AGENT, END_OF_LOG
+from sandbox.ministack_runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log
 
 from .ministack_server import PLAIN, Cloud, lines, serve, wait_for
 
@@ -46,13 +48,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield cloud
 
 
-def failing_function(cloud: Cloud) -> tuple[str, str, Path, str]:
+def failing_function(cloud: Cloud, retries: int = 2, **qualifier: str) -> tuple[str, str, Path, str]:
     """A function that records and raises, with an on-failure queue: (name, ARN, record, URL of the queue)."""
     name, arn, seen = cloud.function("record(event.get('detail')); raise RuntimeError('broken')")
     url, queue = cloud.queue()
     cloud.client("lambda").put_function_event_invoke_config(
-        FunctionName=name, MaximumRetryAttempts=2, DestinationConfig={"OnFailure": {"Destination": queue}}
-    )
+        FunctionName=name, MaximumRetryAttempts=retries, DestinationConfig={"OnFailure": {"Destination": queue}},
+        **qualifier,
+    )  # fmt: skip
     return name, arn, seen, url
 
 
@@ -69,15 +72,18 @@ def test_plain_ministack_calls_a_failing_target_once(plain: Cloud) -> None:
     assert lines(seen) == ["from the rule", "direct", "direct", "direct"]
 
 
-def test_a_failing_target_is_retried_and_reaches_the_on_failure_queue(whole: Cloud) -> None:
-    """Ours calls it three times and then sends the event to the on-failure destination."""
-    _, arn, seen, failures = failing_function(whole)
+@pytest.mark.parametrize(("retries", "qualifier"), [(2, {}), (1, {"Qualifier": "$LATEST"})])
+def test_a_failing_target_is_retried_and_reaches_the_on_failure_queue(
+    whole: Cloud, retries: int, qualifier: dict[str, str]
+) -> None:
+    """Ours retries as often as configured, by API or CloudFormation, and then sends the event where failures go."""
+    _, arn, seen, failures = failing_function(whole, retries, **qualifier)
     whole.send(whole.rule({"Arn": arn}), "from the rule")
     (buried,) = wait_for(lambda: whole.messages(failures))
     body = json.loads(buried["Body"])
     assert body["requestPayload"]["detail"] == "from the rule"
     assert body["responsePayload"]["errorMessage"] == "broken"
-    assert lines(seen) == ["from the rule"] * 3
+    assert lines(seen) == ["from the rule"] * (1 + retries)
 
 
 def test_a_function_that_recovers_is_called_no_more(whole: Cloud) -> None:
@@ -145,11 +151,33 @@ def test_only_the_cluster_may_send_aws_events(whole: Cloud) -> None:
     assert [(body["source"], body["detail"]) for body in bodies] == [("aws.ecs", "from the cluster")]
 
 
+class SlowLog:
+    """A worker whose line comes late: after `line_after_s`, as under load, followed by the mark."""
+
+    def __init__(self, line_after_s: float) -> None:
+        self._stderr_queue: queue.Queue[str] = queue.Queue()
+        self._stderr_thread = threading.Thread(target=self._write, args=(line_after_s,))
+        self._stderr_thread.start()
+
+    def _write(self, line_after_s: float) -> None:
+        time.sleep(line_after_s)
+        for line in ("late", END_OF_LOG, "of the next invocation"):
+            self._stderr_queue.put(line)
+
+
 def test_plain_ministack_guesses_the_end_of_a_log() -> None:
-    """It waits for a first line and for silence after it; nothing in the worker tells it the end."""
-    waits = inspect.signature(lambda_runtime.Worker._drain_stderr_bounded).parameters
-    assert {"first_line_wait", "idle_confirm"} <= set(waits)
+    """A line that is late is not waited for, and nothing in the worker tells the end."""
+    assert lambda_runtime.Worker._drain_stderr_bounded(SlowLog(1.0)) == ""
     assert "end-of-log" not in lambda_runtime._PYTHON_WORKER_SCRIPT
+
+
+def test_a_late_line_belongs_to_its_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours reads to the mark: neither less nor more."""
+    for owner, name in ((lambda_runtime.Worker, "_drain_stderr_bounded"), (lambda_runtime, "_PYTHON_WORKER_SCRIPT")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # put back what the patch replaces
+    assert end_of_log in PATCHES
+    end_of_log()
+    assert lambda_runtime.Worker._drain_stderr_bounded(SlowLog(0.2)) == "late"
 
 
 def test_a_log_ends_where_its_invocation_ends(whole: Cloud) -> None:

@@ -51,7 +51,7 @@ def test_stopping_ends_a_server_that_ignores_sigterm_and_its_children(tmp_path: 
         "print(child.pid, flush=True); time.sleep(600)"
     )
     server = start(tmp_path, code)
-    child = int(wait_for(lambda: (tmp_path / "log").read_text()))
+    child = int(wait_for((tmp_path / "log").read_text))
     assert processes.started_at(child)
     processes.stop([server], grace_s=0.2)
     assert not server.is_running
@@ -87,14 +87,17 @@ def test_a_child_inherits_no_credentials(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("AWS_PROFILE", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "PYTHONPATH"):
         monkeypatch.setenv(name, "mine")
     start(tmp_path, "import os; print(sorted(os.environ), flush=True)", GIVEN="1")
-    seen = wait_for(lambda: (tmp_path / "log").read_text())
+    seen = wait_for((tmp_path / "log").read_text)
     assert "GIVEN" in seen and "PATH" in seen
     assert not any(name in seen for name in ("AWS_", "PROXY", "PYTHONPATH"))
 
 
 def test_a_command_ends_with_the_block_that_runs_it(tmp_path: Path) -> None:
     """An exception in the block leaves neither the command nor its children."""
-    code = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid, flush=True); p.wait()"
+    code = (
+        "import subprocess, sys\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(child.pid, flush=True); child.wait()"
+    )
     log = tmp_path / "log"
     with (
         pytest.raises(KeyboardInterrupt),
@@ -108,9 +111,11 @@ def test_a_command_ends_with_the_block_that_runs_it(tmp_path: Path) -> None:
 def test_a_failed_command_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     """The end of its log is in the message."""
     command = [sys.executable, "-c", "raise SystemExit('stack is broken')"]
-    with processes.running(command, processes.clean_environment({}), tmp_path, tmp_path / "log") as wait:
-        with pytest.raises(SandboxError, match="stack is broken"):
-            wait()
+    with (
+        pytest.raises(SandboxError, match="stack is broken"),
+        processes.running(command, processes.clean_environment({}), tmp_path, tmp_path / "log") as wait,
+    ):
+        wait()
 
 
 def test_what_runs_is_recorded_for_its_owner_only(tmp_path: Path) -> None:
@@ -131,7 +136,7 @@ def test_a_zombie_does_not_count_as_running(tmp_path: Path) -> None:
     code = "import os, time\nif pid := os.fork(): print(pid, flush=True); time.sleep(600)"
     parent = start(tmp_path, code)
     try:
-        zombie = int(wait_for(lambda: (tmp_path / "log").read_text()))
+        zombie = int(wait_for((tmp_path / "log").read_text))
         wait_for(lambda: processes.started_at(zombie) is None)
         os.kill(zombie, 0)  # it is still there, as a zombie
     finally:

@@ -123,6 +123,9 @@ def _refused_or_raised(error: ClientError) -> str | Refusal:
         ids: Any = error.response.get("resourceIds")
         if ids:
             return str(ids[0]).rsplit("/", 1)[-1]
-    if code in ("ClientException", "InvalidParameterException", "ClusterNotFoundException", "AccessDeniedException"):
+    if code == "InvalidParameterException":
+        # Among others what ECS says, instead of failures[], while every instance of the cluster is draining.
+        return Refusal(f"{code}: {message}")
+    if code in ("ClientException", "ClusterNotFoundException", "AccessDeniedException"):
         return Refusal(f"{code}: {message}", lasting=True)
     raise error
