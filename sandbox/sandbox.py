@@ -152,6 +152,11 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
     )
 
 
+def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
+    """What the cluster knows of its machines and tasks: {cluster, instances: [...], tasks: [...]}, logs included."""
+    return _get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
+
+
 def client(service: str, endpoint_url: str) -> Any:
     """A boto3 client of the sandbox, with its root credentials."""
     return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable

@@ -88,7 +88,7 @@ def test_a_failing_target_is_retried_and_reaches_the_on_failure_queue(
 
 def test_a_function_that_recovers_is_called_no_more(whole: Cloud) -> None:
     """The second try succeeds, so there is no third one and nothing is buried."""
-    name, arn, seen = whole.function(
+    _, arn, seen = whole.function(
         "record(event['detail'])\n"
         "    if len(open(event['detail']['file']).readlines()) < 2: raise RuntimeError('not yet')\n"
         "    record('done')"

@@ -1,0 +1,60 @@
+# Every verb of this project. On a fresh machine `make demo` and `make test` need nothing before them but
+# Python >= 3.11, Node >= 20 and make; everything after `make setup` works offline.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := .make/ready
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
+export NODE_NO_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast check synth bench deploy docs clean
+
+help: ## Say what each verb does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Install everything into .venv and node_modules (once)
+
+$(READY): requirements.txt pyproject.toml package.json package-lock.json
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	@node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' || { echo "Node 20 or newer is needed"; exit 1; }
+	@echo "[1/4] Making a virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "[2/4] Installing the Python packages of requirements.txt (a minute or two, the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@echo "[3/4] Installing gpu-recovery itself"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@echo "[4/4] Installing the CDK command line"
+	@npm ci --no-audit --no-fund --loglevel=error
+	@mkdir -p $(@D) && touch $@
+
+demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for a real gloo run)
+	@$(BIN)/python -m sandbox.demo
+
+test: setup ## Every test, offline
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-fast: setup ## The tests that start no server
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+check: setup ## Format, lint and types, then every test
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+	@$(MAKE) --no-print-directory test
+
+synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
+	@npx --no-install cdk synth --quiet --no-notices
+
+bench: setup ## Measure, into benchmarks/results.json
+	@$(BIN)/python -m benchmarks
+
+deploy: setup ## Into the AWS account of your credentials; settings: cdk.json or CONTEXT="-c gpu-recovery:key=value"
+	@npx --no-install cdk deploy --all $(CONTEXT)
+
+docs: setup ## Write again what is generated from tables
+	@$(BIN)/python docs/generate_states.py
+
+clean: ## Remove everything that was installed or generated
+	@if [ -x $(BIN)/gpu-recovery ]; then $(BIN)/gpu-recovery sandbox down; fi
+	@rm -rf $(VENV) node_modules cdk.out .make .sandbox build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
