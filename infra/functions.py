@@ -62,45 +62,32 @@ class FunctionRow:
 
 
 _TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
-_RECOVER = _TELL | {
+# A function acts at once on what follows from its event, so it may need the calls of a step or two further on: a rank
+# that is confirmed to have ended lets the checks begin, a launch that was refused stops what it had started.
+_FOLLOW = _TELL | {
     P.WRITE_JOBS,
     P.WRITE_INSTANCES,
     P.DESCRIBE_TASKS,
     P.LIST_TASKS,
     P.STOP_TASKS,
     P.RUN_CHECKS,
-    P.DESCRIBE_CONTAINER_INSTANCES,
-    P.DRAIN_CONTAINER_INSTANCES,
-    P.REBOOT_INSTANCES,
 }
-_SCHEDULE = _TELL | {
-    P.WRITE_JOBS,
-    P.WRITE_INSTANCES,
-    P.RUN_TRAINING,
-    P.STOP_TASKS,
-    P.DESCRIBE_TASKS,
-    P.DESCRIBE_CONTAINER_INSTANCES,
-    P.DESCRIBE_EC2_INSTANCES,
-}
-_SERVE = _TELL | {
-    P.WRITE_JOBS,
-    P.READ_INSTANCES,
-    P.DESCRIBE_TASK_DEFINITIONS,
-    P.STOP_TASKS,
-    P.LIST_TASKS,
-    P.READ_OPERATOR_TOKEN,
-}
+_ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
+_READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
+_REPAIR = frozenset({P.SET_CONTAINER_INSTANCE_STATE, P.REBOOT_INSTANCES, P.READ_VERDICTS})
+_LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
+_COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
+_SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN})
 
 FUNCTIONS = (
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _RECOVER),
-    FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _RECOVER | {P.READ_VERDICTS}),
-    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _RECOVER),
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _FOLLOW | _ADOPT),
+    FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _FOLLOW | _REPAIR),
+    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _FOLLOW | _READMIT),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
-    FunctionRow(
-        "reconciler", Trigger.SCHEDULE, 110, 512, _RECOVER | _SCHEDULE | {P.READ_VERDICTS, P.LIST_CONTAINER_INSTANCES}
-    ),
-    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _SCHEDULE),
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _SERVE, frozenset({"OPERATOR_TOKEN_SECRET"})),
+    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
+    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH),
+    # It cancels (stops tasks) and releases (runs a check on an instance that must be ACTIVE for it); it never reboots.
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _READMIT | _SERVE, frozenset({"OPERATOR_TOKEN_SECRET"})),
 )
 
 

@@ -6,7 +6,7 @@ and on who else works on the instance.
 
 import re
 
-from aws_cdk import Aws
+from aws_cdk import Aws, Duration
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from constructs import Construct
@@ -45,6 +45,8 @@ class HealthCheckTask(Construct):
             CONTAINER,
             image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
             command=["python", "-m", "health_check"],
+            environment={"AWS_REGION": Aws.REGION},  # ECS on EC2 does not set it, and S3 is regional in aws-cn
+            stop_timeout=Duration.seconds(60),  # a check that is stopped still ends dcgmi and leaves its document
             privileged=True,
             memory_reservation_mib=1024,
             logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=logs),

@@ -13,7 +13,6 @@ from aws_cdk import aws_iam as iam
 class Permission(StrEnum):
     WRITE_JOBS = "WriteJobs"
     WRITE_INSTANCES = "WriteInstances"
-    READ_INSTANCES = "ReadInstances"
     DESCRIBE_TASKS = "DescribeTasks"
     LIST_TASKS = "ListTasks"
     STOP_TASKS = "StopTasks"
@@ -21,7 +20,7 @@ class Permission(StrEnum):
     RUN_TRAINING = "RunTraining"
     DESCRIBE_CONTAINER_INSTANCES = "DescribeContainerInstances"
     LIST_CONTAINER_INSTANCES = "ListContainerInstances"
-    DRAIN_CONTAINER_INSTANCES = "DrainContainerInstances"
+    SET_CONTAINER_INSTANCE_STATE = "SetContainerInstanceState"
     DESCRIBE_TASK_DEFINITIONS = "DescribeTaskDefinitions"
     REBOOT_INSTANCES = "RebootInstances"
     DESCRIBE_EC2_INSTANCES = "DescribeEc2Instances"
@@ -67,13 +66,7 @@ WITHOUT_RESOURCE_LEVEL = {
 }
 
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # no Scan, on purpose
-_WRITE_ITEMS = [
-    *_READ_ITEMS,
-    "dynamodb:PutItem",
-    "dynamodb:UpdateItem",
-    "dynamodb:DeleteItem",
-    "dynamodb:ConditionCheckItem",
-]
+_WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
 def statements(permission: Permission, reach: Reach) -> list[iam.PolicyStatement]:
@@ -121,7 +114,6 @@ def _notify(reach: Reach) -> list[iam.PolicyStatement]:
 _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.WRITE_JOBS: lambda reach: _table(reach.job_table, _WRITE_ITEMS),
     Permission.WRITE_INSTANCES: lambda reach: _table(reach.instance_table, _WRITE_ITEMS),
-    Permission.READ_INSTANCES: lambda reach: _table(reach.instance_table, _READ_ITEMS),
     Permission.DESCRIBE_TASKS: lambda reach: [_allow("ecs:DescribeTasks", reach.tasks)],
     Permission.LIST_TASKS: lambda reach: [_allow("ecs:ListTasks", "*", _in_cluster(reach))],
     Permission.STOP_TASKS: lambda reach: [_allow("ecs:StopTask", reach.tasks)],
@@ -131,7 +123,7 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
         _allow("ecs:DescribeContainerInstances", reach.container_instances)
     ],
     Permission.LIST_CONTAINER_INSTANCES: lambda reach: [_allow("ecs:ListContainerInstances", reach.cluster)],
-    Permission.DRAIN_CONTAINER_INSTANCES: lambda reach: [
+    Permission.SET_CONTAINER_INSTANCE_STATE: lambda reach: [
         _allow("ecs:UpdateContainerInstancesState", reach.container_instances)
     ],
     Permission.DESCRIBE_TASK_DEFINITIONS: lambda reach: [_allow("ecs:DescribeTaskDefinition", "*")],

@@ -213,7 +213,8 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
     cluster = [
         sys.executable, "-m", "sandbox.cluster", "--port", str(cluster_port), "--state", str(run / "cluster"),
         "--cluster", CLUSTER_NAME, "--account", ministack.ACCOUNT, "--region", ministack.REGION,
-        "--endpoint-url", endpoint_url, *options,
+        # Ids of its own: a cluster ends strays by the id of their task, which must be no other sandbox's too.
+        "--endpoint-url", endpoint_url, "--seed", secrets.token_hex(8), *options,
     ]  # fmt: skip
     processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
     start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})

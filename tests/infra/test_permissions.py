@@ -23,7 +23,7 @@ ANYWHERE: dict[str, Any] = {}
 CHECK_ROLES = ["HealthCheckTaskRole.Arn", "HealthCheckExecutionRole.Arn"]
 
 READ = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]
-WRITE = [*READ, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"]
+WRITE = [*READ, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
 def _table(name: str, actions: list[str]) -> set[tuple]:
@@ -49,13 +49,15 @@ TELL = (
 VERDICTS = _may("s3:GetObject", "VerdictsBucket.Arn/verdicts/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 STOP = _may("ecs:StopTask", TASK)
 LIST = _may("ecs:ListTasks", "*", IN_CLUSTER)
-DESCRIBE = _may("ecs:DescribeTasks", TASK) | _may("ecs:DescribeContainerInstances", CONTAINER_INSTANCE)
-DRAIN = _may("ecs:UpdateContainerInstancesState", CONTAINER_INSTANCE)
+DESCRIBE_TASKS = _may("ecs:DescribeTasks", TASK)
+DESCRIBE_MACHINES = _may("ecs:DescribeContainerInstances", CONTAINER_INSTANCE)
+SET_STATE = _may("ecs:UpdateContainerInstancesState", CONTAINER_INSTANCE)
 REBOOT = _may("ec2:RebootInstances", f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/*", MANAGED)
 EC2 = _may("ec2:DescribeInstances", "*")
 BOTH_TABLES = _table("Jobs", WRITE) | _table("Instances", WRITE)
 FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "QueuesFailed.Arn")
-EVENT = BOTH_TABLES | TELL | RUN_CHECKS | STOP | LIST | DESCRIBE | DRAIN | REBOOT | FAIL
+FOLLOW = BOTH_TABLES | TELL | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
+REPAIR = SET_STATE | REBOOT | VERDICTS
 RECEIVE = _may(
     [
         "sqs:ReceiveMessage",
@@ -69,17 +71,16 @@ RECEIVE = _may(
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 
 ALLOWED = {
-    "EcsTaskHandler": EVENT,
-    "DcgmTaskMonitor": EVENT | VERDICTS,
-    "EcsInstanceMonitor": EVENT,
-    "Reconciler": (EVENT | VERDICTS | RUN_TRAINING | EC2 | _may("ecs:ListContainerInstances", CLUSTER)),
-    "Scheduler": BOTH_TABLES | TELL | RUN_TRAINING | STOP | DESCRIBE | EC2 | RECEIVE,
+    "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES,
+    "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
+    "EcsInstanceMonitor": FOLLOW | FAIL | SET_STATE,
+    "Reconciler": (
+        FOLLOW | FAIL | REPAIR | RUN_TRAINING | EC2 | DESCRIBE_MACHINES | _may("ecs:ListContainerInstances", CLUSTER)
+    ),
+    "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
     "JobApi": (
-        _table("Jobs", WRITE)
-        | _table("Instances", READ)
-        | TELL
-        | STOP
-        | LIST
+        FOLLOW
+        | SET_STATE
         | _may("ecs:DescribeTaskDefinition", "*")
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
     ),

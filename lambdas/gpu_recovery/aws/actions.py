@@ -93,6 +93,7 @@ class AwsActions:
                 settings.verdict_bucket,
                 settings.check_level,
                 settings.check_reserves_gpus,
+                min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s),
             )  # fmt: skip
         )
 

@@ -17,6 +17,8 @@ from ..core.names import attempt_id
 
 MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
+CHECK_MARGIN_S = 180
+"""The check gives up this long before we do, so that it can say so in its document."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
 """Failure reasons of RunTask that asking again does not mend."""
 
@@ -55,7 +57,7 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) 
 
 def check_request(
     cluster: str, task_definition: str, instance: Instance, check_id: str, refusals: int, bucket: str, level: int,
-    reserve_gpus: bool,
+    reserve_gpus: bool, timeout_s: int = 2_400,
 ) -> dict[str, Any]:  # fmt: skip
     """RunTask for one health check.
 
@@ -65,6 +67,7 @@ def check_request(
     environment = {
         "CHECK_ID": check_id, "INSTANCE_ID": instance.instance_id, "VERDICT_BUCKET": bucket,
         "VERDICT_KEY": verdict_key(check_id), "CHECK_LEVEL": str(level), "EXPECTED_GPUS": str(instance.gpus_most),
+        "CHECK_TIMEOUT_S": str(max(timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
     }  # fmt: skip
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if reserve_gpus:

@@ -1,0 +1,90 @@
+"""`ports.Actions` on the cluster model: the production request builders, answered under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from gpu_recovery.aws.requests import check_request
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.check import Verdict
+from gpu_recovery.core.commands import NotifyOperator, PublishEvent
+from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.instance_record import EcsStatus, Instance
+from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports import Refusal
+
+from .ecs import OrderlyEcs
+from .fleet import Fleet
+from .lives import Lives
+from .programs import Checks
+
+BUCKET, CHECK_LEVEL = "verdicts", 2
+
+
+class SimulatedActions:
+    """Orders to the model, and what was sent to people and other systems."""
+
+    def __init__(
+        self, ecs: OrderlyEcs, fleet: Fleet, checks: Checks, lives: Lives, check_definition: str,
+        poked: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.ecs, self.fleet, self.checks, self.lives = ecs, fleet, checks, lives
+        self.check_definition, self._poked = check_definition, poked
+        self.notified: list[tuple[datetime, NotifyOperator]] = []
+        self.published: list[PublishEvent] = []
+        self.told: Callable[[NotifyOperator], None] = lambda message: None
+
+    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
+        self.lives.check_alive()
+        return self.ecs.run_ranks(job, plan, self.fleet.cluster.instances[plan.instances[0]].private_ip)
+
+    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+        cluster, definition = self.ecs.cluster, self.check_definition
+        return self.ecs.run(
+            check_request(cluster, definition, instance, check_id, refusals, BUCKET, CHECK_LEVEL, True)
+        )
+
+    def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        self.ecs.stop_tasks(task_ids, reason)
+
+    def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
+        return self.ecs.tasks_started_by(started_by)
+
+    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+        return self.ecs.describe_tasks(task_ids) if task_ids else ()
+
+    def running_tasks(self) -> Iterable[TaskFact]:
+        return self.ecs.running_tasks()
+
+    def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
+        return self.ecs.container_instances()
+
+    def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
+        return self.ecs.describe_instance(container_instance_id)
+
+    def drain(self, instance: Instance) -> None:
+        self.ecs.set_status(instance, EcsStatus.DRAINING)
+
+    def activate(self, instance: Instance) -> None:
+        self.ecs.set_status(instance, EcsStatus.ACTIVE)
+
+    def reboot(self, instance_id: str) -> None:
+        self.lives.effect("RebootInstances", {"instance": instance_id}, lambda: self.fleet.reboot(instance_id))
+
+    def verdict(self, check_id: str) -> Verdict | None:
+        return self.checks.bucket.get(check_id)
+
+    def notify(self, message: NotifyOperator) -> None:
+        def send() -> None:
+            self.notified.append((self.fleet.timeline.now, message))
+            self.told(message)
+
+        self.lives.effect("Publish", {"incident": message.incident_id}, send)
+
+    def publish(self, event: PublishEvent) -> None:
+        self.lives.effect("PutEvents", {"type": event.detail_type}, lambda: self.published.append(event))
+
+    def poke_scheduler(self, key: str) -> None:
+        self.lives.effect("SendMessage", {"key": key}, lambda: self._poked(key))

@@ -1,0 +1,141 @@
+"""The cluster model under virtual time: agents that start and stop containers, machines that reboot and vanish.
+
+What a container does once it runs is a `Program`; the fleet only starts it, asks it to stop, and reports its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster.model import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
+
+from .timeline import Timeline
+
+SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Virtual seconds of what machines do; none of them is ours to change."""
+
+    start_s: float = 10  # placement to process
+    leave_s: float = 2  # SIGTERM to the end of a process that heeds it
+    stop_timeout_s: float = 30  # SIGTERM to SIGKILL
+    down_s: float = 15  # reboot requested to the machine being off
+    boot_s: float = 165  # off, to the agent being back
+    spot_notice_s: float = 120
+    check_s: float = 60
+    abort_s: float = 3  # a GPU breaks, to the rank that uses it dying
+
+
+class Program(Protocol):
+    """What runs in the containers of a task definition."""
+
+    def started(self, task: Task) -> None:
+        """The process has begun."""
+
+    def heeds(self, task: Task) -> bool:
+        """Whether it ends on SIGTERM; the others end on SIGKILL."""
+
+
+class Fleet:
+    """The machines of one cluster. `tell` gets every batch of EventBridge envelopes."""
+
+    def __init__(
+        self, cluster: Cluster, timeline: Timeline, timings: Timings, tell: Callable[[list[dict[str, Any]]], None]
+    ) -> None:
+        self.cluster, self.timeline, self.timings, self._tell = cluster, timeline, timings, tell
+        self.program: Callable[[Task], Program]
+        self._taken: set[str] = set()
+        self._down: set[str] = set()
+        self.stuck: set[str] = set()
+        """Instances whose processes no signal ends: only a reboot does."""
+
+    def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
+        """Run one model operation now, publish its events, let the agents react; its result."""
+        outcome = operation(self.timeline.now)
+        self._tell(outcome.events)
+        for instance in self.cluster.instances.values():
+            self._serve(instance)
+        return outcome.result
+
+    def launch(self, gpus: int) -> Instance:
+        """A new machine, registered."""
+        answer = self.change(lambda now: instances.launch(self.cluster, gpus, now))
+        return self.cluster.instances[answer["instance_id"]]
+
+    def _serve(self, instance: Instance) -> None:
+        wanted, unwanted = tasks.agent_work(self.cluster, instance)
+        for task in wanted:
+            self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
+        for task in unwanted:
+            seconds = self.timings.leave_s if self.program(task).heeds(task) else self.timings.stop_timeout_s
+            self._once(f"stop {task.task_id}", task, seconds, self._stop)
+
+    def _once(self, name: str, task: Task, seconds: float, step: Callable[[Task], None]) -> None:
+        if name not in self._taken:
+            self._taken.add(name)
+            self.timeline.after(seconds, lambda: step(task))
+
+    def _start(self, task: Task) -> None:
+        self._taken.discard(f"start {task.task_id}")
+        if task in tasks.agent_work(self.cluster, self.cluster.instance_of(task))[0]:
+            self.change(lambda now: tasks.process_started(self.cluster, task, now))
+            self.program(task).started(task)
+
+    def _stop(self, task: Task) -> None:
+        if task.instance_id not in self.stuck:
+            self.end(task, SIGTERM_EXIT if self.program(task).heeds(task) else SIGKILL_EXIT)
+
+    def end(self, task: Task, code: int | None) -> None:
+        """The process ends by itself or by a signal; nothing happens to one that has ended."""
+        if task.process is Process.RUNNING:
+            self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
+
+    def running(self) -> list[Task]:
+        """The tasks whose process really runs, whatever ECS knows."""
+        return [task for task in self.cluster.tasks.values() if task.process is Process.RUNNING]
+
+    # -- machines ------------------------------------------------------------------------------------------------------
+
+    def reboot(self, instance_id: str) -> None:
+        """RebootInstances: answers at once; a second request during the reboot changes nothing."""
+        for instance in instances.request_reboot(self.cluster, [instance_id]):
+            if instance_id not in self._down:
+                self._down.add(instance_id)
+                self.timeline.after(self.timings.down_s, lambda instance=instance: self._off(instance))  # type: ignore[misc]
+
+    def _off(self, instance: Instance) -> None:
+        if instance.ec2_state is Ec2State.RUNNING:
+            self.change(lambda now: instances.went_down(self.cluster, instance, now))
+            self.stuck.discard(instance.instance_id)
+            self.timeline.after(self.timings.boot_s, lambda: self._up(instance))
+
+    def _up(self, instance: Instance) -> None:
+        self._down.discard(instance.instance_id)
+        if instance.ec2_state is Ec2State.RUNNING:
+            connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
+            self.change(lambda now: instances.came_back(self.cluster, instance, now, agent_connects=connects))
+
+    def interrupt(self, instance: Instance) -> None:
+        """A Spot interruption: two minutes' notice, then the machine is terminated."""
+        self.change(lambda now: instances.warn_of_spot_interruption(self.cluster, instance, now))
+        self.timeline.after(self.timings.spot_notice_s, lambda: self.terminate(instance))
+
+    def terminate(self, instance: Instance) -> None:
+        """The machine is gone for good."""
+        self.change(lambda now: instances.begin_terminate(self.cluster, instance, now))
+        self.change(lambda now: instances.terminated(self.cluster, instance, now))
+
+    def disconnect(self, instance: Instance) -> None:
+        """The agent is cut off; the processes go on."""
+        self.change(lambda now: instances.agent_disconnected(self.cluster, instance, now))
+
+    def reconnect(self, instance: Instance) -> None:
+        """The agent is back and reports what has ended meanwhile."""
+        self.change(lambda now: instances.agent_reconnected(self.cluster, instance, now))

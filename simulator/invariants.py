@@ -1,0 +1,141 @@
+"""What must hold after every step, asked of the records and of what is really so on the machines."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.instance_record import Instance, InstanceStatus
+from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.machine import due_at
+from gpu_recovery.core.policy import RecoveryPolicy
+
+from sandbox.cluster.model import Process
+
+from .programs import environment
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class InvariantBroken(AssertionError):
+    """Something happened that never may."""
+
+
+_WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
+
+
+def broken(world: World) -> Iterator[str]:
+    """Every invariant that does not hold now, as a sentence that begins with its number."""
+    jobs, instances = world.jobs(), world.instances()
+    yield from _owners(instances)
+    yield from _waiting(jobs, instances)
+    yield from _counts(jobs, world.policy)
+    yield from _attempts(world)
+
+
+def _owners(instances: Iterable[Instance]) -> Iterator[str]:
+    """I1: no GPU is owned by two jobs."""
+    for one in instances:
+        if len(one.claims) > 1 and sum(claim.gpus for claim in one.claims.values()) > one.gpus_most:
+            yield f"I1: {one.instance_id} is claimed by {', '.join(one.claims)}"
+
+
+def _waiting(jobs: Iterable[Job], instances: Iterable[Instance]) -> Iterator[str]:
+    """I2: no job is lost, none waits without a deadline."""
+    for job in jobs:
+        if job.status not in TERMINAL and _next(job.deadline_at, job.look_at, job) is None:
+            yield f"I2: {job.job_id} is {job.status} and nothing will ever look at it"
+    for one in instances:
+        if one.status not in _WAITS_FOR_NOTHING and _next(one.deadline_at, one.look_at, one) is None:
+            yield f"I2: {one.instance_id} is {one.status} and nothing will ever look at it"
+
+
+def _next(deadline: datetime | None, look: datetime | None, record: Job | Instance) -> datetime | None:
+    return due_at(deadline, look, record.commands)
+
+
+def _counts(jobs: Iterable[Job], policy: RecoveryPolicy) -> Iterator[str]:
+    """I3: counted attempts are no more than there may be."""
+    for job in jobs:
+        most = job.attempts_max(policy)
+        if job.attempts_counted > most or (job.attempts_counted >= most and job.status not in TERMINAL):
+            yield f"I3: {job.job_id} is {job.status} with {job.attempts_counted} of {most} attempts counted"
+
+
+def _attempts(world: World) -> Iterator[str]:
+    """I4: one live attempt of a job, and one task per rank of an attempt that we launched."""
+    live: defaultdict[str, set[str]] = defaultdict(set)
+    ranks: Counter[tuple[str, str]] = Counter()
+    for task in world.cluster.tasks.values():
+        env, started_by = environment(task), task.started_by or ""
+        if "CHECK_ID" in env or "JOB_ID" not in env:
+            continue
+        if "--a" in started_by:
+            ranks[(started_by, env["RANK"])] += 1
+        if task.process is Process.RUNNING:
+            live[env["JOB_ID"]].add(started_by)
+    for job_id, attempts in live.items():
+        if len(attempts) > 1:
+            yield f"I4: {job_id} runs as {' and '.join(sorted(attempts))} at once"
+    for (started_by, rank), count in ranks.items():
+        if count > 1:
+            yield f"I4: rank {rank} of {started_by} was started {count} times"
+
+
+def returned_to_work(world: World, before: Instance, after: Instance) -> Iterator[str]:
+    """I6: an instance works again only after proof of its reboot and a passing check."""
+    repaired = before.status in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
+    if not (repaired and after.status is InstanceStatus.AVAILABLE):
+        return
+    machine = world.cluster.instances[after.instance_id]
+    if before.status is not InstanceStatus.VERIFYING or before.check is None:
+        yield f"I6: {after.instance_id} went from {before.status} back to work without a check"
+    if after.boot_id != machine.boot_id:
+        yield f"I6: {after.instance_id} works again, but the check saw another boot than the machine has"
+    if before.reboot is not None and machine.boot_id == before.reboot.boot_id:
+        yield f"I6: {after.instance_id} works again on the boot it had before it was to be rebooted"
+    if machine.faults:
+        yield f"I6: {after.instance_id} works again with a GPU that is still broken"
+
+
+def rebooted(world: World, instance_id: str) -> Iterator[str]:
+    """I12: a reboot never ends a rank that nobody wanted ended."""
+    record = world.store.load_instance(instance_id)
+    wanted = record is not None and record.reboot is not None and record.reboot.ends_rank
+    for task in world.fleet.running():
+        if task.instance_id == instance_id and "CHECK_ID" not in environment(task) and not wanted:
+            yield f"I12: {instance_id} is rebooted under {task.started_by}"
+
+
+def unannounced_failures(world: World) -> Iterator[str]:
+    """I7: every terminal failure is announced at least once, under its own incident id, and more than once only
+    if somebody died in between. Asked when nothing more is to come."""
+    for job in world.jobs():
+        if job.status is not JobStatus.FAILED:
+            continue
+        told = [m for _, m in world.actions.notified if m.incident_id == job.incident_id and "FAILED" in m.subject]
+        if not told:
+            yield f"I7: nobody was told that {job.job_id} failed"
+        if len(told) > 1 + len(world.lives.killed):
+            yield f"I7: {len(told)} messages say that {job.job_id} failed"
+
+
+def left_behind(world: World) -> Iterator[str]:
+    """What must be so once a job has ended and everything is quiet: nothing runs and nothing is kept for it."""
+    for job in world.jobs():
+        if job.status not in TERMINAL:
+            yield f"{job.job_id} is still {job.status}: {job.reason}"
+            continue
+        if job.commands:
+            yield f"{job.job_id} has ended with {len(job.commands)} command(s) left: {job.commands[0].command}"
+        for one in world.instances():
+            if job.job_id in one.claims and "never confirmed" not in job.reason:
+                yield f"{one.instance_id} is still claimed by {job.job_id}, which is {job.status}"
+            if one.reserved_for == job.job_id:
+                yield f"{one.instance_id} is still reserved for {job.job_id}, which is {job.status}"
+    for one in world.instances():
+        if one.commands:
+            yield f"{one.instance_id} is {one.status} with {one.commands[0].command} left to do"

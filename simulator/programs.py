@@ -1,0 +1,139 @@
+"""What runs on the machines: training gangs that live and die together, and health checks that tell the truth.
+
+A check says what is so on its instance, unless it was scripted to say something else, or never to end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_recovery.core.check import EXIT_CODES, CheckOutcome, Verdict
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster.model import CuredBy, Fault, Instance, Process, Task
+
+from .fleet import Fleet
+
+ABORT_EXIT = 134
+EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
+
+
+def environment(task: Task) -> Mapping[str, str]:
+    """What the overrides of the task give its containers."""
+    given = task.overrides.get("containerOverrides", [])
+    return {pair["name"]: pair["value"] for one in given for pair in one.get("environment", [])}
+
+
+class Training:
+    """Ranks that train for `length_s` once their whole gang runs, and exit 0; None: until they are told."""
+
+    def __init__(self, fleet: Fleet, length_s: float | None) -> None:
+        self.fleet, self.length_s = fleet, length_s
+        self.abort_code: int | None = ABORT_EXIT
+        self.deaf = False
+        """Whether ranks ignore SIGTERM, as one that hangs in a kernel call does."""
+
+    def heeds(self, task: Task) -> bool:
+        return not self.deaf
+
+    def started(self, task: Task) -> None:
+        if self._is_hurt(task):
+            self._abort(task)
+        gang = self.gang(task)
+        world = int(environment(task).get("WORLD_SIZE", "1"))
+        if self.length_s is not None and len(gang) == world and all(one.process is Process.RUNNING for one in gang):
+            self.fleet.timeline.after(self.length_s, lambda: self.complete(gang))
+
+    def gang(self, task: Task) -> list[Task]:
+        """The ranks of the task's attempt, itself included, in the order they were started."""
+        mine = self._name(task)
+        return [other for other in self.fleet.cluster.tasks.values() if self._name(other) == mine]
+
+    @staticmethod
+    def _name(task: Task) -> tuple[str | None, str | None]:
+        return task.started_by, environment(task).get("JOB_ID")
+
+    def complete(self, gang: list[Task]) -> None:
+        """The last step is done: every rank exits 0, unless one was lost, for then the others hang."""
+        if all(task.process is Process.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
+            for task in gang:
+                self.fleet.end(task, 0)
+
+    def _is_hurt(self, task: Task) -> bool:
+        return any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
+
+    def _abort(self, task: Task) -> None:
+        self.fleet.timeline.after(self.fleet.timings.abort_s, lambda: self.fleet.end(task, self.abort_code))
+
+    def break_gpu(self, instance: Instance, kind: str, cured_by: CuredBy) -> None:
+        """A GPU fails: the rank that uses it aborts, and the rest of its gang hangs."""
+        instances.break_gpu(instance, instance.gpus[0], Fault(kind, cured_by))
+        for task in self.fleet.running():
+            if task.instance_id == instance.instance_id and "CHECK_ID" not in environment(task) and self._is_hurt(task):
+                self._abort(task)
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """What one check is to do instead of telling the truth; `outcome` None: it never ends."""
+
+    outcome: CheckOutcome | None
+    exit_code: int | None = None
+    document: bool = True
+    seconds: float | None = None
+
+
+class Checks:
+    """Health checks, and the bucket in which they leave their verdicts."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.bucket: dict[str, Verdict] = {}
+        self.scripts: dict[str, deque[Scripted]] = {}
+
+    def heeds(self, task: Task) -> bool:
+        return True
+
+    def script(self, instance: Instance, *scripted: Scripted) -> None:
+        """The next checks of the instance do this; those after them tell the truth."""
+        self.scripts.setdefault(instance.instance_id, deque()).extend(scripted)
+
+    def started(self, task: Task) -> None:
+        waiting = self.scripts.get(task.instance_id)
+        scripted = waiting.popleft() if waiting else None
+        if scripted is not None and scripted.outcome is None:
+            return
+        seconds = scripted.seconds if scripted is not None else None
+        self.fleet.timeline.after(seconds or self.fleet.timings.check_s, lambda: self._end(task, scripted))
+
+    def _end(self, task: Task, scripted: Scripted | None) -> None:
+        if task.process is not Process.RUNNING:
+            return
+        instance = self.fleet.cluster.instance_of(task)
+        outcome = scripted.outcome if scripted is not None and scripted.outcome else truth(instance)
+        if scripted is None or scripted.document:
+            summary = _SUMMARIES[outcome]
+            verdict = Verdict(outcome, summary, instance.boot_id, instance.booted_at)
+            self.bucket[environment(task)["CHECK_ID"]] = verdict
+        given = scripted.exit_code if scripted is not None else None
+        self.fleet.end(task, EXIT_OF[outcome] if given is None else given)
+
+
+_SUMMARIES: dict[Any, str] = {
+    CheckOutcome.HEALTHY: "every test passed",
+    CheckOutcome.REBOOT: "GPU 0 has fallen off the bus",
+    CheckOutcome.REPLACE: "GPU 0 has faulty memory",
+    CheckOutcome.CONFIGURATION: "persistence mode is off",
+    CheckOutcome.INCONCLUSIVE: "dcgmi gave no result",
+}
+
+
+def truth(instance: Instance) -> CheckOutcome:
+    """What an honest check says: a GPU off the bus wants a reboot, faulty memory a replacement."""
+    kinds = {fault.kind for fault in instance.faults.values()}
+    if "ecc" in kinds:
+        return CheckOutcome.REPLACE
+    return CheckOutcome.REBOOT if kinds else CheckOutcome.HEALTHY

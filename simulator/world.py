@@ -1,0 +1,348 @@
+"""The production loop in a world of its own: its clock, its cluster, its store, and whatever goes wrong.
+
+    world = World(instances=2)
+    job = world.submit(nnodes=2)
+    world.until_status(job, JobStatus.RUNNING)
+    world.break_gpu(world.machine(0))
+    world.until_end(job)
+
+Every entry point is the product's own, reached through its own parsers; the world only supplies what AWS does. After
+each thing that happens the invariants are asked. One set of arguments makes one run, to the letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from gpu_recovery import tasks as entry
+from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.core.adoption import Adoption
+from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.events import CancelRequested, ReleaseRequested
+from gpu_recovery.core.instance_record import Instance, InstanceStatus
+from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.ports import Store
+from gpu_recovery.reconcile import reconcile
+from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduling import schedule
+from gpu_recovery.submitting import submit
+
+from sandbox.cluster import model, model_tasks
+from sandbox.cluster.definitions import MemoryDefinitions
+from sandbox.cluster.model import Cluster, CuredBy, Task
+
+from . import invariants
+from .actions import SimulatedActions
+from .delivery import Delivery, prompt
+from .ecs import ModelClient, OrderlyEcs
+from .fleet import Fleet, Program, Timings
+from .journal import Journal
+from .lives import Lives, Nemesis, Peace, Step, WatchedStore
+from .memory_store import MemoryStore
+from .programs import Checks, Training, environment
+from .timeline import Timeline
+
+CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
+TRAINING_FAMILY, CHECK_FAMILY = "gpu-training", "gpu-health-check"
+TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
+RETRIES_S = (60, 120)
+"""Lambda's two retries of an asynchronous invocation that raised or died."""
+
+
+class NeverHappened(AssertionError):
+    """What was waited for did not come in time; the transcript says what came instead."""
+
+
+class World:
+    """One run. `train_s` None: ranks train until they are told."""
+
+    def __init__(
+        self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
+        adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
+        nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True, store: Store | None = None,
+        seed: str = "world",
+    ) -> None:  # fmt: skip
+        self.policy, self.retries, self.delivery = policy, retries, delivery
+        self.timeline = Timeline()
+        self.cluster = Cluster(CLUSTER, ACCOUNT, REGION, seed)
+        self.definitions = MemoryDefinitions(ACCOUNT, REGION)
+        self.journal = Journal(self.timeline, self.cluster)
+        self.lives = Lives(Watch(self, nemesis or Peace()))
+        self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
+        self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
+        self.fleet.program = self._program
+        self.store: Store = store if store is not None else MemoryStore()
+        client = ModelClient(self.fleet, self.definitions, self.lives)
+        self.actions = SimulatedActions(
+            OrderlyEcs(client, CLUSTER, self.timeline.clock), self.fleet, self.checks, self.lives,
+            self._define(CHECK_FAMILY, "health-check"), self._poked,
+        )  # fmt: skip
+        self.actions.told = self.journal.told
+        watched = cast(Store, WatchedStore(self.store, self.lives))
+        self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.journal, adoption)
+        self._define(TRAINING_FAMILY, "train", networkMode="host")
+        self.failures: list[tuple[str, Exception]] = []
+        self._poke_keys: dict[str, datetime] = {}
+        self._submitted = 0
+        self._seen: dict[str, Instance] = {}
+        for _ in range(instances):
+            self.fleet.launch(gpus)
+        self._tick("scheduler", lambda: schedule(self.recovery), TICK_S)
+        self._tick("reconciler", lambda: reconcile(self.recovery), TICK_S / 2)
+
+    def _define(self, family: str, container: str, **members: Any) -> str:
+        one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
+        answer = self.definitions.register_task_definition(family=family, containerDefinitions=[one], **members)
+        return str(answer["taskDefinition"]["taskDefinitionArn"])
+
+    def _program(self, task: Task) -> Program:
+        return self.checks if "CHECK_ID" in environment(task) else self.training
+
+    # -- what reaches the product --------------------------------------------------------------------------------------
+
+    def _emitted(self, envelopes: list[dict[str, Any]]) -> None:
+        for envelope in envelopes:
+            for seconds in self.delivery(envelope):
+                self.timeline.after(seconds, lambda envelope=envelope: self.deliver(envelope))  # type: ignore[misc]
+
+    def deliver(self, envelope: Mapping[str, Any]) -> None:
+        """One EventBridge event to the function whose rule it matches, if any."""
+        work = self._function(envelope)
+        if work is not None:
+            self.invoke(*work)
+
+    def _function(self, envelope: Mapping[str, Any]) -> tuple[str, Callable[[], object]] | None:
+        kind = envelope["detail-type"]
+        if kind == "ECS Container Instance State Change":
+            return "ecs_instance_monitor", lambda: self.recovery.tell(
+                *instance_fact(detail_of(envelope), self.timeline.now)
+            )
+        if kind != "ECS Task State Change":
+            return None
+        fact = task_fact(detail_of(envelope), self.timeline.now)
+        if fact.task_definition.startswith(f"{CHECK_FAMILY}:"):
+            matches = fact.last_status == "STOPPED"
+            return ("dcgm_task_monitor", lambda: entry.check_changed(self.recovery, fact)) if matches else None
+        if fact.last_status not in ("RUNNING", "STOPPED"):
+            return None
+        return "ecs_task_handler", lambda: entry.task_changed(self.recovery, fact)
+
+    def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
+        """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
+        try:
+            survived = self.lives.live(name, work)
+        except Exception as failure:
+            self.failures.append((name, failure))
+            if not self.retries:
+                raise
+            survived = False
+        if not survived and self.retries and tried < len(RETRIES_S):
+            self.timeline.after(RETRIES_S[tried], lambda: self.invoke(name, work, tried + 1))
+
+    def _poked(self, key: str) -> None:
+        """A FIFO queue takes the same deduplication id only once in five minutes."""
+        now = self.timeline.now
+        if key in self._poke_keys and now - self._poke_keys[key] < timedelta(seconds=DEDUPLICATED_S):
+            return
+        self._poke_keys[key] = now
+        self.timeline.after(POKE_S, lambda: self.invoke("scheduler", lambda: schedule(self.recovery)))
+
+    def _tick(self, name: str, work: Callable[[], object], first_s: float) -> None:
+        def tick() -> None:
+            self._tick(name, work, TICK_S)
+            self.invoke(name, work, tried=len(RETRIES_S))
+
+        self.timeline.after(first_s, tick)
+
+    # -- what people and machines do -----------------------------------------------------------------------------------
+
+    def submit(self, nnodes: int = 2, gpus: int = 8, **more: Any) -> str:
+        """A job through the product's own submission; its id."""
+        document = {"workload": "sft", "nnodes": nnodes, "n_gpus_per_node": gpus, "task_definition": TRAINING_FAMILY}
+        self._submitted += 1
+        made: list[Job] = []
+
+        def work() -> None:
+            made.append(
+                submit(self.recovery, document | more, "", "", self._described, lambda: f"{self._submitted:04x}")
+            )
+
+        self.lives.live("job_api", work)
+        return made[0].job_id
+
+    def _described(self, reference: str) -> Mapping[str, Any] | None:
+        answer: Mapping[str, Any] = self.definitions.describe_task_definition(taskDefinition=reference)
+        return cast(Mapping[str, Any], answer["taskDefinition"])
+
+    def start_by_hand(self, job_id: str, rank: int, world: int, machine: model.Instance, **env: str) -> Task:
+        """A person's own RunTask for one rank, as seed 001 knows it."""
+        given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
+        override = {
+            "name": "train", "environment": [{"name": k, "value": v} for k, v in given.items()],
+            "resourceRequirements": [{"type": "GPU", "value": str(len(machine.gpus))}],
+        }  # fmt: skip
+        constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}
+        request = {
+            "cluster": CLUSTER, "taskDefinition": TRAINING_FAMILY, "startedBy": "alice",
+            "overrides": {"containerOverrides": [override]}, "placementConstraints": [constraint],
+        }  # fmt: skip
+        definition = self._described(TRAINING_FAMILY)
+        answer = self.fleet.change(
+            lambda now: model_tasks.run_task(self.cluster, request, dict(definition or {}), now)
+        )
+        return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
+
+    def stop_by_hand(self, task: Task, reason: str = "") -> None:
+        """A person's StopTask."""
+        self.happens(f"a person stops task/{task.task_id}")
+        self.fleet.change(lambda now: model_tasks.stop_task(self.cluster, task.task_id, reason, now))
+
+    def cancel(self, job_id: str) -> None:
+        """As the HTTP API does it."""
+        attempt = self.job(job_id).attempt
+        event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator")
+        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+
+    def release(self, machine: model.Instance) -> None:
+        """An operator vouches for a quarantined instance."""
+        event = ReleaseRequested(at=self.timeline.now, by="an operator")
+        self.lives.live("job_api", lambda: self.recovery.tell(machine.instance_id, event))
+
+    def break_gpu(self, machine: model.Instance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT) -> None:
+        """A GPU of the machine fails."""
+        self.happens(f"{kind} on {machine.instance_id}")
+        self.training.break_gpu(machine, kind, cured_by)
+
+    def exit(self, job_id: str, rank: int, code: int | None) -> None:
+        """The running process of a rank ends by itself."""
+        self.happens(f"rank {rank} of {job_id} exits with {code}")
+        self.fleet.end(self.rank(job_id, rank), code)
+
+    def finish(self, job_id: str) -> None:
+        """Every rank of the running gang exits 0."""
+        self.happens(f"every rank of {job_id} exits with 0")
+        for task in self.ranks(job_id):
+            self.fleet.end(task, 0)
+
+    def happens(self, sentence: str) -> None:
+        """Enter into the transcript what the world does."""
+        self.journal.happened(sentence)
+
+    # -- what is so ----------------------------------------------------------------------------------------------------
+
+    def machine(self, number: int) -> model.Instance:
+        """The machine that was launched as this number, from 0."""
+        return list(self.cluster.instances.values())[number]
+
+    def ranks(self, job_id: str) -> list[Task]:
+        """The rank processes of a job that really run."""
+        return [task for task in self.fleet.running() if environment(task).get("JOB_ID") == job_id]
+
+    def rank(self, job_id: str, rank: int) -> Task:
+        """The running process of one rank."""
+        return next(task for task in self.ranks(job_id) if environment(task)["RANK"] == str(rank))
+
+    def job(self, job_id: str) -> Job:
+        """The record of a job."""
+        job = self.store.load_job(job_id)
+        if job is None:
+            raise KeyError(job_id)
+        return job
+
+    def jobs(self) -> tuple[Job, ...]:
+        return self.store.list_jobs(None, 1000, None).jobs
+
+    def instance(self, machine: model.Instance) -> Instance:
+        """The record of a machine."""
+        record = self.store.load_instance(machine.instance_id)
+        if record is None:
+            raise KeyError(machine.instance_id)
+        return record
+
+    def instances(self) -> tuple[Instance, ...]:
+        return self.store.instances_in(list(InstanceStatus))
+
+    def calls(self, name: str) -> list[Step]:
+        """The calls of one kind that were made, those without effect included."""
+        return [step for step in self.lives.steps if step.name == name]
+
+    def messages(self) -> list[NotifyOperator]:
+        return [message for _, message in self.actions.notified]
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def until(self, holds: Callable[[], bool], what: str, limit_s: float = 8 * 3600) -> None:
+        """Let time pass until `holds`; NeverHappened after `limit_s`."""
+        limit = self.timeline.now + timedelta(seconds=limit_s)
+        while not holds():
+            if not self.timeline.step(limit):
+                raise NeverHappened(f"{what} within {limit_s:.0f} s:\n{self.journal.text()}")
+            self._check()
+
+    def until_status(self, job_id: str, status: JobStatus, limit_s: float = 8 * 3600) -> Job:
+        """Let time pass until the job is `status`; the job."""
+        self.until(lambda: self.job(job_id).status is status, f"{job_id} was not {status}", limit_s)
+        return self.job(job_id)
+
+    def until_end(self, job_id: str, limit_s: float = 8 * 3600) -> Job:
+        """Let time pass until the job has ended and what it left to do is done; the job."""
+        self.until(lambda: self.job(job_id).status in TERMINAL, f"{job_id} did not end", limit_s)
+        self.until(self._quiet, f"{job_id} ended, but work is left", limit_s)
+        return self.job(job_id)
+
+    def _quiet(self) -> bool:
+        busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.VERIFYING)
+        records: list[Any] = [*self.jobs(), *self.instances()]
+        return not any(one.commands or one.status in busy for one in records)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let this much time pass."""
+        limit = self.timeline.now + timedelta(seconds=seconds)
+        while self.timeline.step(limit):
+            self._check()
+
+    def _check(self) -> None:
+        found = list(invariants.broken(self))
+        for one in self.instances():
+            before = self._seen.get(one.instance_id)
+            if before is not None and before.revision != one.revision:
+                found += invariants.returned_to_work(self, before, one)
+            self._seen[one.instance_id] = one
+        self._raise(found)
+
+    def _raise(self, found: list[str]) -> None:
+        if found:
+            raise invariants.InvariantBroken("\n".join([*found, "", self.journal.text()]))
+
+    def about_to(self, step: Step) -> None:
+        """Asked before each effect of the product."""
+        if step.name == "RebootInstances":
+            self._raise(list(invariants.rebooted(self, step.given["instance"])))
+
+    def settle(self) -> None:
+        """Assert what must be so when all is over."""
+        self._raise([*invariants.unannounced_failures(self), *invariants.left_behind(self)])
+
+
+class Watch:
+    """The nemesis of a test, and the world's own eyes beside it."""
+
+    def __init__(self, world: World, nemesis: Nemesis) -> None:
+        self.world, self.nemesis = world, nemesis
+
+    def before(self, step: Step) -> None:
+        self.nemesis.before(step)
+        self.world.about_to(step)
+        self.world.journal.ordered(step)
+
+    def after(self, step: Step) -> None:
+        self.nemesis.after(step)
+
+
+def patient(policy: RecoveryPolicy, **changes: Any) -> RecoveryPolicy:
+    """`policy` with some thresholds changed."""
+    return replace(policy, **changes)
