@@ -12,12 +12,12 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from gpu_recovery import wire
 from gpu_recovery.aws.api_sources import operator_token, task_definition
-from gpu_recovery.aws.job_store import CursorInvalid
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.ports import CursorInvalid
 from gpu_recovery.submitting import submit
 
 BODY_BYTES_MAX = 262_144

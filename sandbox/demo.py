@@ -76,8 +76,9 @@ def show(directory: Path, trainer: str) -> None:
         story.chapter(f"XID 79: a GPU of {sick} falls off the bus")
         broken_at = time.monotonic()
         told = sandbox.fault(directory, sick, "xid79")
-        story.tell("kernel", story.kernel_line(sick))
-        story.tell("hardware", f"GPU {told['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
+        for line in story.kernel_lines(sick):
+            story.tell("kernel", line)
+        story.tell("fault", f"GPU {told['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
         wait_for(story, lambda: story.job["attempt"] == 2 and story.job["status"] == "RUNNING", "attempt 2 to run")
         healed_s = time.monotonic() - broken_at
         wait_for(story, lambda: story.job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"), "the job to end")

@@ -86,11 +86,7 @@ class AsyncLine:
 
 def invoke_settings(record: dict[str, Any]) -> dict[str, Any]:
     """The function's EventInvokeConfig, however it was set: unqualified by the API, `$LATEST` by CloudFormation."""
-    return (
-        lambda_svc._event_invoke_config(record, None)
-        or lambda_svc._event_invoke_config(record, "$LATEST")
-        or {}
-    )
+    return lambda_svc._event_invoke_config(record, None) or lambda_svc._event_invoke_config(record, "$LATEST") or {}
 
 
 def asynchronous_events() -> None:

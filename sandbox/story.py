@@ -1,10 +1,10 @@
-"""The demo's telling: what jobs, instances, tasks and trainers do, line by line, with the time since it began."""
+"""The demo's telling: what the job, its machines and its trainer do, line by line, with the time since it began."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,87 +16,114 @@ from sandbox import sandbox
 
 STYLES = {
     "sandbox": "dim", "you": "bold cyan", "job": "bold", "instance": "magenta", "trainer": "green", "task": "blue",
-    "kernel": "bold red", "hardware": "bold red", "e-mail": "yellow", "demo": "bold green",
+    "machine": "blue", "kernel": "bold red", "fault": "bold red", "e-mail": "yellow", "demo": "bold green",
 }  # fmt: skip
-TRAINER_LINES = re.compile(r"resumed from step|^step \d*0 |checkpoint|finished|lost")
+TOLD_OF_TRAINER = re.compile(r"resumed from step|^step \d*[05]0 |finished")
+TOLD_OF_MACHINE = {
+    "status": "ECS: the instance is {now}",
+    "agent_connected": "ECS: the agent is {now}",
+    "boot_id": "Linux: boot id {before} -> {now}",
+}
 
 
 class Story:
-    """Follows one job and prints each new thing once."""
+    """Follows one job and tells each new thing once."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
         self.began = time.monotonic()
         self.job: dict[str, Any] = {"status": "", "attempt": 0, "instances": [], "history": []}
-        self._told: dict[str, int] = {}
-        self._names: dict[str, str] = {}
+        self._lines_told: dict[str, int] = {}
+        self._machines: dict[str, dict[str, Any]] = {}
+        self._ended: set[str] = set()
 
     def follow(self, client: RecoveryClient, job_id: str, directory: Path) -> None:
         """From now on `look` tells what happens to this job."""
         self._client, self._job_id, self._directory = client, job_id, directory
         for instance in client.instances():
-            self._told[instance["instance_id"]] = len(instance["history"])
+            self._lines_told[instance["instance_id"]] = len(instance["history"])
 
     def chapter(self, title: str) -> None:
+        """A heading."""
         self.console.print()
         self.console.print(Text(title, style="bold underline"))
 
     def tell(self, who: str, what: str) -> None:
         """One line: elapsed seconds, who, what."""
-        line = Text(f"{time.monotonic() - self.began:7.1f} s  ", style="dim")
-        line.append(f"{who:<10}", style=STYLES.get(who, ""))
+        line = Text(f"{time.monotonic() - self.began:6.1f} s  ", style="dim")
+        line.append(f"{who:<9}", style=STYLES.get(who, ""))
         line.append(what)
         self.console.print(line)
 
     def mail(self, mail: Mapping[str, str]) -> None:
+        """One e-mail, whole."""
         self.console.print(Text(f"  Subject: {mail['subject']}", style=STYLES["e-mail"]))
         for line in mail["body"].rstrip().splitlines():
             self.console.print(Text(f"    {line}", style="dim"))
         self.console.print()
 
     def look(self) -> None:
-        """Tell whatever is new: instances first, then the job, then what the trainer says."""
+        """Tell whatever is new: decisions in the order they were taken, then the machines, then the training."""
         self.job = self._client.job(self._job_id)
-        news: list[tuple[str, str, str]] = []
+        news = list(self._decisions("job", self._job_id, self.job))
         for instance in self._client.instances():
-            news += self._news(instance["instance_id"], "instance", instance)
-        news += self._news(self._job_id, "job", self.job)
+            news += self._decisions("instance", instance["instance_id"], instance)
         for _, who, what in sorted(news):
             self.tell(who, what)
-        self._tell_trainer()
+        state = sandbox.cluster_state(self._directory)
+        self._tell_machines(state["instances"])
+        ranks = list(self._ranks(state["tasks"]))
+        self._tell_ends(ranks)
+        self._tell_training(ranks)
 
-    def _news(self, key: str, who: str, view: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-        entries = view["history"][self._told.get(key, 0) :]
-        self._told[key] = len(view["history"])
-        name = "" if who == "job" else f"{key} "
-        return [
-            (e["at"], who, f"{name}{e['from'] or 'new'} -> {e['to']}: {e['reason']}" if e["from"] != e["to"] else f"{name}{e['to']}: {e['reason']}")
-            for e in entries
-        ]
+    def _decisions(self, who: str, name: str, view: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """(time, who, line) of each history entry not told yet."""
+        for entry in view["history"][self._lines_told.get(name, 0) :]:
+            moved = entry["to"] if entry["from"] == entry["to"] else f"{entry['from'] or 'new'} -> {entry['to']}"
+            where = "" if who == "job" else f"{name} "
+            yield entry["at"], who, f"{where}{moved}: {entry['reason']}"
+        self._lines_told[name] = len(view["history"])
 
-    def _tell_trainer(self) -> None:
-        for task in self._tasks():
-            if task["rank"] != 0:
+    def _tell_machines(self, machines: list[dict[str, Any]]) -> None:
+        for machine in machines:
+            name = machine["instance_id"]
+            seen = {key: _word(key, machine[key]) for key in TOLD_OF_MACHINE}
+            before = self._machines.get(name, seen)
+            for key, sentence in TOLD_OF_MACHINE.items():
+                if before[key] != seen[key]:
+                    self.tell("machine", f"{name} {sentence.format(before=before[key], now=seen[key])}")
+            self._machines[name] = seen
+
+    def _tell_ends(self, ranks: list[dict[str, Any]]) -> None:
+        for rank in ranks:
+            if rank["exit_code"] is not None and rank["task_id"] not in self._ended:
+                self._ended.add(rank["task_id"])
+                what = f"rank {rank['rank']} of attempt {rank['attempt']} ended with exit code {rank['exit_code']}"
+                self.tell("task", f"{rank['instance_id']} {what}")
+
+    def _tell_training(self, ranks: list[dict[str, Any]]) -> None:
+        for rank in ranks:
+            log = Path(rank["log"])
+            if rank["rank"] != 0 or not log.exists():
                 continue
-            lines = Path(task["log"]).read_text(errors="replace").splitlines() if Path(task["log"]).exists() else []
-            for line in lines[self._told.get(task["log"], 0) :]:
-                if TRAINER_LINES.search(line):
-                    self.tell("trainer", f"rank 0, attempt {task['attempt']}: {line}")
-            self._told[task["log"]] = len(lines)
+            lines = log.read_text(errors="replace").splitlines()
+            for line in lines[self._lines_told.get(rank["log"], 0) :]:
+                if TOLD_OF_TRAINER.search(line):
+                    self.tell("trainer", f"rank 0 of attempt {rank['attempt']}: {line}")
+            self._lines_told[rank["log"]] = len(lines)
 
-    def _tasks(self) -> list[dict[str, Any]]:
-        """The job's ranks as the cluster runs them, with attempt and rank."""
-        found = []
-        for task in sandbox.cluster_state(self._directory)["tasks"]:
+    def _ranks(self, tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The job's tasks as the cluster runs them, each with its attempt and rank."""
+        where = {instance: rank for rank, instance in enumerate(self.job["instances"])}
+        for task in tasks:
             name, _, attempt = task["started_by"].rpartition("--a")
-            if name == self._job_id:
-                rank = self.job["instances"].index(task["instance_id"]) if task["instance_id"] in self.job["instances"] else -1
-                found.append({**task, "attempt": int(attempt), "rank": rank})
-        return found
+            if name == self._job_id and task["instance_id"] in where:
+                yield {**task, "attempt": int(attempt), "rank": where[task["instance_id"]]}
 
     def log(self, attempt: int, rank: int) -> str:
         """Everything that one rank printed."""
-        logs = [Path(t["log"]) for t in self._tasks() if (t["attempt"], t["rank"]) == (attempt, rank)]
+        ranks = self._ranks(sandbox.cluster_state(self._directory)["tasks"])
+        logs = [Path(r["log"]) for r in ranks if (r["attempt"], r["rank"]) == (attempt, rank)]
         return "".join(log.read_text(errors="replace") for log in logs if log.exists())
 
     def steps(self, attempt: int) -> int:
@@ -104,8 +131,15 @@ class Story:
         found = re.findall(r"^step (\d+)", self.log(attempt, 0), re.MULTILINE)
         return int(found[-1]) if found else 0
 
-    def kernel_line(self, instance_id: str) -> str:
-        """The newest line of an instance's kernel log."""
+    def kernel_lines(self, instance_id: str) -> list[str]:
+        """What an instance's kernel log holds, without the records' prefixes."""
         machines = {m["instance_id"]: m for m in sandbox.cluster_state(self._directory)["instances"]}
-        lines = (Path(machines[instance_id]["folder"]) / "dev/kmsg").read_text().splitlines()
-        return lines[-1].partition(";")[2] if lines else "(no kernel message)"
+        records = (Path(machines[instance_id]["folder"]) / "dev/kmsg").read_text().splitlines()
+        return [record.partition(";")[2] for record in records]
+
+
+def _word(key: str, value: Any) -> str:
+    """A machine's fact as a person reads it."""
+    if key == "agent_connected":
+        return "connected" if value else "disconnected"
+    return str(value)[:8] if key == "boot_id" else str(value)

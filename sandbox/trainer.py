@@ -66,7 +66,7 @@ class Settings:
             world_size=int(env["WORLD_SIZE"]),
             master_addr=env["MASTER_ADDR"],
             master_port=int(env["MASTER_PORT"]),
-            attempt_id=f"{env['JOB_ID']}--a{int(env['ATTEMPT']):02d}",
+            attempt_id=f"{env['JOB_ID']}--a{int(env.get('ATTEMPT', '1')):02d}",
             checkpoint=Path(env["CHECKPOINT_DIR"]) / env["JOB_ID"] / "checkpoint.json",
             total_steps=int(env.get("TOTAL_STEPS", "60")),
             step_s=float(env.get("STEP_SECONDS", "0.25")),

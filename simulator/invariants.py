@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpu_recovery.core.instance_record import Instance, InstanceStatus
-from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.machine import due_at
 from gpu_recovery.core.policy import RecoveryPolicy
 
@@ -34,6 +34,7 @@ def broken(world: World) -> Iterator[str]:
     yield from _waiting(jobs, instances)
     yield from _counts(jobs, world.policy)
     yield from _attempts(world)
+    yield from _claimed(world)
 
 
 def _owners(instances: Iterable[Instance]) -> Iterator[str]:
@@ -67,6 +68,7 @@ def _counts(jobs: Iterable[Job], policy: RecoveryPolicy) -> Iterator[str]:
 
 def _attempts(world: World) -> Iterator[str]:
     """I4: one live attempt of a job, and one task per rank of an attempt that we launched."""
+    adopted = {job.job_id for job in world.jobs() if job.origin is Origin.ADOPTED}
     live: defaultdict[str, set[str]] = defaultdict(set)
     ranks: Counter[tuple[str, str]] = Counter()
     for task in world.cluster.tasks.values():
@@ -75,7 +77,7 @@ def _attempts(world: World) -> Iterator[str]:
             continue
         if "--a" in started_by:
             ranks[(started_by, env["RANK"])] += 1
-        if task.process is Process.RUNNING:
+        if task.process is Process.RUNNING and ("--a" in started_by or env["JOB_ID"] in adopted):
             live[env["JOB_ID"]].add(started_by)
     for job_id, attempts in live.items():
         if len(attempts) > 1:
@@ -83,6 +85,19 @@ def _attempts(world: World) -> Iterator[str]:
     for (started_by, rank), count in ranks.items():
         if count > 1:
             yield f"I4: rank {rank} of {started_by} was started {count} times"
+
+
+def _claimed(world: World) -> Iterator[str]:
+    """I1 from the other side: a rank that we launched and that runs has its claim, until its end is confirmed."""
+    for task in world.fleet.running():
+        job_id, _, attempt = (task.started_by or "").partition("--a")
+        if not attempt:
+            continue
+        record = world.store.load_instance(task.instance_id)
+        claim = record.claims.get(job_id) if record is not None else None
+        known_gone = record is None or record.status is InstanceStatus.GONE
+        if not known_gone and (claim is None or claim.attempt != int(attempt)):
+            yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
 
 
 def returned_to_work(world: World, before: Instance, after: Instance) -> Iterator[str]:

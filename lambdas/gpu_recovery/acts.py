@@ -13,15 +13,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .core import check, commands, events
-from .core.attempt import Plan, news_of_stopped, untold
+from .core.attempt import Plan, Progress, news_of_stopped, untold
 from .core.check import CheckOutcome
 from .core.instance_record import Claim, Instance, InstanceStatus
-from .core.job_record import Job, JobStatus
+from .core.job_record import LIVE, Job, JobStatus
 from .core.machine import Pending
 from .core.names import attempt_id
 from .core.policy import RecoveryPolicy
 from .core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from .ports import Actions, OutcomeUnknown, Refusal, Store
+from .unseen import instance_of, unseen_ranks
 
 CHECK_RETRY = timedelta(seconds=10)
 """A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
@@ -107,9 +108,19 @@ def _refused(kit: Kit, job: Job, attempt: int, sentence: str, lasting: bool = Fa
 
 
 def _claim_for_person(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Claim the instance of a person's rank, unless the gang has ended: nobody would take such a claim off again."""
     order: commands.ClaimInstance = pending.command
+    if not _may_run(job, order.attempt):
+        return DONE
     kit.store.claim_instance(order.instance_id, job.job_id, Claim(order.attempt, order.gpus), None)
+    after = kit.store.load_job(job.job_id)
+    if after is None or not _may_run(after, order.attempt):
+        kit.store.release_instance(order.instance_id, job.job_id, False, order.attempt)
     return DONE
+
+
+def _may_run(job: Job, attempt: int) -> bool:
+    return job.attempt == attempt and job.status in LIVE
 
 
 def _stop(kit: Kit, job: Job, pending: Pending) -> Acted:
@@ -126,7 +137,21 @@ def _stop(kit: Kit, job: Job, pending: Pending) -> Acted:
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    return _enter_never_started(kit, job, tasks)
+    found = _show_unseen(kit, job, plan) if plan is not None else ()
+    return Acted(found) if found else _enter_never_started(kit, job, tasks)
+
+
+def _show_unseen(kit: Kit, job: Job, plan: Plan) -> tuple[Message, ...]:
+    """Ranks of a person's gang whose events were lost: shown to the job, which has them stopped too."""
+    messages: list[Message] = []
+    for rank, fact in unseen_ranks(kit.actions, plan):
+        instance_id = instance_of(kit.store, kit.actions, fact)
+        kit.store.record_task(plan, rank, instance_id, fact.task_id)
+        seen = events.RankSeen(
+            at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
+        )
+        messages.append(Message(job.job_id, seen))
+    return tuple(messages)
 
 
 def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted:
@@ -161,8 +186,15 @@ def _observe(kit: Kit, job: Job, pending: Pending) -> Acted:
             if rank not in progress.stopped and rank < len(plan.task_ids) and plan.task_ids[rank]:
                 _enter_rank(kit, job, plan, rank)
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
-    news = untold(job.status, progress, plan, kit.now)
+    news = untold_to(job, progress, plan, kit.now)
     return Acted((Message(job.job_id, news),)) if news else DONE
+
+
+def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events.JobEvent | None:
+    """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard."""
+    news = untold(job.status, progress, plan, now)
+    heard = job.hands_off and job.failure is not None and isinstance(news, events.RankFailed)
+    return None if heard else news
 
 
 def _enter_rank(kit: Kit, job: Job, plan: Plan, rank: int) -> None:
@@ -201,7 +233,8 @@ def _release(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.ReleaseInstances = pending.command
     for instance_id in order.instances:
         if instance_id:
-            kit.store.release_instance(instance_id, job.job_id, instance_id in order.keep_claims_of)
+            keep = instance_id in order.keep_claims_of
+            kit.store.release_instance(instance_id, job.job_id, keep, order.attempt)
     return DONE
 
 

@@ -6,9 +6,10 @@ from . import ranks
 from .core import events, job, notice
 from .core.adoption import Adoption, Carried, carried, template
 from .core.attempt import Plan
-from .core.job_record import TERMINAL, Job, Origin
-from .core.task import LastStatus, TaskFact
+from .core.job_record import LIVE, TERMINAL, Job, Origin
+from .core.task import OUR_STOP, LastStatus, TaskFact
 from .recovery import Recovery
+from .unseen import instance_of
 
 
 def consider(recovery: Recovery, fact: TaskFact) -> None:
@@ -47,7 +48,10 @@ def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> No
     known = plan.task_ids[says.rank]
     if known not in ("", fact.task_id):
         return _refuse(recovery, fact, says, f"rank {says.rank} of that job is task {known}")
-    instance_id = plan.instances[says.rank] or _instance_of(recovery, fact)
+    if not known and record.status not in LIVE:
+        # Its gang was stopped before this rank showed itself: nobody else would ever stop it.
+        return recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}the gang of {fact.task_id} is over")
+    instance_id = plan.instances[says.rank] or instance_of(recovery.store, recovery.actions, fact)
     if not known:
         recovery.store.record_task(plan, says.rank, instance_id, fact.task_id)
     if instance_id and record.instances[says.rank] != instance_id:
@@ -58,22 +62,13 @@ def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> No
     return ranks.enter(recovery, fact, record.job_id, record.attempt, says.rank, instance_id)
 
 
-def _instance_of(recovery: Recovery, fact: TaskFact) -> str:
-    """The instance a person's task is on: ECS names only its registration."""
-    if not fact.container_instance_id:
-        return ""
-    known = recovery.store.instance_of(fact.container_instance_id)
-    if known:
-        return known
-    described = recovery.actions.describe_instance(fact.container_instance_id)
-    return described[0] if described else ""
-
-
 def _is_newer(fact: TaskFact, record: Job) -> bool:
     return fact.created_at is not None and fact.created_at > record.status_at
 
 
 def _refuse(recovery: Recovery, fact: TaskFact, says: Carried, reason: str) -> None:
-    """Tell operators once the task runs; its other events would only say it again."""
-    if fact.last_status == LastStatus.RUNNING:
+    """Tell operators once the task runs, and once only. What was told is kept as an attempt without ranks."""
+    told = f"{says.job_id}/refused/{fact.task_id}"
+    if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(told, 0) is None:
         recovery.actions.notify(notice.adoption_refused(says.job_id, fact.task_id, reason))
+        recovery.store.begin_attempt(Plan(told, 0, ()))

@@ -24,6 +24,10 @@ class StaleRecord(RecoveryError):
     """Somebody wrote the record since it was read: read it again and decide again."""
 
 
+class CursorInvalid(RecoveryError):
+    """A listing cursor that this service did not hand out."""
+
+
 class OutcomeUnknown(RecoveryError):
     """A call to AWS may or may not have taken effect, and cannot simply be made again."""
 
@@ -50,6 +54,14 @@ class JobPage:
 
     jobs: tuple[Job, ...]
     cursor: str | None
+
+
+LISTED = (
+    JobStatus.RUNNING, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING, JobStatus.DIAGNOSING,
+    JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED, JobStatus.CANCELED,
+    JobStatus.SUCCEEDED,
+)  # fmt: skip
+"""The order of a listing of everything: what is under way first."""
 
 
 class Store(Protocol):
@@ -94,7 +106,8 @@ class Store(Protocol):
     def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
         """The first `limit` jobs in each of `statuses`, by when they were queued, freshly read."""
 
-    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage: ...
+    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage:
+        """Up to `limit` jobs in `status`, or in every one of LISTED, from `cursor` on. Raises CursorInvalid."""
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         """The ids of jobs whose deadline, look or claim has passed."""
@@ -113,8 +126,11 @@ class Store(Protocol):
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
         """Add a claim. With `epoch`: only if the instance is free, available and at that epoch, or has this claim."""
 
-    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool) -> None:
-        """Take the job's reservation and, unless `keep_claim`, its claim off the instance."""
+    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
+        """Take the job's reservation off the instance and, unless `keep_claim`, its claim.
+
+        With `attempt`, the claim of a later attempt stays.
+        """
 
     def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]: ...
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from . import tasks
+from .acts import untold_to
 from .core import events
-from .core.attempt import untold
 from .core.instance_record import EcsStatus, Instance, InstanceStatus
 from .core.job_record import LIVE, TERMINAL, Job, JobStatus
 from .core.names import attempt_of
@@ -63,8 +63,8 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         plan = recovery.store.load_plan(job.job_id, job.attempt)
         progress = recovery.store.load_progress(job.job_id, job.attempt)
     if plan is not None and progress is not None:
-        news = untold(job.status, progress, plan, now)
-        if news is not None and not (job.hands_off and job.failure is not None and not progress.all_stopped):
+        news = untold_to(job, progress, plan, now)
+        if news is not None:
             return news
     if job.deadline_at is not None and job.deadline_at <= now:
         return events.JobDeadlineReached(

@@ -17,7 +17,7 @@ def schedule(recovery: Recovery) -> int:
     A job that has moved since the snapshot refuses what it is told (the version is a fence), and an instance that has
     been taken refuses the claim, so a pass on an old snapshot does no harm.
     """
-    jobs = recovery.store.jobs_in(WAITING, JOBS_PER_PASS)
+    jobs = tuple(job for job in recovery.store.jobs_in(WAITING, JOBS_PER_PASS) if not job.waits_to_retry)
     if not jobs:
         return 0
     instances = recovery.store.instances_in([s for s in InstanceStatus if s is not InstanceStatus.GONE])

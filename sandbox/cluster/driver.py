@@ -135,7 +135,7 @@ class Driver:
         folder = Path(spec.get("workingDirectory") or scratch)
         environment = self._environment(task, instance, spec, override) | {"HOME": str(scratch)}
         program = _which(command[0], environment["PATH"])
-        return TaskProcess(task.task_id, [program, *command[1:]], environment, folder, self.log_path(task.task_id))
+        return TaskProcess([program, *command[1:]], environment, folder, self.log_path(task.task_id))
 
     def _environment(
         self, task: Task, instance: Instance, spec: dict[str, Any], override: dict[str, Any]

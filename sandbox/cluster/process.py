@@ -6,18 +6,20 @@ import subprocess
 import threading
 from pathlib import Path
 
-MARK = "SANDBOX_TASK"  # in the environment of everything a task starts, so that its strays can be found
+MARK = "SANDBOX_TASK"
+"""In the environment of everything a task starts, so that its strays can be found. Its value is the task's log path,
+which no other sandbox shares, whatever ids both make of the same seed."""
 
 
 class TaskProcess:
     """A running command. Raises OSError when it cannot be started."""
 
-    def __init__(self, task_id: str, command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
-        self._mark = f"{MARK}={task_id}"
+    def __init__(self, command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
+        self._mark = f"{MARK}={log}"
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
-                env=environment | {MARK: task_id},
+                env=environment | {MARK: str(log)},
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -94,7 +94,7 @@ class AwsActions:
                 settings.check_level,
                 settings.check_reserves_gpus,
                 min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s),
-            )  # fmt: skip
+            )
         )
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:

@@ -60,7 +60,8 @@ class InstanceStore:
             return self.machines.update(instance_id, change, "attribute_exists(#rev)", names, values) is not None
         names["#s"] = "status"
         values |= {
-            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":epoch": epoch, ":job": job_id, ":none": {},
+            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":epoch": epoch, ":job": job_id,
+            ":none": {},
         }  # fmt: skip
         free = (
             "#s = :available AND ecs_status = :active AND epoch = :epoch"
@@ -68,12 +69,16 @@ class InstanceStore:
         )
         return self.machines.update(instance_id, change, free, names, encode(values)) is not None
 
-    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool) -> None:
+    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
-            change = "SET #rev = #rev + :one REMOVE #c.#j"
-            self.machines.update(instance_id, change, "attribute_exists(#c.#j)", names, values)
+            change, claimed = "SET #rev = #rev + :one REMOVE #c.#j", "attribute_exists(#c.#j)"
+            if attempt is not None:
+                names["#a"], values[":a"] = "attempt", attempt
+                claimed += " AND #c.#j.#a <= :a"
+            self.machines.update(instance_id, change, claimed, names, values)
+            values.pop(":a", None)
         names = {"#rev": "revision"}
         values |= {":nobody": "", ":job": job_id}
         change = "SET #rev = #rev + :one, reserved_for = :nobody"

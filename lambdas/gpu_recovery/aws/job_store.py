@@ -9,23 +9,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.errors import RecoveryError
 from ..core.job_record import Job, JobStatus
 from ..core.machine import Pending
-from ..ports import JobPage, StaleRecord
-from .items import decode, encode
+from ..ports import LISTED, CursorInvalid, JobPage, StaleRecord
+from .items import decode, encode, from_iso
 from .tables import Table, due_keys
-
-LISTED = (
-    JobStatus.RUNNING, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING, JobStatus.DIAGNOSING,
-    JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED, JobStatus.CANCELED,
-    JobStatus.SUCCEEDED,
-)  # fmt: skip
-"""The order of a listing of everything: what is under way first."""
-
-
-class CursorInvalid(RecoveryError):
-    """A listing cursor that this service did not hand out."""
 
 
 def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
@@ -60,7 +48,7 @@ class JobStore:
 
     def save_job(self, job: Job) -> Job:
         saved = replace(job, revision=job.revision + 1)
-        # `revision` counts every write, so this refuses both an older reader and one who would bring a settled command back.
+        # `revision` counts every write: this refuses an older reader, and one who would bring a settled command back.
         if not self.jobs.put(_item(saved), "revision = :read", {":read": job.revision}):
             raise StaleRecord(f"job {job.job_id} was written since revision {job.revision}")
         return saved
@@ -75,7 +63,8 @@ class JobStore:
         self.jobs.settle(job.job_id, job.revision, due, done, deferred)
 
     def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
-        ids = [item["job_id_rank"] for status in statuses for item in self._queued(status, limit)]
+        # A job that moves between two queries is found by both, and DynamoDB refuses to be asked for one item twice.
+        ids = list(dict.fromkeys(item["job_id_rank"] for status in statuses for item in self._queued(status, limit)))
         found = self.jobs.get_all(ids)
         jobs = [_job(found[job_id]) for job_id in ids if job_id in found]
         return tuple(job for job in jobs if job.status in statuses)
@@ -94,8 +83,9 @@ class JobStore:
             start = None
             if len(ids) >= limit:
                 break
-        found = self.jobs.get_all(ids)
-        jobs = tuple(_job(found[job_id]) for job_id in ids if job_id in found)
+        unique = list(dict.fromkeys(ids))
+        found = self.jobs.get_all(unique)
+        jobs = tuple(_job(found[job_id]) for job_id in unique if job_id in found)
         return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
@@ -126,6 +116,9 @@ def _read_cursor(cursor: str) -> tuple[JobStatus, Mapping[str, Any]]:
     try:
         last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         keys = {key: str(last[key]) for key in ("status", "queued_at", "job_id_rank")}
+        from_iso(keys["queued_at"])
+        if not keys["job_id_rank"]:
+            raise ValueError("a place without a job")
         return JobStatus(keys["status"]), keys
     except (ValueError, KeyError, TypeError) as error:
         raise CursorInvalid("the cursor was not handed out by this service") from error

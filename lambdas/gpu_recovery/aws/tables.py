@@ -138,26 +138,33 @@ class Table:
     def settle(
         self, key: str, revision: int, due: Mapping[str, Any], done: Sequence[str], deferred: Mapping[str, datetime]
     ) -> None:
-        """Take commands out of a record. If others wrote it meanwhile, its due time is left to the reconciler."""
-        names = {"#rev": "revision", "#c": "commands", "#s": "shard", "#d": "due_at"}
-        names |= {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
-        gone = [f"#c.#o{n}" for n in range(len(done))]
-        sets, values = ["#rev = #rev + :one"], {":one": 1, ":rev": revision}
+        """Take `done` out of a record and put `deferred` off. If others wrote it meanwhile, its due time is left to
+        the reconciler, and what they took out stays out."""
+        if self._settle(key, done, deferred, due, "#rev = :rev", {":rev": revision}):
+            return
+        if done or not deferred:
+            self._settle(key, done, {}, None, "attribute_exists(#rev)", {})
+        for command_id, until in deferred.items():
+            self._settle(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
+
+    def _settle(
+        self, key: str, done: Sequence[str], deferred: Mapping[str, datetime], due: Mapping[str, Any] | None,
+        condition: str, read: Mapping[str, Any],
+    ) -> bool:  # fmt: skip
+        """One write, if `condition` holds; whether it did. `due` None leaves the due time as it is."""
+        names = {"#rev": "revision"} | {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
+        names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses a name that is not used
+        sets, gone = ["#rev = #rev + :one"], [f"#c.#o{n}" for n in range(len(done))]
+        values: dict[str, Any] = {":one": 1, **read}
         for n, until in enumerate(deferred.values(), len(done)):
             sets += [f"#c.#o{n}.acting_until = :t{n}", f"#c.#o{n}.refusals = #c.#o{n}.refusals + :one"]
             values[f":t{n}"] = encode(until)
-        if due:
-            with_due, with_gone = [*sets, "#s = :s", "#d = :d"], gone
-            due_values = {":s": due["shard"], ":d": due["due_at"]}
-        else:
-            with_due, with_gone, due_values = sets, [*gone, "#s", "#d"], {}
-        change = _change(with_due, with_gone)
-        if self.update(key, change, "#rev = :rev", names, {**values, **due_values}) is not None:
-            return
-        names.pop("#s"), names.pop("#d"), values.pop(":rev")
-        still = " AND ".join(f"attribute_exists(#c.#o{n})" for n in range(len(done), len(done) + len(deferred)))
-        self.update(key, _change(sets, gone), still or "attribute_exists(#rev)", names, values)
-
-
-def _change(sets: Sequence[str], removes: Sequence[str]) -> str:
-    return f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removes)}" if removes else "")
+        if due is not None:
+            names |= {"#s": "shard", "#d": "due_at"}
+            if due:
+                sets += ["#s = :s", "#d = :d"]
+                values |= {":s": due["shard"], ":d": due["due_at"]}
+            else:
+                gone += ["#s", "#d"]
+        change = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(gone)}" if gone else "")
+        return self.update(key, change, condition, names, values) is not None

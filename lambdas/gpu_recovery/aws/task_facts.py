@@ -46,7 +46,8 @@ def task_fact(task: Mapping[str, Any], now: datetime) -> TaskFact:
     if not arn:
         raise EventUnusable("a task without taskArn")
     overrides = ((task.get("overrides") or {}).get("containerOverrides")) or []
-    environment = {pair["name"]: pair.get("value", "") for one in overrides for pair in one.get("environment") or []}
+    pairs = [pair for one in overrides for pair in one.get("environment") or []]
+    environment = {pair.get("name") or "": pair.get("value") or "" for pair in pairs}
     marked = [one for one in overrides if any(pair.get("name") in MARKS for pair in one.get("environment") or [])]
     containers = tuple(
         Container(one.get("name", ""), one.get("exitCode"), one.get("reason") or "")

@@ -5,6 +5,7 @@ Seed 001 knows no other way in: a user runs one ECS task per rank and gives each
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,10 @@ from .job_record import Job, JobStatus, Origin
 from .machine import Given, Ignore, Step
 from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from .task import TaskFact
+
+JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
+"""What a relaunch can carry as its `startedBy`, and a table as the beginning of its keys."""
+NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class Adoption(StrEnum):
@@ -37,7 +42,7 @@ def carried(environment: Mapping[str, str] | None) -> Carried | None:
     """The job, rank and number of ranks that `environment` names; None unless it names all three and they fit."""
     env = environment or {}
     job_id, rank, world = env.get("JOB_ID", ""), env.get("RANK", ""), env.get("WORLD_SIZE", "")
-    if not (job_id and rank.isdecimal() and world.isdecimal()):
+    if not (JOB_ID.fullmatch(job_id) and NUMBER.fullmatch(rank) and NUMBER.fullmatch(world)):
         return None
     if not int(rank) < int(world) <= NNODES_MAX:
         return None
@@ -55,7 +60,7 @@ def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
 
 def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
     """A rank of an adopted job shows itself; one that comes while its gang is being stopped is stopped too."""
-    if job.instances[event.rank] == event.instance_id:
+    if job.instances[event.rank]:
         return Ignore("this rank is known")
     instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
     reason = f"rank {event.rank} runs on {event.instance_id}"
@@ -70,7 +75,8 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         return Ignore("the task is not newer than the end of the job")
     changes = {
         "attempt": job.attempt + 1, "instances": ("",) * job.spec.nnodes, "attempts_counted": 0, "failure": None,
-        "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_tries": 0, "launched": False,
-        "started_by_person": True,
+        "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
+        "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
+        "in_line_at": None, "started_by_person": True,
     }  # fmt: skip
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes)

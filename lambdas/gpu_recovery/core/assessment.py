@@ -41,18 +41,12 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
     return StopPurpose.DIAGNOSE, None
 
 
-def because(job: Job) -> str:
-    """The failure of the job's attempt in one sentence; the record's reason when no rank failed."""
-    failure = job.failure
-    return f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}" if failure else job.reason
-
-
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
     """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
     told = "; ".join(f"{i}: {results[i].outcome}" if i in results else f"{i}: no answer" for i in job.instances)
     if not job.attempts_left(policy):
         return Assessment(
-            False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {because(job)} ({told})"
+            False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"
         )
     faulty = tuple(i for i in job.instances if i in results and results[i].outcome.blames_hardware)
     if not faulty:
@@ -71,5 +65,5 @@ def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment
     """No instance is to blame: retry what a restart usually cures, fail what it does not."""
     kind = job.failure.ending.kind if job.failure else None
     if policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART):
-        return Assessment(True, f"no instance is to blame ({told}); {because(job)}, which a restart usually cures")
-    return Assessment(False, f"no instance is to blame ({told}); {because(job)}")
+        return Assessment(True, f"no instance is to blame ({told}); {job.stop_reason}, which a restart usually cures")
+    return Assessment(False, f"no instance is to blame ({told}); {job.stop_reason}")

@@ -70,6 +70,8 @@ class ReleaseInstances:
     instances: tuple[str, ...]
     keep_claims_of: tuple[str, ...] = ()
     """Instances on which a rank's end was never confirmed: their GPUs are not free."""
+    attempt: int | None = None
+    """The last attempt whose claims are meant: carried out late, the order must not take a later one's. None: any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ def job_deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | N
     look = given.now + within(given.policy.look_s)
     match job.status:
         case JobStatus.QUEUED:
-            return job.queued_at + within(given.policy.queue_timeout_s), look
+            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), look
         case JobStatus.PENDING_RESOURCES:
             return given.now + within(given.policy.pending_retry_s), None
         case JobStatus.SUBMITTING:

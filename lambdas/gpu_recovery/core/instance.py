@@ -19,12 +19,14 @@ from . import commands, events, notice
 from .check import CheckOutcome, Verdict
 from .deadlines import instance_deadlines
 from .instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
-from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
+from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
 from .names import attempt_id, check_id
 from .policy import RecoveryPolicy, within
 from .repair import claims_left, confirm_ended, proves_reboot, why_no_reboot
 
 REPEATED_CHECKS_MAX = 1
+REMEMBERED_MAX = 8
+"""How many of its past registrations and of the attempts that had it checked a record remembers."""
 
 
 def registered(
@@ -57,10 +59,8 @@ def decide(
 
 def _fence(instance: Instance, event: events.InstanceEvent) -> str:
     """Why `event` is about something that is over; "" if it is about the instance as it stands."""
-    if isinstance(event, events.InstanceObserved) and event.container_instance_id == instance.container_instance_id:
-        # A new registration begins its versions anew; within one, ECS counts up. A look may find nothing newer.
-        least = instance.ecs_version if event.looked else instance.ecs_version + 1
-        return "" if event.ecs_version >= least else "ECS said this before what is already known"
+    if isinstance(event, events.InstanceObserved):
+        return _fence_observed(instance, event)
     if isinstance(event, events.CheckEnded) and (instance.check is None or event.check_id != instance.check.check_id):
         return "about a check that is not the one under way"
     if isinstance(event, events.RebootUncertain) and event.epoch != instance.epoch:
@@ -70,6 +70,17 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
     if isinstance(event, events.InstanceLookDue) and event.look_at != instance.look_at:
         return "about a look that has been taken"
     return ""
+
+
+def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
+    """Within one registration ECS counts its versions up; a new one begins anew, and no old one ever comes back."""
+    if event.container_instance_id in instance.past_registrations:
+        return "about a registration this instance no longer has"
+    if event.container_instance_id != instance.container_instance_id:
+        return "" if event.agent_connected else "a registration without its agent does not replace another"
+    # A look may find nothing newer.
+    least = instance.ecs_version if event.looked else instance.ecs_version + 1
+    return "" if event.ecs_version >= least else "ECS said this before what is already known"
 
 
 def _applied(
@@ -96,9 +107,13 @@ def _applied(
 
 
 def _seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
+    past, last = instance.past_registrations, instance.container_instance_id
+    if last not in ("", event.container_instance_id):
+        past = (*past, last)[-REMEMBERED_MAX:]
     return {
-        "container_instance_id": event.container_instance_id, "ecs_status": event.ecs_status,
-        "ecs_version": event.ecs_version, "agent_connected": event.agent_connected, "gpus": event.gpus, "gpus_most": max(instance.gpus_most, event.gpus),
+        "container_instance_id": event.container_instance_id, "past_registrations": past,
+        "ecs_status": event.ecs_status, "ecs_version": event.ecs_version, "agent_connected": event.agent_connected,
+        "gpus": event.gpus, "gpus_most": max(instance.gpus_most, event.gpus),
         "availability_zone": event.availability_zone,
     }  # fmt: skip
 
@@ -128,7 +143,7 @@ def _observed_rebooting(instance: Instance, event: events.InstanceObserved, give
         changes = {**step.changes, "reboot": replace(reboot, disconnected=True)}
         return replace(step, reason="its agent is gone: the reboot is under way", changes=changes)
     registered_anew = event.container_instance_id != instance.container_instance_id
-    settled = given.now - reboot.asked_at >= within(given.policy.reboot_settle_s)
+    settled = given.now - (reboot.looked_at or reboot.asked_at) >= within(given.policy.reboot_settle_s)
     if not (reboot.disconnected or registered_anew or settled):
         return step
     why = "its agent is back" if reboot.disconnected or registered_anew else "its agent was never seen to leave"
@@ -144,7 +159,7 @@ def _gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetim
             orders.append(commands.ReportCheck(run.job_id, run.attempt, CheckOutcome.INCONCLUSIVE, reason, False))
     orders += _after_repair(instance, False, f"{instance.instance_id} is gone: {reason}", now)
     orders += [
-        commands.ConfirmEnd(job_id, claim.attempt, f"its instance is gone: {reason}")
+        commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
         for job_id, claim in instance.claims.items()
     ]
     cleared: dict[str, Any] = {"check": None, "reboot": None, "claims": {}, "reserved_for": ""}
@@ -168,30 +183,39 @@ def _run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple
 
 
 def _check_requested(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
-    wanted_by = attempt_id(event.job_id, event.attempt)
-    if instance.checked_for == wanted_by:
-        return Ignore("it was checked for this attempt")
+    if _asked_before(instance, event):
+        return _ASKED_BEFORE
     if any(job_id != event.job_id for job_id in instance.claims):
         return _check_impossible(instance, event, given)
     run = CheckRun("", event.job_id, event.attempt, event.may_reboot)
     changes, orders = _run_check(instance, run)
     changes["claims"] = {job: claim for job, claim in instance.claims.items() if job != event.job_id}
-    changes |= {"reserved_for": event.job_id, "checked_for": wanted_by}
+    changes |= {"reserved_for": event.job_id, "checked_for": _checked_for(instance, event)}
     reason = f"checked because attempt {event.attempt} of {event.job_id} failed on it"
     return Step(InstanceStatus.CHECKING, reason, changes, orders)
 
 
+def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
+    """Whether the attempt has had its check, or a later attempt of its job has taken the instance since."""
+    claim = instance.claims.get(event.job_id)
+    outdated = claim is not None and claim.attempt > event.attempt
+    return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
+
+
+def _checked_for(instance: Instance, event: events.CheckRequested) -> tuple[str, ...]:
+    return (*instance.checked_for, attempt_id(event.job_id, event.attempt))[-REMEMBERED_MAX:]
+
+
 def _check_impossible(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
     """A check is asked for while the instance cannot be checked for this job: the barrier must not wait for it."""
-    wanted_by = attempt_id(event.job_id, event.attempt)
-    if instance.checked_for == wanted_by:
-        return Ignore("this attempt has asked before")
-    blamed = instance.status in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING)
+    if _asked_before(instance, event):
+        return _ASKED_BEFORE
+    blamed = instance.reboot is not None
     outcome = CheckOutcome.REBOOT if blamed else CheckOutcome.INCONCLUSIVE
     summary = f"the instance is {instance.status}: {instance.reason}"
     left = {job: claim for job, claim in instance.claims.items() if job != event.job_id}
-    changes: dict[str, Any] = {"claims": left, "checked_for": wanted_by}
-    if blamed and instance.reboot is not None:
+    changes: dict[str, Any] = {"claims": left, "checked_for": _checked_for(instance, event)}
+    if instance.reboot is not None:
         changes["reboot"] = replace(instance.reboot, job_id=event.job_id, attempt=event.attempt)
     order = commands.ReportCheck(event.job_id, event.attempt, outcome, summary, blamed)
     return Step(instance.status, instance.reason, changes, (order,))
@@ -238,7 +262,8 @@ def _check_overdue(instance: Instance, event: events.InstanceDeadlineReached, gi
 def _look_at_check(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
     if instance.check is None:
         return _NO_CHECK
-    return Step(instance.status, instance.reason, {}, (commands.ObserveCheck(instance.check.check_id),))
+    look = commands.ObserveCheck(instance.check.check_id)
+    return Step(instance.status, instance.reason, {}, unless_pending(instance, look))
 
 
 # -- rebooting and verifying -------------------------------------------------------------------------------------------
@@ -262,25 +287,33 @@ def _repair_requested(instance: Instance, event: events.RepairRequested, given: 
     claim = instance.claims.get(event.job_id)
     if claim is None or claim.attempt != event.attempt:
         return Ignore("that attempt has no claim on this instance")
+    if any(at >= event.at for at in instance.reboots):
+        return Ignore("it was rebooted after that was asked")
     reboot = Reboot(given.now, instance.boot_id, event.job_id, event.attempt, ends_rank=True)
-    return _reboot(instance, f"{event.sentence}; rebooting", reboot, {}, (), given)
+    return _reboot(instance, f"{event.sentence}; rebooting", reboot, {"reserved_for": event.job_id}, (), given)
 
 
 def _reboot_uncertain(instance: Instance, event: events.RebootUncertain, given: Given) -> Step | Ignore:
     if instance.reboot is None:
         return Ignore("no reboot is under way")
+    if instance.reboot.uncertain:
+        return Ignore("that is known")
     changes = {"reboot": replace(instance.reboot, uncertain=True)}
     return _verify(instance, "nobody knows whether the reboot was heard: looking at the boot", True, changes)
 
 
 def _look_at_instance(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
-    return Step(instance.status, instance.reason, {}, (commands.ObserveInstance(),))
+    return Step(instance.status, instance.reason, {}, unless_pending(instance, commands.ObserveInstance()))
 
 
 def _reboot_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
+    return _never_rebooted(instance, given)
+
+
+def _never_rebooted(instance: Instance, given: Given) -> Step:
     reason = f"it did not come back from its reboot within {given.policy.reboot_timeout_s} s"
     orders = _after_repair(instance, False, f"{instance.instance_id}: {reason}", given.now)
-    return _quarantine(instance, reason, {"reboot": None}, orders)
+    return _quarantine(instance, reason, {"check": None, "reboot": None}, orders)
 
 
 def _verify(instance: Instance, reason: str, proof_needed: bool, changes: dict[str, Any], repeats: int = 0) -> Step:
@@ -298,8 +331,7 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome is CheckOutcome.HEALTHY:
         proved = "the reboot is proved and its check passed" if run.proof_needed else "its check passed"
-        reserved = reboot.job_id if reboot else instance.reserved_for
-        changes = {**seen, "check": None, "reboot": None, "reserved_for": reserved, "claims": claims_left(instance)}
+        changes = {**seen, "check": None, "reboot": None, "claims": claims_left(instance)}
         orders = (*_after_repair(instance, True, f"{instance.instance_id}: {proved}", given.now), _poke(instance))
         return Step(InstanceStatus.AVAILABLE, proved, changes, orders)
     if verdict.outcome is CheckOutcome.INCONCLUSIVE and run.repeats < REPEATED_CHECKS_MAX:
@@ -326,7 +358,9 @@ def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, given: Giv
         again = replace(reboot, asked_at=given.now, uncertain=False)
         return _reboot(instance, "the machine shows its old boot: the reboot was never heard, asking again", again,
                        {"check": None}, (), given)  # fmt: skip
-    changes = {"check": None, "reboot": replace(reboot, disconnected=False)}
+    if reboot.deadline_at is not None and reboot.deadline_at <= given.now:
+        return _never_rebooted(instance, given)
+    changes = {"check": None, "reboot": replace(reboot, disconnected=False, looked_at=given.now)}
     reason = "no proof of the reboot: the machine shows its old boot, or none; waiting on"
     return Step(InstanceStatus.REBOOTING, reason, changes, (commands.DrainInstance(),))
 
@@ -371,12 +405,14 @@ def _remind(instance: Instance, event: events.InstanceDeadlineReached, given: Gi
     return Step(instance.status, instance.reason, changes, (notice.quarantined(instance, instance.reason),))
 
 
-def _released(instance: Instance, event: events.ReleaseRequested, given: Given) -> Step:
+def _released(instance: Instance, event: events.ReleaseRequested, given: Given) -> Step | Ignore:
+    if event.at < instance.status_at:
+        return Ignore("it was quarantined after that")
     return _verify(instance, f"released by {event.by}: it must pass a check first", False, {"reboot": None})
 
 
 def _unreserved(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
-    reason = f"no longer kept for {instance.reserved_for}"
+    reason = f"no longer kept for {instance.reserved_for}" if instance.reserved_for else instance.reason
     return Step(instance.status, reason, {"reserved_for": "", "deadline_at": None}, (_poke(instance),))
 
 
@@ -385,6 +421,7 @@ def _poke(instance: Instance) -> commands.PokeScheduler:
 
 
 _NO_CHECK = Ignore("no check is under way")
+_ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
 
 _S = InstanceStatus
 TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {

@@ -63,6 +63,8 @@ class Reboot:
     attempt: int = 0
     ends_rank: bool = False
     disconnected: bool = False
+    looked_at: datetime | None = None
+    """When a look last found the old boot: the noise of that look's own check must not start the next one."""
     uncertain: bool = False
     deadline_at: datetime | None = None
 
@@ -80,6 +82,8 @@ class Instance:
     revision: int = 0
     """Counts writes, and belongs to the store: a writer who read an older one is refused."""
     container_instance_id: str = ""
+    past_registrations: tuple[str, ...] = ()
+    """Container instance ids it had before, the latest last: what is still said of them is about the past."""
     ecs_status: str = EcsStatus.ACTIVE
     ecs_version: int = 0
     agent_connected: bool = True
@@ -90,8 +94,8 @@ class Instance:
     epoch: int = 0
     claims: Mapping[str, Claim] = field(default_factory=dict)
     reserved_for: str = ""
-    checked_for: str = ""
-    """The attempt (`<job_id>--a<NN>`) that last had it checked: the same attempt never has it checked twice."""
+    checked_for: tuple[str, ...] = ()
+    """The attempts (`<job_id>--a<NN>`) that lately had it checked: none has it checked twice."""
     checks: int = 0
     check: CheckRun | None = None
     reboot: Reboot | None = None

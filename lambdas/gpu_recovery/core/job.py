@@ -17,10 +17,10 @@ from typing import Any
 
 from . import commands, events, notice
 from .adoption import newer_task, rank_seen
-from .assessment import assess, because, purpose_of
+from .assessment import assess, purpose_of
 from .deadlines import job_deadlines
 from .job_record import Cause, Job, JobStatus, Origin, StopPurpose
-from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
+from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
 from .names import attempt_id
 from .policy import RecoveryPolicy, within
 from .spec import JobSpec
@@ -93,9 +93,12 @@ def _placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
     launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
     changes = {
         "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
-        "repairing": (), "repaired": {}, "launched": False, "started_by_person": False,
+        "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
+        "started_by_person": False,
     }  # fmt: skip
-    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {where}", changes, (launch,))
+    left = tuple(instance for instance in job.instances if instance not in event.instances)
+    orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
+    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {where}", changes, orders)
 
 
 def _short(job: Job, event: events.ResourcesShort, given: Given) -> Step | Ignore:
@@ -103,31 +106,35 @@ def _short(job: Job, event: events.ResourcesShort, given: Given) -> Step | Ignor
 
 
 def _retry_due(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    return Step(JobStatus.QUEUED, "time to look for resources again", {}, (_poke(job),))
+    return Step(JobStatus.QUEUED, "time to look for resources again", {"stop_cause": None}, (_poke(job),))
 
 
 def _poke_again(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
-    return Step(job.status, job.reason, {}, (_poke(job),))
+    return Step(job.status, job.reason, {}, unless_pending(job, _poke(job)))
 
 
 def _queued_too_long(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    return _failed(job, f"found no place within {given.policy.queue_timeout_s} s", job.instances)
+    return _failed(job, f"found no place within {given.policy.queue_timeout_s} s", ())
 
 
 def _launched(job: Job, event: events.AttemptLaunched, given: Given) -> Step:
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
-    return Step(JobStatus.SUBMITTED, reason, {"launched": True})
+    return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
 
 
-def _launched_too_late(job: Job, event: events.AttemptLaunched | events.LaunchRefused, given: Given) -> Step:
+def _launched_too_late(job: Job, event: events.AttemptLaunched | events.LaunchRefused, given: Given) -> Step | Ignore:
+    if job.launch_ended:
+        return Ignore("the launch of this attempt is over")
     reason = "the launch ended while the gang was being stopped: stopping what it started"
-    return Step(JobStatus.STOPPING, reason, {}, (commands.StopAttempt(job.attempt),))
+    return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
 
 
 def _refused(job: Job, event: events.LaunchRefused, given: Given) -> Step:
     if event.lasting:
-        return _stop(job, StopPurpose.FAIL, event.sentence)
-    return _relaunch_or_fail(job, Cause.INSUFFICIENT_RESOURCES, event.sentence, given.policy)
+        step = _stop(job, StopPurpose.FAIL, event.sentence)
+    else:
+        step = _relaunch_or_fail(job, Cause.INSUFFICIENT_RESOURCES, event.sentence, given.policy)
+    return replace(step, changes={**step.changes, "launch_ended": True})
 
 
 def _launch_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
@@ -148,13 +155,12 @@ def _start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
 
 def _running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
+    changes = {"launched": True, "launch_ended": True}
     if job.incident_id is None:
-        return Step(JobStatus.RUNNING, reason, {"launched": True})
+        return Step(JobStatus.RUNNING, reason, changes)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
     orders = (notice.recovered(job, given.now), commands.PublishEvent("Recovery Succeeded", data))
-    return Step(
-        JobStatus.RUNNING, f"recovered: {reason}", {"incident_id": None, "failure": None, "launched": True}, orders
-    )
+    return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)
 
 
 # -- failing, stopping, confirming -------------------------------------------------------------------------------------
@@ -194,7 +200,7 @@ def _stop(
     job: Job, purpose: StopPurpose, reason: str, cause: Cause | None = None, failure: RankFailure | None = None
 ) -> Step:
     """Order the gang to stop; an attempt that will be diagnosed or relaunched opens an incident."""
-    changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0}
+    changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
     orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
     if failure is not None:
         changes["failure"] = failure
@@ -230,9 +236,9 @@ def _all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
         case StopPurpose.CANCEL:
             return _finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
         case StopPurpose.FAIL:
-            return _failed(job, because(job), ())
+            return _failed(job, job.stop_reason, ())
         case StopPurpose.RELAUNCH:
-            return _relaunch(job)
+            return _relaunch(job, given.now)
         case _:
             may_reboot = not given.policy.only_exit_one_is_checked or job.attempts_left(given.policy)
             request = events.CheckRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot)
@@ -240,12 +246,13 @@ def _all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             return Step(JobStatus.DIAGNOSING, reason, {}, (commands.CheckInstances(job.attempt, request),))
 
 
-def _relaunch(job: Job) -> Step:
+def _relaunch(job: Job, now: datetime) -> Step:
     cause = job.stop_cause or Cause.INTERRUPTED
     uncounted = {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
-    orders = (commands.ReleaseInstances(job.instances), _poke(job))
-    changes = {"attempts_uncounted": uncounted}
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), _poke(job))
+    changes: dict[str, Any] = {"attempts_uncounted": uncounted}
     if cause is Cause.INSUFFICIENT_RESOURCES:
+        changes["in_line_at"] = now
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
     return Step(
         JobStatus.RECOVERING, "capacity was taken away; waiting for another place (not counted)", changes, orders
@@ -296,7 +303,7 @@ def _runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> S
 
 
 def _observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
-    return Step(job.status, job.reason, {}, (commands.ObserveAttempt(job.attempt),))
+    return Step(job.status, job.reason, {}, unless_pending(job, commands.ObserveAttempt(job.attempt)))
 
 
 # -- checking and recovering -------------------------------------------------------------------------------------------
@@ -344,8 +351,9 @@ def _recovery_overdue(job: Job, event: events.JobDeadlineReached, given: Given) 
 
 def _finished(job: Job, status: JobStatus, reason: str) -> Step:
     return Step(
-        status, reason, {"incident_id": None, "repairing": ()}, (commands.ReleaseInstances(job.instances), _poke(job))
-    )
+        status, reason, {"incident_id": None, "repairing": ()},
+        (commands.ReleaseInstances(job.instances, attempt=job.attempt), _poke(job)),
+    )  # fmt: skip
 
 
 def _failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> Step:
@@ -353,7 +361,7 @@ def _failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mappin
     incident = job.incident_id or attempt_id(job.job_id, job.attempt)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
     orders = (
-        commands.ReleaseInstances(job.instances, unconfirmed), notice.failed(job, incident, reason),
+        commands.ReleaseInstances(job.instances, unconfirmed, job.attempt), notice.failed(job, incident, reason),
         commands.PublishEvent("Recovery Failed", data), _poke(job),
     )  # fmt: skip
     return Step(JobStatus.FAILED, reason, {"repairing": (), "incident_id": incident, **(changes or {})}, orders)
@@ -426,21 +434,12 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
 _IN_LINE = (_S.QUEUED, _S.PENDING_RESOURCES)
+_NOT_IN_LINE = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.STOPPING, _S.DIAGNOSING, *_ENDED)
 _AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING)
 _AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
-    **ignored(
-        "the job is not in line", events.JobPlaced, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING, _S.DIAGNOSING, *_ENDED
-    ),
-    **ignored(
-        "the job is not in line",
-        events.ResourcesShort,
-        _S.SUBMITTING,
-        *_AFTER_LAUNCH,
-        _S.STOPPING,
-        _S.DIAGNOSING,
-        *_ENDED,
-    ),
+    **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_LINE),
+    **ignored("the job is not in line", events.ResourcesShort, *_NOT_IN_LINE),
     **ignored("it is known to be short of resources", events.ResourcesShort, _S.PENDING_RESOURCES),
     **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
     **ignored(

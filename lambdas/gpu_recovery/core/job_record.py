@@ -85,6 +85,8 @@ class Job:
     """Adopted to be observed: recorded and reported, never stopped or relaunched."""
     launched: bool = False
     """Every rank of the current attempt has its ECS task."""
+    launch_ended: bool = False
+    """The launch of the current attempt is over, well or not: whatever is said of it again is old."""
     started_by_person: bool = False
     """The tasks of the current attempt are a person's: they carry no `startedBy` of ours."""
     attempts_counted: int = 0
@@ -95,12 +97,21 @@ class Job:
     stop_purpose: StopPurpose | None = None
     stop_cause: Cause | None = None
     stop_tries: int = 0
+    stop_reason: str = ""
+    """Why the current attempt's gang was stopped, kept while the record's reason goes on to say what is done."""
     failure: RankFailure | None = None
     incident_id: str | None = None
     deadline_at: datetime | None = None
     look_at: datetime | None = None
+    in_line_at: datetime | None = None
+    """When it got in line again after an attempt; None as long as it stands where it was submitted."""
     commands: tuple[Pending, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def waits_to_retry(self) -> bool:
+        """Whether ECS has just refused its launch: until the retry is due, the same place would refuse it again."""
+        return self.status is JobStatus.PENDING_RESOURCES and self.stop_cause is Cause.INSUFFICIENT_RESOURCES
 
     def attempts_max(self, policy: RecoveryPolicy) -> int:
         """How many counted attempts this job may have."""

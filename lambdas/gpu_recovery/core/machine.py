@@ -138,7 +138,12 @@ def checked(row: Row, status: Any, event: Any, step: Step | Ignore) -> Step | Ig
 def bounded(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most: int) -> tuple[HistoryEntry, ...]:
     """History with `entry` at its end, keeping the first entry (how it began) and the newest `most` - 1."""
     grown = (*history, entry)
-    return grown if len(grown) <= most else (grown[0], *grown[-(most - 1) :])
+    return grown if len(grown) <= most else (grown[0], *grown[len(grown) - most + 1 :])
+
+
+def unless_pending(record: Any, order: Any) -> tuple[Any, ...]:
+    """`order`, unless one of its kind is still to be done: what is repeated at every look must not pile up."""
+    return () if any(isinstance(one.command, type(order)) for one in record.commands) else (order,)
 
 
 def due_at(deadline_at: datetime | None, look_at: datetime | None, commands: tuple[Pending, ...]) -> datetime | None:

@@ -130,5 +130,5 @@ def _body(*, what: str, done: str, then: str, you: str, ids: str) -> str:
 
 def _message(incident_id: str, severity: Severity, subject: str, body: str) -> NotifyOperator:
     line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
-    ascii_line = line.encode("ascii", "replace").decode()
-    return NotifyOperator(incident_id, severity, ascii_line[:SUBJECT_CHARACTERS_MAX], body)
+    printable = "".join(one if " " <= one <= "~" else "?" for one in line)
+    return NotifyOperator(incident_id, severity, printable[:SUBJECT_CHARACTERS_MAX], body)

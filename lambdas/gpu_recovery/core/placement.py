@@ -104,10 +104,12 @@ def _choose(job: Job, fitting: list[Instance], policy: RecoveryPolicy) -> list[I
     """`nnodes` instances in rank order, or None. Instances of the last attempt keep their rank."""
     by_id: Mapping[str, Instance] = {instance.instance_id: instance for instance in fitting}
     recovering = job.status is JobStatus.RECOVERING
+    # People may have started two ranks on one instance; we never do.
+    last = [i if i not in job.instances[:rank] else "" for rank, i in enumerate(job.instances)]
     if recovering and policy.relaunch_on_same_instances:
-        own = [by_id[i] for i in job.instances if i in by_id]
+        own = [by_id[i] for i in last if i in by_id]
         return own if len(own) == job.spec.nnodes and not job.repairing else None
-    kept: list[Instance | None] = [by_id.get(i) for i in job.instances] if recovering else [None] * job.spec.nnodes
+    kept: list[Instance | None] = [by_id.get(i) for i in last] if recovering else [None] * job.spec.nnodes
     kept = kept[: job.spec.nnodes] + [None] * (job.spec.nnodes - len(kept))
     taken = {instance.instance_id for instance in kept if instance is not None}
     # Smallest sufficient instances first, so that larger ones stay whole for those who need them.

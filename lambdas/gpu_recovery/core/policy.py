@@ -93,7 +93,7 @@ def policy_from(settings: Mapping[str, Any]) -> RecoveryPolicy:
     """The policy of `{"preset": name, field: value, ...}`; PolicyInvalid names the setting that is wrong."""
     rest = dict(settings)
     name = rest.pop("preset", Preset.ADAPTIVE)
-    if name not in set(Preset):
+    if name not in tuple(Preset):
         raise PolicyInvalid(f"policy preset must be one of {', '.join(Preset)}, not {name!r}")
     base = PRESETS[Preset(name)]
     kinds = {f.name: type(getattr(base, f.name)) for f in fields(base)}

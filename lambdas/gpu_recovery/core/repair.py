@@ -35,7 +35,7 @@ def confirm_ended(instance: Instance) -> tuple[Any, ...]:
     reboot = instance.reboot
     if reboot is None or not reboot.ends_rank:
         return ()
-    return (ConfirmEnd(reboot.job_id, reboot.attempt, "its instance was rebooted after it was launched"),)
+    return (ConfirmEnd(reboot.job_id, reboot.attempt, "ended when its instance was rebooted"),)
 
 
 def claims_left(instance: Instance) -> dict[str, Claim]:

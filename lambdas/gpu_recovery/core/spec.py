@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ OUR_VARIABLES = frozenset(
 )
 NNODES_MAX = 2_000
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
-"""ECS allows 8,192 characters of overrides in all; the rest is for the variables we add."""
+"""ECS allows 8,192 characters of overrides in all, as JSON; the rest is for the variables we add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def parse_spec(document: Any) -> JobSpec:
     values = {key: read(key, document.get(key)) for key, read in _READERS.items()}
     values["gpus_per_node"] = values.pop("n_gpus_per_node")
     spec = JobSpec(**values)
-    size = sum(map(len, spec.command)) + sum(len(k) + len(v) for k, v in spec.env.items())
+    pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
+    size = len(json.dumps([*spec.command, *pairs]))
     if size > COMMAND_AND_ENV_CHARACTERS_MAX:
         raise SpecInvalid(
             "env", f"command and env together may have {COMMAND_AND_ENV_CHARACTERS_MAX} characters, not {size}"

@@ -1,0 +1,90 @@
+"""`make bench`: measures this checkout on this machine and writes benchmarks/results.json.
+
+Timings on a shared machine are noisy, so what counts are ratios of medians taken in turns within one run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decisions import decision_figures
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "lambdas"
+ROUNDS = 9
+BASELINE = "import boto3; boto3.client('dynamodb')"
+EVENT_FUNCTIONS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor")
+ENVIRONMENT = {
+    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub", "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
+    "ECS_CLUSTER_NAME": "nwcd-gpu-testing", "SNS_TOPIC_ARN": "arn:aws:sns:us-east-1:000000000000:topic",
+    "DCGM_HEALTH_CHECK_TASK": "arn:aws:ecs:us-east-1:000000000000:task-definition/check:1", "EVENT_BUS_NAME": "bus",
+    "SCHEDULER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/q.fifo", "VERDICT_BUCKET": "verdicts",
+    "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery", "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
+    "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    "PYTHONPATH": str(PACKAGE), "PATH": os.environ["PATH"],
+}  # fmt: skip
+
+
+def run_s(code: str, environment: Mapping[str, str]) -> float:
+    """How long a fresh interpreter takes for `code`, in seconds."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], env=dict(environment), check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def cold_starts() -> dict[str, Any]:
+    """Import and first client of each event function, against boto3 and one client, in turns."""
+    programs = {"boto3 and one client": BASELINE}
+    programs |= {name: f"import {name}; {name}.recovery()" for name in EVENT_FUNCTIONS}
+    taken: dict[str, list[float]] = {name: [] for name in programs}
+    for name, code in programs.items():
+        run_s(code, ENVIRONMENT)  # fills the byte code caches, as a deployment package has them
+    for _ in range(ROUNDS):
+        for name, code in programs.items():
+            taken[name].append(run_s(code, ENVIRONMENT))
+    base = taken["boto3 and one client"]
+    return {
+        name: {
+            "median_s": round(statistics.median(times), 4),
+            "ratio": round(statistics.median([t / b for t, b in zip(times, base, strict=True)]), 3),
+        }
+        for name, times in taken.items()
+    }
+
+
+def package() -> dict[str, int]:
+    """The deployment package: files and bytes, as they are and zipped."""
+    files = [f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "package.zip"
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
+            for file in files:
+                bundle.write(file, file.relative_to(PACKAGE))
+        zipped = archive.stat().st_size
+    return {"files": len(files), "bytes": sum(f.stat().st_size for f in files), "zipped_bytes": zipped}
+
+
+def main() -> None:
+    """Measure everything, print it and keep it."""
+    results = {
+        "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
+        "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
+    }  # fmt: skip
+    text = json.dumps(results, indent=2)
+    (Path(__file__).parent / "results.json").write_text(text + "\n")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

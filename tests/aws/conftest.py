@@ -1,0 +1,58 @@
+"""The stores under test: in memory, on moto's DynamoDB and, in the slow part, on MiniStack's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import boto3
+import pytest
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.ports import Store
+from moto import mock_aws
+
+from simulator.memory_store import MemoryStore
+from tests.aws.deployed_tables import create_tables
+from tests.sandbox.ministack_server import PLAIN, serve
+
+_numbers = count(1)
+
+
+def dynamo_store(client: Any) -> DynamoStore:
+    """A store on two new, empty tables."""
+    number = next(_numbers)
+    jobs, instances = f"jobs-{number}", f"instances-{number}"
+    create_tables(client, jobs, instances)
+    return DynamoStore(client, jobs, instances)
+
+
+@pytest.fixture(scope="session")
+def moto_client() -> Any:
+    """A DynamoDB client that reaches nobody but moto."""
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    return boto3.client("dynamodb", region_name="us-east-1", **keys)
+
+
+@pytest.fixture
+def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
+    """The production store on moto."""
+    with mock_aws():
+        yield dynamo_store(moto_client)
+
+
+@pytest.fixture(scope="session")
+def ministack_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A DynamoDB client of a MiniStack that lives as long as the tests."""
+    with serve(tmp_path_factory.mktemp("ministack"), PLAIN) as cloud:
+        yield cloud.client("dynamodb")
+
+
+@pytest.fixture(params=["memory", "moto", pytest.param("ministack", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest) -> Store:
+    """One implementation of `ports.Store`, empty."""
+    if request.param == "memory":
+        return MemoryStore()
+    if request.param == "moto":
+        return request.getfixturevalue("moto_store")
+    return dynamo_store(request.getfixturevalue("ministack_client"))

@@ -1,0 +1,140 @@
+"""What every store promises about attempts: a rank's fact counts once, whatever is delivered in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.ports import Store
+
+from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
+
+
+def test_an_attempt_begins_with_its_plan_and_an_empty_progress(store: Store) -> None:
+    """Both can be read back, and other attempts cannot."""
+    assert store.begin_attempt(plan()) == plan()
+    assert store.load_plan(JOB, 1) == plan()
+    assert store.load_progress(JOB, 1) == Progress(JOB, 1, world=2)
+    assert store.load_plan(JOB, 2) is None
+    assert store.load_progress(OTHER_JOB, 1) is None
+
+
+def test_an_attempt_that_is_begun_again_keeps_what_is_known(store: Store) -> None:
+    """The first plan holds, and the progress is not emptied."""
+    store.begin_attempt(plan())
+    store.record_task(plan(), 0, "i-other", "task-0")
+    store.add_running(JOB, 1, 0)
+    held = store.begin_attempt(plan())
+    assert held.instances == ("i-other", plan().instances[1])
+    assert held.task_ids == ("task-0", "")
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and progress.running == {0}
+
+
+def test_attempt_numbers_of_three_digits_are_kept_apart(store: Store) -> None:
+    """Attempt 100 is not attempt 10."""
+    store.begin_attempt(plan(attempt=10))
+    store.begin_attempt(plan(attempt=100))
+    store.add_stopped(JOB, 100, 1, None)
+    ten, hundred = store.load_progress(JOB, 10), store.load_progress(JOB, 100)
+    assert ten is not None and ten.stopped == frozenset()
+    assert hundred is not None and hundred.stopped == {1}
+
+
+def test_every_task_can_be_entered_at_once(store: Store) -> None:
+    """The task ids of a launch replace the empty ones."""
+    store.begin_attempt(plan())
+    store.record_tasks(replace(plan(), task_ids=("task-0", "task-1")))
+    held = store.load_plan(JOB, 1)
+    assert held is not None and held.task_ids == ("task-0", "task-1")
+
+
+def test_a_task_of_an_attempt_that_was_never_begun_is_passed_over(store: Store) -> None:
+    """Entering it creates no plan."""
+    store.record_task(plan(), 0, "i-1", "task-0")
+    store.record_tasks(plan())
+    assert store.load_plan(JOB, 1) is None
+
+
+def test_facts_of_an_attempt_that_was_never_begun_are_none(store: Store) -> None:
+    """Nobody can make an attempt by naming it."""
+    assert store.add_running(JOB, 1, 0) is None
+    assert store.add_stopped(JOB, 1, 0, failure(0)) is None
+    assert store.add_checked(JOB, 1, 0, checked()) is None
+    assert store.load_progress(JOB, 1) is None
+
+
+def test_a_running_rank_counts_once(store: Store) -> None:
+    """The second word of it is None; the first carries the progress afterwards."""
+    store.begin_attempt(plan())
+    first = store.add_running(JOB, 1, 1)
+    assert first is not None and first.after.running == {1} and not first.first_failure
+    assert store.add_running(JOB, 1, 1) is None
+
+
+def test_a_rank_that_ended_does_not_run_again(store: Store) -> None:
+    """STOPPED dominates: a RUNNING that comes late is no news."""
+    store.begin_attempt(plan())
+    store.add_stopped(JOB, 1, 0, None)
+    assert store.add_running(JOB, 1, 0) is None
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and progress.running == frozenset()
+
+
+def test_a_rank_ends_once(store: Store) -> None:
+    """Whether the repeated word says success or failure."""
+    store.begin_attempt(plan())
+    store.add_running(JOB, 1, 0)
+    first = store.add_stopped(JOB, 1, 0, None)
+    assert first is not None and first.after.stopped == {0} and first.after.running == {0}
+    assert store.add_stopped(JOB, 1, 0, None) is None
+    assert store.add_stopped(JOB, 1, 0, failure(0)) is None
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and progress.failure is None
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_exactly_one_failure_is_the_first_whatever_the_order(store: Store, order: tuple[int, ...]) -> None:
+    """Rank 1 succeeded; of the others, delivered twice each, the one that comes first is the first."""
+    store.begin_attempt(plan(world=3))
+    answers = [
+        (rank, store.add_stopped(JOB, 1, rank, None if rank == 1 else failure(rank)))
+        for rank in order
+        for _ in range(2)
+    ]
+    flagged = [rank for rank, answer in answers if answer is not None and answer.first_failure]
+    failing = [rank for rank in order if rank != 1]
+    assert flagged == failing[:1]
+    assert [rank for rank, answer in answers if answer is not None] == list(order)
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and progress.all_stopped and progress.failure == failure(failing[0])
+
+
+def test_the_addition_that_completes_a_set_shows_it_complete(store: Store) -> None:
+    """Whoever adds last, and nobody else, sees the whole gang."""
+    store.begin_attempt(plan(world=3))
+    ended = [store.add_stopped(JOB, 1, rank, None) for rank in (2, 0, 1)]
+    assert [one is not None and one.after.all_stopped for one in ended] == [False, False, True]
+    results = [store.add_checked(JOB, 1, rank, checked()) for rank in (1, 2, 0)]
+    assert [one is not None and one.after.all_checked for one in results] == [False, False, True]
+
+
+def test_the_first_result_of_a_check_stays(store: Store) -> None:
+    """A second result for the same rank is None."""
+    store.begin_attempt(plan())
+    first = store.add_checked(JOB, 1, 0, checked(CheckOutcome.REBOOT))
+    assert first is not None and first.after.checked == {0: checked(CheckOutcome.REBOOT)}
+    assert store.add_checked(JOB, 1, 0, checked()) is None
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and progress.checked == {0: checked(CheckOutcome.REBOOT)}
+
+
+def test_attempts_of_one_job_do_not_touch_each_other(store: Store) -> None:
+    """A late word of attempt 1 leaves attempt 2 as it is."""
+    store.begin_attempt(plan(attempt=1))
+    store.begin_attempt(plan(attempt=2))
+    store.add_stopped(JOB, 1, 0, failure(0))
+    assert store.load_progress(JOB, 2) == Progress(JOB, 2, world=2)

@@ -1,0 +1,213 @@
+"""What every store promises about instances: who may claim one, who gives it back, and how it is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_recovery.core import commands
+from gpu_recovery.core.instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from gpu_recovery.ports import StaleRecord, Store
+
+from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending
+
+
+def kept(store: Store, record: Instance) -> Instance:
+    """The record as the store has it after its first save."""
+    saved = store.save_instance(replace(record, revision=0))
+    assert store.load_instance(record.instance_id) == saved
+    return saved
+
+
+def read(store: Store, instance_id: str = A) -> Instance:
+    """The record, which must be there."""
+    found = store.load_instance(instance_id)
+    assert found is not None
+    return found
+
+
+def test_an_instance_is_read_back_whole(store: Store) -> None:
+    """Every field survives."""
+    record = instance(
+        status=InstanceStatus.REBOOTING, claims={JOB: claim()}, reserved_for=OTHER_JOB, reboots=(NOW, later(1)),
+        check=CheckRun("check/i-0a/1", JOB, 1), reboot=Reboot(NOW, "boot-1", JOB, 1, deadline_at=later(9)),
+        boot_id="boot-1", booted_at=later(-99), commands=(pending(A, 1, commands.RebootInstance(1)),), epoch=1,
+    )  # fmt: skip
+    assert kept(store, record) == replace(record, revision=1)
+
+
+def test_a_new_record_does_not_replace_one_that_exists(store: Store) -> None:
+    """Revision 0 says: it must not exist."""
+    kept(store, instance())
+    with pytest.raises(StaleRecord):
+        store.save_instance(instance(reason="again"))
+
+
+def test_a_stale_writer_of_an_instance_is_refused(store: Store) -> None:
+    """As for jobs."""
+    record = kept(store, instance())
+    store.save_instance(replace(record, reason="first"))
+    with pytest.raises(StaleRecord):
+        store.save_instance(replace(record, reason="second"))
+    assert read(store).reason == "first"
+
+
+def test_an_instance_that_is_not_there_cannot_be_saved_as_if_read(store: Store) -> None:
+    """A revision that nobody wrote is stale."""
+    with pytest.raises(StaleRecord):
+        store.save_instance(instance(revision=2))
+
+
+def test_settling_an_instance_takes_out_the_done_command_only(store: Store) -> None:
+    """Whoever wrote it since keeps his change; a deferred command counts its refusal."""
+    record = kept(store, instance(commands=(pending(A, 1), pending(A, 2, commands.RunCheck("check/i-0a/1")))))
+    store.save_instance(replace(record, agent_connected=False))
+    store.settle_instance(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
+    after = read(store)
+    assert not after.agent_connected
+    assert [(c.command_id, c.refusals, c.acting_until) for c in after.commands] == [(f"{A}/1/2", 1, later(10))]
+
+
+def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> None:
+    """Also after a settle, which moves them to their next time."""
+    first = kept(store, instance(A, deadline_at=later(50), commands=(pending(A, 1, until=5),)))
+    kept(store, instance(B, look_at=later(7)))
+    assert set(store.due_instances(later(4))) == set()
+    assert set(store.due_instances(later(5))) == {A}
+    store.settle_instance(first, (f"{A}/1/1",), {})
+    assert set(store.due_instances(later(7))) == {B}
+    assert set(store.due_instances(later(50))) == {A, B}
+
+
+# -- claims ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_free_instance_can_be_claimed_once(store: Store) -> None:
+    """The same claim again is granted again; another job's is refused."""
+    kept(store, instance(epoch=2))
+    assert store.claim_instance(A, JOB, claim(), 2)
+    assert store.claim_instance(A, JOB, claim(), 2)
+    assert not store.claim_instance(A, OTHER_JOB, claim(), 2)
+    assert read(store).claims == {JOB: claim()}
+
+
+def test_another_attempt_of_the_same_job_is_another_claim(store: Store) -> None:
+    """Whose end was not confirmed still holds the GPUs, whoever asks."""
+    kept(store, instance(claims={JOB: claim(attempt=1)}))
+    assert not store.claim_instance(A, JOB, claim(attempt=2), 0)
+    assert read(store).claims == {JOB: claim(attempt=1)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epoch": 3}, {"claims": {OTHER_JOB: claim()}}, {"reserved_for": OTHER_JOB},
+        {"ecs_status": EcsStatus.DRAINING}, {"ecs_status": "INACTIVE"},
+        *({"status": status} for status in InstanceStatus if status is not InstanceStatus.AVAILABLE),
+    ],
+)  # fmt: skip
+def test_an_instance_that_is_not_free_cannot_be_claimed(store: Store, changes: dict[str, object]) -> None:
+    """Another epoch, claim, reservation or status, or one that ECS does not place on."""
+    before = kept(store, instance(**changes))
+    assert not store.claim_instance(A, JOB, claim(), 2)
+    assert read(store) == before
+
+
+def test_an_unknown_instance_cannot_be_claimed(store: Store) -> None:
+    """And the attempt makes no record."""
+    assert not store.claim_instance(A, JOB, claim(), 0)
+    assert not store.claim_instance(A, JOB, claim(), None)
+    assert store.load_instance(A) is None
+
+
+def test_a_reservation_for_the_job_becomes_its_claim(store: Store) -> None:
+    """What was kept for it is its own now."""
+    kept(store, instance(reserved_for=JOB))
+    assert store.claim_instance(A, JOB, claim(), 0)
+    assert (read(store).reserved_for, read(store).claims) == ("", {JOB: claim()})
+
+
+def test_a_persons_task_is_claimed_without_asking(store: Store) -> None:
+    """It holds the GPUs already, whatever we think of the instance."""
+    kept(store, instance(status=InstanceStatus.CHECKING, epoch=4, claims={OTHER_JOB: claim()}))
+    assert store.claim_instance(A, JOB, claim(), None)
+    assert read(store).claims == {JOB: claim(), OTHER_JOB: claim()}
+
+
+def test_a_claim_refuses_whoever_decided_on_the_free_instance(store: Store) -> None:
+    """A decision taken on the record without the claim may not overwrite it."""
+    record = kept(store, instance())
+    store.claim_instance(A, JOB, claim(), 0)
+    with pytest.raises(StaleRecord):
+        store.save_instance(replace(record, status=InstanceStatus.CHECKING))
+    assert read(store).claims == {JOB: claim()}
+
+
+def test_releasing_takes_off_only_what_is_the_jobs(store: Store) -> None:
+    """Its claim and its reservation; another's stay."""
+    kept(store, instance(A, claims={JOB: claim(), OTHER_JOB: claim()}, reserved_for=OTHER_JOB))
+    kept(store, instance(B, claims={OTHER_JOB: claim()}, reserved_for=JOB))
+    store.release_instance(A, JOB, False)
+    store.release_instance(B, JOB, False)
+    assert (read(store, A).claims, read(store, A).reserved_for) == ({OTHER_JOB: claim()}, OTHER_JOB)
+    assert (read(store, B).claims, read(store, B).reserved_for) == ({OTHER_JOB: claim()}, "")
+
+
+def test_a_claim_is_kept_where_the_end_is_not_confirmed(store: Store) -> None:
+    """The reservation goes, the claim stays."""
+    kept(store, instance(claims={JOB: claim()}, reserved_for=JOB))
+    store.release_instance(A, JOB, True)
+    assert (read(store).claims, read(store).reserved_for) == ({JOB: claim()}, "")
+
+
+@pytest.mark.parametrize(("attempt", "left"), [(1, {JOB: claim(2)}), (2, {}), (3, {}), (None, {})])
+def test_a_late_release_leaves_a_later_attempt_its_claim(store: Store, attempt: int | None, left: object) -> None:
+    """An order of attempt 1 that is carried out late takes nothing from attempt 2 but the reservation."""
+    kept(store, instance(claims={JOB: claim(attempt=2)}, reserved_for=JOB))
+    store.release_instance(A, JOB, False, attempt)
+    assert (read(store).claims, read(store).reserved_for) == (left, "")
+
+
+def test_releasing_twice_or_nothing_is_no_error(store: Store) -> None:
+    """Neither moves the record."""
+    kept(store, instance(claims={JOB: claim()}))
+    store.release_instance(A, JOB, False)
+    after = read(store)
+    store.release_instance(A, JOB, False)
+    store.release_instance(B, JOB, False)
+    assert read(store) == after
+    assert store.load_instance(B) is None
+
+
+def test_a_release_refuses_whoever_decided_on_the_claimed_instance(store: Store) -> None:
+    """A decision that still holds the claim may not bring it back."""
+    record = kept(store, instance(claims={JOB: claim()}))
+    store.release_instance(A, JOB, False)
+    with pytest.raises(StaleRecord):
+        store.save_instance(replace(record, reason="would bring the claim back"))
+    assert read(store).claims == {}
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def test_instances_are_found_by_status(store: Store) -> None:
+    """Each once; aliases are not instances."""
+    for n, status in enumerate([InstanceStatus.AVAILABLE, InstanceStatus.GONE, InstanceStatus.AVAILABLE]):
+        record = kept(store, instance(f"i-{n}", status=status))
+        store.remember_registration(record)
+    found = store.instances_in([InstanceStatus.AVAILABLE, InstanceStatus.CHECKING])
+    assert sorted(one.instance_id for one in found) == ["i-0", "i-2"]
+    assert sorted(one.instance_id for one in store.instances_in(list(InstanceStatus))) == ["i-0", "i-1", "i-2"]
+
+
+def test_an_instance_is_found_by_its_registration(store: Store) -> None:
+    """By each container instance id it ever had, and the alias is not taken for an instance."""
+    record = kept(store, instance(container_instance_id="ci-1"))
+    store.remember_registration(record)
+    store.remember_registration(record)
+    store.remember_registration(replace(record, container_instance_id="ci-2"))
+    assert store.instance_of("ci-1") == store.instance_of("ci-2") == A
+    assert store.instance_of("ci-3") is None
+    assert store.load_instance("ci-1") is None
+    assert read(store) == record

@@ -1,0 +1,220 @@
+"""The store in memory and the store on DynamoDB, told the same things in any order, answer the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.instance_record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.task import RankFailure
+from gpu_recovery.ports import StaleRecord, Store
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from moto import mock_aws
+
+from simulator.memory_store import MemoryStore
+from tests.aws.conftest import dynamo_store
+from tests.aws.records import NOW, A, B, checked, claim, failure, instance, job, later, pending, plan
+
+JOBS, MACHINES = ("job-a", "job-b"), (A, B)
+KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+CLIENT = boto3.client("dynamodb", region_name="us-east-1", **KEYS)
+
+job_ids, machine_ids = st.sampled_from(JOBS), st.sampled_from(MACHINES)
+ranks, attempts, flags = st.integers(0, 2), st.integers(1, 2), st.booleans()
+seconds = st.integers(0, 40)
+times = st.none() | seconds.map(later)
+job_statuses = st.sampled_from([JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.FAILED])
+instance_statuses = st.sampled_from([InstanceStatus.AVAILABLE, InstanceStatus.CHECKING])
+
+
+def same(one: Any, other: Any) -> Any:
+    """What both answered; they may differ only in how many writes a settle took."""
+    blank = [_without_revision(answer) for answer in (one, other)]
+    assert blank[0] == blank[1]
+    return one
+
+
+def _without_revision(answer: Any) -> Any:
+    if isinstance(answer, Job | Instance):
+        return replace(answer, revision=0)
+    if isinstance(answer, tuple):
+        return tuple(_without_revision(one) for one in answer)
+    return answer
+
+
+class BothStores(RuleBasedStateMachine):
+    """Every rule does one thing to both stores. Copies are kept, so that some writers are stale."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Two empty stores."""
+        self.leaving = ExitStack()
+        self.leaving.enter_context(mock_aws())
+        self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
+        self.copies: dict[str, list[tuple[Any, Any]]] = {name: [] for name in (*JOBS, *MACHINES)}
+
+    def teardown(self) -> None:
+        """Whatever was done, the records are the same."""
+        try:
+            self.records_agree()
+        finally:
+            self.leaving.close()
+
+    def both(self, name: str, *given: Any) -> Any:
+        return same(*(getattr(store, name)(*given) for store in self.stores))
+
+    def read(self, name: str) -> None:
+        """Keep another copy of the record, to be written some time."""
+        load = "load_job" if name in JOBS else "load_instance"
+        copy = tuple(getattr(store, load)(name) for store in self.stores)
+        same(*copy)
+        if copy[0] is not None:
+            self.copies[name].append(copy)
+
+    def copy(self, data: st.DataObject, name: str) -> tuple[Any, Any] | None:
+        """One of the copies, the latest among them as likely as all others together."""
+        known = self.copies[name]
+        if not known:
+            return None
+        return known[-1] if data.draw(flags) else data.draw(st.sampled_from(known))
+
+    def save(self, name: str, records: Iterator[Any]) -> None:
+        """Both keep it, or both call it stale."""
+        save = "save_job" if name in JOBS else "save_instance"
+        answers = []
+        for store, record in zip(self.stores, records, strict=True):
+            try:
+                answers.append(getattr(store, save)(record))
+            except StaleRecord:
+                answers.append("stale")
+        same(*answers)
+        self.read(name)
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+
+    @rule(job_id=job_ids, at=seconds, status=job_statuses, deadline=times)
+    def create_job(self, job_id: str, at: int, status: JobStatus, deadline: Any) -> None:
+        commands = (pending(job_id, 1, until=at), pending(job_id, 2, until=at + 5))
+        queued_at = later(2 * at + JOBS.index(job_id))
+        record = job(job_id, queued_at=queued_at, status=status, deadline_at=deadline, commands=commands)
+        self.both("create_job", record, "text")
+        self.read(job_id)
+
+    @rule(data=st.data(), job_id=job_ids, status=job_statuses, deadline=times, look=times, more=flags)
+    def save_job(self, data: Any, job_id: str, status: JobStatus, deadline: Any, look: Any, more: bool) -> None:
+        copies = self.copy(data, job_id)
+        if copies is not None:
+            version = copies[0].version + 1
+            new = (pending(job_id, 1, version=version, until=9),) if more else ()
+            changes = {"status": status, "deadline_at": deadline, "look_at": look, "version": version}
+            self.save(job_id, (replace(one, commands=(*one.commands, *new), **changes) for one in copies))
+
+    @rule(data=st.data(), name=st.sampled_from((*JOBS, *MACHINES)), until=seconds)
+    def settle(self, data: Any, name: str, until: int) -> None:
+        copies = self.copy(data, name)
+        if copies is None:
+            return
+        known = [one.command_id for one in copies[0].commands]
+        done = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
+        left = [one for one in known if one not in done]
+        deferred = data.draw(st.lists(st.sampled_from(left), unique=True)) if left else []
+        method = "settle_job" if name in JOBS else "settle_instance"
+        for store, record in zip(self.stores, copies, strict=True):
+            getattr(store, method)(record, tuple(done), {one: later(until) for one in deferred})
+        self.read(name)
+
+    # -- attempts ------------------------------------------------------------------------------------------------------
+
+    @rule(job_id=job_ids, attempt=attempts, world=st.integers(1, 3))
+    def begin_attempt(self, job_id: str, attempt: int, world: int) -> None:
+        self.both("begin_attempt", plan(job_id, attempt, world))
+
+    @rule(job_id=job_ids, attempt=attempts, rank=ranks, kind=st.sampled_from(["running", "ended", "failed", "checked"]))
+    def add(self, job_id: str, attempt: int, rank: int, kind: str) -> None:
+        failed: RankFailure | None = failure(rank) if kind == "failed" else None
+        match kind:
+            case "running":
+                self.both("add_running", job_id, attempt, rank)
+            case "checked":
+                self.both("add_checked", job_id, attempt, rank, checked(CheckOutcome.REBOOT))
+            case _:
+                self.both("add_stopped", job_id, attempt, rank, failed)
+
+    # -- instances -----------------------------------------------------------------------------------------------------
+
+    @rule(machine=machine_ids, status=instance_statuses, reserved=st.sampled_from(["", *JOBS]), deadline=times)
+    def register(self, machine: str, status: InstanceStatus, reserved: str, deadline: Any) -> None:
+        record = instance(machine, status=status, reserved_for=reserved, deadline_at=deadline)
+        self.save(machine, iter((record, record)))
+        self.both("remember_registration", record)
+
+    @rule(data=st.data(), machine=machine_ids, status=instance_statuses, ecs=st.sampled_from(EcsStatus), epoch=ranks)
+    def save_instance(self, data: Any, machine: str, status: InstanceStatus, ecs: EcsStatus, epoch: int) -> None:
+        copies = self.copy(data, machine)
+        if copies is not None:
+            new = (pending(machine, 1, version=copies[0].version + 1, until=3),)
+            changes = {"status": status, "ecs_status": ecs, "epoch": epoch, "version": copies[0].version + 1}
+            self.save(machine, (replace(one, commands=(*one.commands, *new), **changes) for one in copies))
+
+    @rule(machine=machine_ids, job_id=job_ids, attempt=attempts, epoch=st.none() | st.integers(0, 1))
+    def claim(self, machine: str, job_id: str, attempt: int, epoch: int | None) -> None:
+        self.both("claim_instance", machine, job_id, claim(attempt), epoch)
+        self.read(machine)
+
+    @rule(machine=machine_ids, job_id=job_ids, keep=flags, attempt=st.none() | attempts)
+    def release(self, machine: str, job_id: str, keep: bool, attempt: int | None) -> None:
+        self.both("release_instance", machine, job_id, keep, attempt)
+        self.read(machine)
+
+    # -- what they say -------------------------------------------------------------------------------------------------
+
+    @rule(at=seconds)
+    def due(self, at: int) -> None:
+        for method in ("due_jobs", "due_instances"):
+            one, other = (set(getattr(store, method)(NOW + timedelta(seconds=at))) for store in self.stores)
+            assert one == other
+
+    @rule(limit=st.integers(1, 3))
+    def jobs_listed(self, limit: int) -> None:
+        for store in self.stores:
+            page = store.list_jobs(None, limit, None)
+            seen = list(page.jobs)
+            while page.cursor is not None:
+                page = store.list_jobs(None, limit, page.cursor)
+                seen += page.jobs
+            assert sorted(one.job_id for one in seen) == sorted({one.job_id for one in seen})
+            assert {one.job_id for one in seen} == {name for name in JOBS if store.load_job(name) is not None}
+        self.both("jobs_in", (JobStatus.RUNNING, JobStatus.QUEUED), 1)
+        self.both("instances_in", [InstanceStatus.AVAILABLE, InstanceStatus.CHECKING])
+
+    def records_agree(self) -> None:
+        for name in JOBS:
+            self.both("load_job", name)
+            for attempt in (1, 2):
+                self.both("load_progress", name, attempt)
+        for name in MACHINES:
+            self.both("load_instance", name)
+
+
+BRIEFLY = settings(max_examples=8, stateful_step_count=25, deadline=None, derandomize=True, database=None)
+AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
+
+
+def test_both_stores_answer_the_same() -> None:
+    """A few hundred operations, the same every time."""
+    run_state_machine_as_test(BothStores, settings=BRIEFLY)
+
+
+@pytest.mark.slow
+def test_both_stores_answer_the_same_at_length() -> None:
+    """A few thousand operations, others every time."""
+    run_state_machine_as_test(BothStores, settings=AT_LENGTH)

@@ -1,0 +1,150 @@
+"""Records, policies and facts for the tests of the core, each with as little in it as a test may leave unsaid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpu_recovery.core import events, instance, job
+from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.instance_record import Claim, Instance
+from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.machine import Decision, Outcome
+from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.spec import JobSpec
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+
+NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+CLASSIC, ADAPTIVE = PRESETS[Preset.CLASSIC], PRESETS[Preset.ADAPTIVE]
+POLICIES = (CLASSIC, ADAPTIVE)
+IDS = ("i-0a1", "i-0b2")
+SPEC = JobSpec("sft", 2, 8, "gpu-training", container="train")
+EXIT_CODES = {EndingKind.FAILED: 1, EndingKind.CRASHED: 134, EndingKind.STOPPED_BY_US: 143}
+
+
+def later(seconds: int) -> datetime:
+    """`seconds` after NOW."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def applied(decision: Decision[Any]) -> Any:
+    """The record after a decision that must have been applied."""
+    assert decision.outcome is Outcome.APPLIED, decision.reason
+    return decision.record
+
+
+def orders(decision: Decision[Any], kind: type) -> list[Any]:
+    """The commands of one kind that a decision gives."""
+    return [one.command for one in decision.commands if isinstance(one.command, kind)]
+
+
+def failure(kind: EndingKind, exit_code: int | None = None, rank: int = 0) -> RankFailure:
+    """Rank `rank`'s end of `kind`, with the exit code that such an end usually has."""
+    code = EXIT_CODES.get(kind) if exit_code is None else exit_code
+    return RankFailure(rank, IDS[rank], NOW, Ending(kind, code, f"ended as {kind}"))
+
+
+def tell(record: Any, event: Any, policy: Any = ADAPTIVE, now: datetime = NOW) -> Decision[Any]:
+    """What the machine that `event` belongs to decides."""
+    machine = job if isinstance(event, events.JobEvent) else instance
+    return machine.decide(record, event, policy, now)
+
+
+def queued(policy: Any = ADAPTIVE, job_id: str = "sft-1", spec: JobSpec = SPEC, now: datetime = NOW) -> Job:
+    """A job that has just been submitted."""
+    return job.created(job_id, spec, policy, now).record
+
+
+def placed(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW, ids: tuple[str, ...] = IDS) -> Job:
+    """The job after the scheduler gave it `ids`."""
+    event = events.JobPlaced(
+        at=now, attempt=record.attempt, version=record.version, instances=ids, epochs=(0,) * len(ids)
+    )
+    return applied(tell(record, event, policy, now))
+
+
+def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:
+    """A job every rank of which runs."""
+    record = placed(record or queued(policy), policy, now)
+    record = applied(tell(record, events.AttemptLaunched(at=now, attempt=record.attempt), policy, now))
+    return applied(tell(record, events.AllRanksRunning(at=now, attempt=record.attempt), policy, now))
+
+
+def stopping(first: RankFailure, policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:
+    """A job whose gang is being stopped because of `first`."""
+    record = record or running(policy)
+    return applied(tell(record, events.RankFailed(at=now, attempt=record.attempt, failure=first), policy, now))
+
+
+def stopped(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW) -> Job:
+    """The job after the end of every rank was confirmed."""
+    event = events.AllRanksStopped(at=now, attempt=record.attempt, failure=record.failure)
+    return applied(tell(record, event, policy, now))
+
+
+def diagnosing(first: RankFailure | None = None, policy: Any = ADAPTIVE, record: Job | None = None) -> Job:
+    """A job whose instances are being checked because of `first` (a plain exit code 1 if not said)."""
+    return stopped(stopping(first or failure(EndingKind.FAILED), policy, record), policy)
+
+
+def results(*outcomes: CheckOutcome, repairing: bool = True) -> dict[str, Checked]:
+    """The checks of the job's instances in rank order; blamed ones are under repair if `repairing`."""
+    return {
+        instance_id: Checked(outcome, f"says {outcome}", repairing and outcome is CheckOutcome.REBOOT)
+        for instance_id, outcome in zip(IDS, outcomes, strict=False)
+    }
+
+
+def checked(record: Job, found: dict[str, Checked], policy: Any = ADAPTIVE, now: datetime = NOW) -> Decision[Job]:
+    """What the job decides when the barrier is down."""
+    return tell(record, events.InstancesChecked(at=now, attempt=record.attempt, results=found), policy, now)
+
+
+def observed(version: int = 1, **facts: Any) -> events.InstanceObserved:
+    """What ECS says of an active, connected instance with 8 GPUs, but for `facts`."""
+    usual = {"at": NOW, "ecs_status": "ACTIVE", "agent_connected": True, "container_instance_id": "ci-1", "gpus": 8}
+    return events.InstanceObserved(ecs_version=version, **{**usual, **facts})
+
+
+def available(instance_id: str = IDS[0], **fields: Any) -> Instance:
+    """An instance that works, with `fields` changed."""
+    return replace(instance.registered(instance_id, observed(), ADAPTIVE, NOW).record, **fields)
+
+
+def claimed(job_id: str = "sft-1", attempt: int = 1, **fields: Any) -> Instance:
+    """A working instance on which an attempt holds all GPUs."""
+    return available(claims={job_id: Claim(attempt, 8)}, **fields)
+
+
+def check_request(job_id: str = "sft-1", attempt: int = 1, may_reboot: bool = True) -> events.CheckRequested:
+    """A job's wish to have the instance checked."""
+    return events.CheckRequested(at=NOW, job_id=job_id, attempt=attempt, may_reboot=may_reboot)
+
+
+def checking(policy: Any = ADAPTIVE, may_reboot: bool = True, **fields: Any) -> Instance:
+    """An instance under its health check for attempt 1 of sft-1."""
+    return applied(tell(claimed(**fields), check_request(may_reboot=may_reboot), policy))
+
+
+def verdict_of(
+    record: Instance, outcome: CheckOutcome, boot_id: str | None = "boot-1", booted_at: datetime | None = None
+) -> events.CheckEnded:
+    """The end of the check that the instance is under."""
+    assert record.check is not None
+    verdict = Verdict(outcome, f"it is {outcome}", boot_id, booted_at)
+    return events.CheckEnded(at=NOW, check_id=record.check.check_id, verdict=verdict)
+
+
+def rebooting(policy: Any = ADAPTIVE, now: datetime = NOW, **fields: Any) -> Instance:
+    """An instance that is rebooted because its check blamed it; it showed boot id boot-1."""
+    record = checking(policy, **fields)
+    return applied(tell(record, verdict_of(record, CheckOutcome.REBOOT), policy, now))
+
+
+def verifying(policy: Any = ADAPTIVE, now: datetime = NOW, **fields: Any) -> Instance:
+    """That instance once its agent has gone and come back."""
+    record = rebooting(policy, now, **fields)
+    record = applied(tell(record, observed(2, agent_connected=False), policy, now))
+    return applied(tell(record, observed(3), policy, now))

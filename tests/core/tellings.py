@@ -1,0 +1,188 @@
+"""Every event that could be told to a record, in every variant that matters: what the exploring tests draw from.
+
+`anything_for_job` and `anything_for_instance` name (time, event) pairs that pass the record's own fences, so that a row
+is met by events it must answer and not only by ones it may refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpu_recovery.core import events, instance, job
+from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.task import EndingKind
+from tests.core.build import IDS, NOW, SPEC, failure, observed, results
+
+ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
+HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
+FINDINGS = (
+    results(HEALTHY, HEALTHY),
+    results(HEALTHY, REBOOT),
+    results(REBOOT, REBOOT),
+    results(HEALTHY, REPLACE),
+    results(REBOOT, HEALTHY, repairing=False),
+    results(CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION),
+    {},
+)
+Telling = tuple[datetime, Any]
+
+
+def first_jobs(policy: RecoveryPolicy) -> list[Job]:
+    """A job of every way in: submitted (with a time limit), adopted to recover, adopted to observe."""
+    limited = replace(SPEC, max_runtime_s=3600)
+    return [
+        job.created("sft-1", limited, policy, NOW).record,
+        job.adopted("run-1", SPEC, False, policy, NOW).record,
+        job.adopted("run-1", SPEC, True, policy, NOW).record,
+    ]
+
+
+def first_instances(policy: RecoveryPolicy) -> list[Instance]:
+    """An instance seen for the first time: working, and on its way out."""
+    return [
+        instance.registered(IDS[0], observed(), policy, NOW).record,
+        instance.registered(IDS[0], observed(ecs_status="DEREGISTERING"), policy, NOW).record,
+    ]
+
+
+def anything_for_job(record: Job, now: datetime) -> list[Telling]:
+    """What may be told to `record` as it stands, at the time at which it would be."""
+    about: dict[str, Any] = {"at": now, "attempt": record.attempt}
+    told: list[Any] = [
+        events.JobPlaced(**about, version=record.version, instances=IDS, epochs=(0, 0)),
+        events.ResourcesShort(**about, version=record.version, sentence="needs 2; 1 is free"),
+        events.AttemptLaunched(**about),
+        events.LaunchRefused(**about, sentence="ECS refused rank 0"),
+        events.LaunchRefused(**about, sentence="ECS refused rank 0 for good", lasting=True),
+        events.AllRanksRunning(**about),
+        events.AllRanksStopped(**about),
+        events.CancelRequested(**about, by="ada"),
+        events.NewerTaskSeen(**about, created_at=now),
+        events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
+        events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
+        events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
+        *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
+        *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
+        *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
+        *(
+            events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
+            for one in IDS
+            for healed in (True, False)
+        ),
+    ]
+    tellings = [(now, event) for event in told]
+    if record.look_at is not None:
+        at = max(now, record.look_at)
+        tellings.append((at, events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at)))
+    if record.deadline_at is not None:
+        at = max(now, record.deadline_at)
+        for found in FINDINGS[:4]:
+            event = events.JobDeadlineReached(
+                at=at, attempt=record.attempt, deadline_at=record.deadline_at, unconfirmed=IDS[:1], results=found
+            )
+            tellings.append((at, event))
+    return tellings
+
+
+def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
+    """What may be told to `record` as it stands, at the time at which it would be."""
+    newer = record.ecs_version + 1
+    told: list[Any] = [
+        *(
+            observed(newer, at=now, ecs_status=status, agent_connected=connected, container_instance_id=registration)
+            for status in ("ACTIVE", "DRAINING", "INACTIVE")
+            for connected in (True, False)
+            for registration in (record.container_instance_id, f"{record.container_instance_id}x")
+        ),
+        observed(record.ecs_version, at=now, looked=True, container_instance_id=record.container_instance_id),
+        *(
+            events.CheckRequested(at=now, job_id=job_id, attempt=attempt, may_reboot=may_reboot)
+            for job_id in ("sft-1", "sft-2")
+            for attempt in (1, 2)
+            for may_reboot in (True, False)
+        ),
+        events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
+        events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
+        events.RebootUncertain(at=now, epoch=record.epoch),
+        events.ReleaseRequested(at=now, by="ada"),
+    ]
+    if record.check is not None:
+        told += [
+            events.CheckEnded(at=now, check_id=record.check.check_id, verdict=Verdict(outcome, "said", boot, booted))
+            for outcome in CheckOutcome
+            for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
+        ]
+    tellings = [(now, event) for event in told]
+    if record.look_at is not None:
+        at = max(now, record.look_at)
+        tellings.append((at, events.InstanceLookDue(at=at, look_at=record.look_at)))
+    if record.deadline_at is not None:
+        at = max(now, record.deadline_at)
+        tellings.append((at, events.InstanceDeadlineReached(at=at, deadline_at=record.deadline_at)))
+    return tellings
+
+
+def claims_that_may_come(record: Instance) -> list[Instance]:
+    """The record after each claim that a store may add to it: a launch's on a free instance, a person's at any time."""
+    taken = record.claims.get("sft-1")
+    if taken is not None or record.status is InstanceStatus.GONE:
+        return []
+    return [replace(record, claims={**record.claims, "sft-1": Claim(attempt, 8)}) for attempt in (1, 2)]
+
+
+def explore(
+    machine: Any, firsts: list[Any], anything: Any, policy: RecoveryPolicy, signature: Any, grown: Any = None
+) -> list[tuple[Any, Any, Any]]:
+    """Every (record, event, record after) met by telling everything to every record that looks different.
+
+    signature: what makes two records different; grown: other records that one may become without an event.
+    """
+    edges: list[tuple[Any, Any, Any]] = []
+    seen: set[Any] = set()
+    front = [(record, NOW) for record in firsts]
+    while front:
+        record, now = front.pop(0)
+        if signature(record) in seen:
+            continue
+        seen.add(signature(record))
+        front += [(other, now) for other in (grown(record) if grown else [])]
+        for at, event in anything(record, now + timedelta(seconds=1)):
+            decision = machine.decide(record, event, policy, at)
+            if decision.outcome is Outcome.APPLIED:
+                edges.append((record, event, decision.record))
+                front.append((decision.record, at))
+    return edges
+
+
+def job_signature(policy: RecoveryPolicy) -> Any:
+    """What tells job records apart as far as the rows go."""
+
+    def signature(record: Job) -> Any:
+        kind = record.failure.ending.kind if record.failure else None
+        spent = any(n >= policy.uncounted_max for n in record.attempts_uncounted.values())
+        return (
+            record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, kind, spent,
+            record.attempts_left(policy), bool(record.repairing), record.launched,
+        )  # fmt: skip
+
+    return signature
+
+
+def instance_signature(policy: RecoveryPolicy) -> Any:
+    """What tells instance records apart as far as the rows go."""
+
+    def signature(record: Instance) -> Any:
+        check, reboot = record.check, record.reboot
+        return (
+            record.status, record.agent_connected, tuple(sorted(record.claims)), len(record.reboots) >= policy.reboots_max,
+            (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
+            (bool(reboot.job_id), reboot.ends_rank, reboot.disconnected, reboot.uncertain) if reboot else None,
+        )  # fmt: skip
+
+    return signature

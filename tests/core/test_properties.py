@@ -1,0 +1,278 @@
+"""What holds whatever a machine is told, in whatever order, however often."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_recovery.core import commands, events, instance, job
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.instance_record import Instance, InstanceStatus
+from gpu_recovery.core.job_record import TERMINAL, Job, Origin
+from gpu_recovery.core.machine import Outcome, due_at
+from gpu_recovery.core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.repair import proves_reboot
+from tests.core import tellings
+from tests.core.build import POLICIES
+from tests.core.walks import AGAIN, STEPS, Run, Step, run_of
+
+TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "reboots_max": 1})
+POLICY = st.sampled_from((*POLICIES, TIGHT))
+IN_MOTION = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
+FIRST = st.integers(0, 99)
+many = settings(max_examples=200, deadline=None)
+
+
+def _job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
+    firsts = tellings.first_jobs(policy)
+    return run_of(job, firsts[first % len(firsts)], tellings.anything_for_job, policy, steps)
+
+
+def _instance_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
+    """A run over instances; every other one begins with a claim, as a launch leaves it."""
+    firsts = tellings.first_instances(policy)
+    firsts += [claimed for one in firsts for claimed in tellings.claims_that_may_come(one)]
+    return run_of(instance, firsts[first % len(firsts)], tellings.anything_for_instance, policy, steps)
+
+
+RUNS = pytest.mark.parametrize("run", [_job_run, _instance_run], ids=["job", "instance"])
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_an_event_that_moved_a_record_never_moves_it_again(
+    run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """Whatever has happened since, the second delivery of an event changes nothing."""
+    for step in run(policy, first, steps).taken:
+        if step.how == AGAIN:
+            assert step.decision.outcome is not Outcome.APPLIED, (step.before.status, step.event)
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_what_is_not_applied_changes_nothing(run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """A decision that is not applied holds the very record it was given, and orders nothing."""
+    for step in run(policy, first, steps).taken:
+        if step.decision.outcome is not Outcome.APPLIED:
+            assert step.decision.record is step.before
+            assert step.decision.commands == ()
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_a_decision_is_a_function_of_its_arguments(
+    run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """Deciding again gives the same decision, and deciding has altered neither the record nor the event."""
+    walked = run(policy, first, steps)
+    for step in walked.taken:
+        given_before = copy.deepcopy((step.before, step.event))
+        again = walked.machine.decide(step.before, step.event, policy, step.now)
+        assert again == step.decision
+        assert (step.before, step.event) == given_before
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_each_applied_decision_is_one_version_with_commands_of_its_own(
+    run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """The version rises by one, and each new command's id is made of it, so that no id ever comes twice."""
+    walked = run(policy, first, steps)
+    ids: list[str] = []
+    for step in walked.taken:
+        if step.decision.outcome is Outcome.APPLIED:
+            after = step.decision.record
+            name = after.job_id if isinstance(after, Job) else after.instance_id
+            assert after.version == step.before.version + 1
+            new = [one.command_id for one in step.decision.commands]
+            assert new == [f"{name}/{after.version}/{n}" for n in range(1, len(new) + 1)]
+            assert after.commands == (*step.before.commands, *step.decision.commands)
+            assert all(one.acting_until > step.now for one in step.decision.commands)
+            ids += new
+    assert len(ids) == len(set(ids))
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_history_is_bounded_and_keeps_its_beginning(
+    run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """A record never holds more entries than the policy says, the first among them, the newest at the end."""
+    for step in run(policy, first, steps).taken:
+        begun = step.before.history[0]
+        history = step.decision.record.history
+        assert len(history) <= policy.history_max
+        assert history[0] == begun
+        if step.decision.record.status != step.before.status:
+            last = history[-1]
+            assert (last.before, last.after, last.reason) == (
+                step.before.status, step.decision.record.status, step.decision.reason
+            )  # fmt: skip
+
+
+@RUNS
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_every_decision_says_why_in_one_line(run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """People read the reason, wherever the decision shows."""
+    for step in run(policy, first, steps).taken:
+        assert step.decision.reason.strip()
+        assert "\n" not in step.decision.reason
+
+
+# -- of jobs -----------------------------------------------------------------------------------------------------------
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_an_event_of_another_attempt_never_changes_a_job(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """The attempt is the fence, whatever the event and whatever the status."""
+    for step in _job_run(policy, first, steps).taken:
+        if step.event.attempt != step.before.attempt:
+            assert step.decision.outcome is Outcome.OUTDATED
+            assert step.decision.record is step.before
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_no_job_waits_without_end(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """While a job goes on, its deadline or its look brings the reconciler back, even when no command is pending."""
+    for step in _job_run(policy, first, steps).taken:
+        after = step.decision.record
+        due = due_at(after.deadline_at, after.look_at, ())
+        assert (due is None) == (after.status in TERMINAL), after.status
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_attempts_are_numbered_upwards_and_counted_ones_are_bounded(
+    policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """No attempt number is used twice, and neither counted nor uncounted attempts pass their limits."""
+    for step in _job_run(policy, first, steps).taken:
+        before, after = step.before, step.decision.record
+        placed = any(isinstance(one.command, commands.LaunchAttempt) for one in step.decision.commands)
+        anew = isinstance(step.event, events.NewerTaskSeen) and step.decision.outcome is Outcome.APPLIED
+        assert after.attempt == before.attempt + (placed or anew)
+        assert after.attempts_counted <= after.attempts_max(policy)
+        assert all(number <= policy.uncounted_max for number in after.attempts_uncounted.values())
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_an_ended_job_stays_ended(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """Only a person who starts an adopted job's tasks anew moves it from its end."""
+    for step in _job_run(policy, first, steps).taken:
+        if step.before.status in TERMINAL and step.decision.outcome is Outcome.APPLIED:
+            assert isinstance(step.event, events.NewerTaskSeen)
+            assert step.before.origin is Origin.ADOPTED
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_a_failed_job_is_always_told_to_operators(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """The decision that fails a job notifies under the incident that the record keeps."""
+    for step in _job_run(policy, first, steps).taken:
+        after = step.decision.record
+        if after.status is not step.before.status and after.status == "FAILED":
+            told = [one.command for one in step.decision.commands if isinstance(one.command, commands.NotifyOperator)]
+            assert after.incident_id in [one.incident_id for one in told]
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_an_observed_job_is_left_alone_unless_a_person_cancels_it(
+    policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """Adopted to be observed: nothing is stopped, checked or launched that nobody asked for."""
+    acting = (commands.StopAttempt, commands.LaunchAttempt, commands.CheckInstances, commands.TellInstance)
+    asked = False
+    observed_only = tellings.first_jobs(policy)[-1]
+    assert observed_only.hands_off
+    for step in run_of(job, observed_only, tellings.anything_for_job, policy, steps).taken:
+        asked |= isinstance(step.event, events.CancelRequested)
+        assert asked or not any(isinstance(one.command, acting) for one in step.decision.commands)
+
+
+# -- of instances ------------------------------------------------------------------------------------------------------
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_an_instance_in_motion_never_waits_without_end(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """What is checked, rebooted or quarantined has a deadline; what is kept for a job is kept for a while."""
+    for step in _instance_run(policy, first, steps).taken:
+        after: Instance = step.decision.record
+        if after.status in IN_MOTION or after.reserved_for:
+            assert after.deadline_at is not None, after.status
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_the_epoch_rises_with_each_reboot_and_never_falls(
+    policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """A claim made before a reboot can never be mistaken for one made after it."""
+    for step in _instance_run(policy, first, steps).taken:
+        reboots = [one.command for one in step.decision.commands if isinstance(one.command, commands.RebootInstance)]
+        assert step.decision.record.epoch == step.before.epoch + len(reboots)
+        assert all(order.epoch == step.decision.record.epoch for order in reboots)
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_a_repaired_instance_works_again_only_after_proof_and_a_passing_check(
+    policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """Out of REBOOTING there is no way to AVAILABLE; out of VERIFYING one: HEALTHY, and proof if it was rebooted."""
+    for step in _instance_run(policy, first, steps).taken:
+        before, after = step.before, step.decision.record
+        if after.status is not InstanceStatus.AVAILABLE or before.status is InstanceStatus.AVAILABLE:
+            continue
+        assert before.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
+        assert isinstance(step.event, events.CheckEnded)
+        if before.status is InstanceStatus.VERIFYING:
+            assert step.event.verdict.outcome is CheckOutcome.HEALTHY
+            assert before.reboot is None or proves_reboot(before.reboot, step.event.verdict)
+        else:
+            assert not step.event.verdict.outcome.blames_hardware
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_a_quarantined_instance_waits_for_a_person(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
+    """Only a release, or its leaving the cluster, ends a quarantine."""
+    for step in _instance_run(policy, first, steps).taken:
+        before, after = step.before, step.decision.record
+        if before.status is InstanceStatus.QUARANTINED and after.status is not before.status:
+            assert isinstance(step.event, events.ReleaseRequested) or after.status is InstanceStatus.GONE
+
+
+@many
+@given(policy=POLICY, first=FIRST, steps=STEPS)
+def test_claims_go_only_when_the_end_of_their_rank_is_sure(
+    policy: RecoveryPolicy, first: int, steps: list[Step]
+) -> None:
+    """A claim is dropped for a check its own attempt asks for, for a proved reboot, or with the machine."""
+    for step in _instance_run(policy, first, steps).taken:
+        before, after = step.before, step.decision.record
+        for job_id in before.claims.keys() - after.claims.keys():
+            if isinstance(step.event, events.CheckRequested):
+                assert step.event.job_id == job_id
+                assert step.event.attempt >= before.claims[job_id].attempt
+            elif isinstance(step.event, events.CheckEnded):
+                assert before.reboot.ends_rank and proves_reboot(before.reboot, step.event.verdict)
+                assert before.reboot.job_id == job_id
+            else:
+                assert after.status is InstanceStatus.GONE

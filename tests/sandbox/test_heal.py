@@ -1,0 +1,188 @@
+"""Deploy and heal: the production stacks, deployed by the real CDK, with real processes as GPU tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery_client.api import RecoveryClient
+
+from sandbox import sandbox
+
+pytestmark = pytest.mark.slow
+
+GPUS = 8
+PATIENCE_S = 120.0
+QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
+TRAINER = ["python", "-m", "sandbox.trainer"]
+EXITS_ONE = ["sh", "-c", "python -m sandbox.trainer || exit 1"]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A sandbox that is up, and its operator."""
+
+    directory: Path
+    client: RecoveryClient
+    state: dict[str, Any]
+
+    def submit(self, name: str, command: list[str], steps: int = 60, **fields: Any) -> str:
+        environment = {
+            "CHECKPOINT_DIR": str(self.directory / name), "TOTAL_STEPS": str(steps), "STEP_SECONDS": "0.1",
+            "CHECKPOINT_EVERY": "5", "COLLECTIVE_TIMEOUT_S": "20",
+        }  # fmt: skip
+        spec = {
+            "workload": name, "nnodes": 2, "n_gpus_per_node": GPUS, "task_definition": sandbox.TRAINING_FAMILY,
+            "command": command, "env": environment, "user": "tests", **fields,
+        }  # fmt: skip
+        return str(self.client.submit(spec)["job_id"])
+
+    def wait(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(job := self.client.job(job_id)):
+            assert time.monotonic() < deadline, [h["reason"] for h in job["history"]]
+            time.sleep(0.2)
+        return job
+
+    def until_checkpoint(self, name: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any((self.directory / name).glob("**/*.json")):
+            assert time.monotonic() < deadline, "the trainer never wrote a checkpoint"
+            time.sleep(0.2)
+
+    def ends(self, job_id: str) -> dict[str, Any]:
+        return self.wait(job_id, lambda job: job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"))
+
+    def instance(self, instance_id: str) -> dict[str, Any]:
+        return self.client.instance(instance_id)
+
+    def logs(self, job_id: str, attempt: int) -> str:
+        tasks = sandbox.cluster_state(self.directory)["tasks"]
+        wanted = [t for t in tasks if t["started_by"] == f"{job_id}--a{attempt:02d}"]
+        return "".join(Path(task["log"]).read_text() for task in wanted)
+
+    def subjects(self, job_id: str) -> list[str]:
+        return [mail["subject"] for mail in sandbox.read_mailbox(self.directory) if job_id in mail["subject"]]
+
+
+@pytest.fixture(scope="module", params=["adaptive", "classic"])
+def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    directory = tmp_path_factory.mktemp(request.param)
+    context = {"gpu-recovery:adopt": "recover"}
+    try:
+        state = sandbox.up(directory, instances=2, gpus=GPUS, preset=request.param, policy=QUICK, context=context)
+        with RecoveryClient(state["api_url"], state["operator_token"]) as client:
+            yield Deployment(directory, client, {**state, "preset": request.param})
+    finally:
+        sandbox.down(directory)
+
+
+def only(deployed: Deployment, preset: str) -> None:
+    if deployed.state["preset"] != preset:
+        pytest.skip(f"a behaviour of {preset}")
+
+
+def statuses(view: dict[str, Any]) -> list[str]:
+    """The statuses in the order they were entered."""
+    return [entry["to"] for entry in view["history"] if entry["from"] != entry["to"]]
+
+
+def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
+    """Fault, gang stop, two checks, reboot, proof, relaunch from the checkpoint, success; under both presets."""
+    job_id = deployed.submit("heal", EXITS_ONE)
+    job = deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
+    deployed.until_checkpoint("heal")
+    well, sick = job["instances"]
+    before = {machine["instance_id"]: machine for machine in sandbox.cluster_state(deployed.directory)["instances"]}
+    sandbox.fault(deployed.directory, sick, "xid79")
+    job = deployed.ends(job_id)
+
+    assert (job["status"], job["attempt"], job["instances"]) == ("SUCCEEDED", 2, [well, sick])
+    attempt = ["SUBMITTING", "SUBMITTED", "RUNNING"]
+    assert statuses(job) == ["QUEUED", *attempt, "STOPPING", "DIAGNOSING", "RECOVERING", *attempt, "SUCCEEDED"]
+    assert "resumed from step" in deployed.logs(job_id, 2) and "resumed from step 0" not in deployed.logs(job_id, 2)
+    healed, spared = deployed.instance(sick), deployed.instance(well)
+    assert statuses(healed)[1:] == ["CHECKING", "REBOOTING", "VERIFYING", "AVAILABLE"]
+    assert statuses(spared)[1:] == ["CHECKING", "AVAILABLE"]
+    after = {machine["instance_id"]: machine for machine in sandbox.cluster_state(deployed.directory)["instances"]}
+    assert after[sick]["boot_id"] not in (before[sick]["boot_id"], None)
+    assert after[sick]["boot_id"] == healed["boot_id"] and after[well]["boot_id"] == before[well]["boot_id"]
+    assert after[sick]["status"] == "ACTIVE" and not after[sick]["faults"]
+    assert healed["claims"] == spared["claims"] == {}
+    assert [subject.split(": ", 1)[1] for subject in deployed.subjects(job_id)] == [
+        "attempt 1 failed, recovering",
+        "recovered on attempt 2",
+    ]
+
+
+def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deployment) -> None:
+    """Exit 1 with nothing wrong: both presets check, blame nobody, fail the job and tell the operators."""
+    job_id = deployed.submit("broken", ["sh", "-c", "sleep 1; exit 1"])
+    job = deployed.ends(job_id)
+    assert (job["status"], job["attempt"]) == ("FAILED", 1)
+    assert "no instance is to blame" in job["reason"]
+    assert [i["status"] for i in deployed.client.instances()] == ["AVAILABLE", "AVAILABLE"]
+    assert deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1")
+
+
+def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deployment) -> None:
+    """Cancel ends real processes, and the GPUs are free once their end is confirmed."""
+    job_id = deployed.submit("cancel", TRAINER, steps=100_000)
+    deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
+    deployed.client.cancel(job_id)
+    assert deployed.ends(job_id)["status"] == "CANCELED"
+    tasks = [t for t in sandbox.cluster_state(deployed.directory)["tasks"] if t["started_by"].startswith(job_id)]
+    assert [task["last_status"] for task in tasks] == ["STOPPED", "STOPPED"]
+    assert [i["claims"] for i in deployed.client.instances()] == [{}, {}]
+
+
+def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deployment) -> None:
+    """Seed 001's only way in: the tasks carry JOB_ID, RANK and WORLD_SIZE, and a crash relaunches them."""
+    only(deployed, "adaptive")
+    ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"])
+    ids = sorted(i["instance_id"] for i in deployed.client.instances())
+    shared = {
+        "JOB_ID": "by-hand", "WORLD_SIZE": "2", "MASTER_PORT": "2300", "CHECKPOINT_DIR": str(deployed.directory / "hand"),
+        "TOTAL_STEPS": "60", "STEP_SECONDS": "0.1", "COLLECTIVE_TIMEOUT_S": "20",
+        "MASTER_ADDR": sandbox.cluster_state(deployed.directory)["instances"][0]["private_ip"],
+    }  # fmt: skip
+    first = sandbox.cluster_state(deployed.directory)["instances"][0]["instance_id"]
+    for rank, instance_id in enumerate([first, *(i for i in ids if i != first)]):
+        environment = [{"name": k, "value": v} for k, v in {**shared, "RANK": str(rank)}.items()]
+        ecs.run_task(
+            cluster=deployed.state["cluster"], taskDefinition=sandbox.TRAINING_FAMILY, launchType="EC2", startedBy="me",
+            placementConstraints=[{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
+            overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": TRAINER}]},
+        )  # fmt: skip
+    deadline = time.monotonic() + PATIENCE_S
+    while "by-hand" not in {job["job_id"] for job in deployed.client.jobs()}:
+        assert time.monotonic() < deadline, "the tasks were not adopted"
+        time.sleep(0.2)
+    deployed.wait("by-hand", lambda job: job["status"] == "RUNNING")
+    deployed.until_checkpoint("hand")
+    sandbox.fault(deployed.directory, first, "kill")
+    job = deployed.ends("by-hand")
+    assert (job["status"], job["attempt"], job["origin"]) == ("SUCCEEDED", 2, "ADOPTED")
+    assert "resumed from step" in deployed.logs("by-hand", 2)
+
+
+def test_a_reboot_that_never_happens_is_escalated_to_a_person(deployed: Deployment) -> None:
+    """No proof of the reboot by the deadline: quarantine, DRAINING, e-mail; a release leads through a check again."""
+    only(deployed, "adaptive")
+    job_id = deployed.submit("stuck", TRAINER, steps=100_000)
+    job = deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
+    sick = job["instances"][0]
+    sandbox.fault(deployed.directory, sick, "ecc", reboot="ignored")
+    deadline = time.monotonic() + PATIENCE_S
+    while deployed.instance(sick)["status"] != "QUARANTINED":
+        assert time.monotonic() < deadline, deployed.instance(sick)["history"]
+        time.sleep(0.5)
+    assert deployed.instance(sick)["ecs_status"] == "DRAINING"
+    assert any(sick in subject and "quarantined" in subject for subject in deployed.subjects(sick))
+    assert deployed.client.job(job_id)["status"] == "RECOVERING"
+    deployed.client.cancel(job_id)
+    assert deployed.ends(job_id)["status"] == "CANCELED"

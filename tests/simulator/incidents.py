@@ -1,0 +1,227 @@
+"""Whole incidents, from a healthy cluster to the end of the job. Each answers the world it ran in, and its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpu_recovery.core.adoption import Adoption
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
+from sandbox.cluster.model import CuredBy, RebootBehaviour
+
+from simulator.programs import Scripted
+from simulator.world import World
+
+ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]
+TRAIN_S = 600.0
+Told = tuple[World, str]
+NEVER_ENDS = Scripted(None)
+BLAMED = Scripted(CheckOutcome.REBOOT)
+
+
+def running(nnodes: int = 2, **given: Any) -> Told:
+    """A job that runs on as many instances as it needs, or on `instances`."""
+    world = World(**{"instances": nnodes, "train_s": TRAIN_S, **given})
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    return world, job_id
+
+
+def ended(world: World, job_id: str) -> Told:
+    """The same, once the job has ended and everything has settled."""
+    world.until_end(job_id)
+    world.settle()
+    return world, job_id
+
+
+# -- adaptive ----------------------------------------------------------------------------------------------------------
+
+
+def gpu_fault(**given: Any) -> Told:
+    """A GPU falls off the bus; there is no spare, so the job waits for the reboot."""
+    world, job_id = running(**given)
+    world.break_gpu(world.machine(0))
+    return ended(world, job_id)
+
+
+def gpu_fault_with_spare(**given: Any) -> Told:
+    """A GPU falls off the bus; a spare takes its place before the reboot is over."""
+    return gpu_fault(instances=3, **given)
+
+
+def crash_on_healthy_gpus(**given: Any) -> Told:
+    """A rank dies of a signal and the checks find nothing: a restart is worth a try."""
+    world, job_id = running(**given)
+    world.exit(job_id, 1, 139)
+    return ended(world, job_id)
+
+
+def application_error(**given: Any) -> Told:
+    """The program itself exits with 1 on healthy GPUs."""
+    world, job_id = running(**given)
+    world.exit(job_id, 1, 1)
+    return ended(world, job_id)
+
+
+def two_of_eight_faulty(**given: Any) -> Told:
+    """Two of eight instances break at once."""
+    world, job_id = running(8, **given)
+    world.break_gpu(world.machine(2))
+    world.break_gpu(world.machine(5))
+    return ended(world, job_id)
+
+
+def spot_interruption(**given: Any) -> Told:
+    """An instance is taken away; another is there."""
+    world, job_id = running(instances=3, **given)
+    world.happens("gpu-0 gets two minutes' notice")
+    world.fleet.interrupt(world.machine(0))
+    return ended(world, job_id)
+
+
+def reboot_that_never_returns(**given: Any) -> Told:
+    """The faulty instance never comes back from its reboot, and there is no other."""
+    world, job_id = running(**given)
+    world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
+    world.break_gpu(world.machine(0))
+    return ended(world, job_id)
+
+
+def check_that_never_ends(**given: Any) -> Told:
+    """One check hangs for ever."""
+    world, job_id = running(**given)
+    world.checks.script(world.machine(1), NEVER_ENDS)
+    world.exit(job_id, 1, 139)
+    return ended(world, job_id)
+
+
+def user_stop(**given: Any) -> Told:
+    """A person stops one rank with their own StopTask."""
+    world, job_id = running(**given)
+    world.stop_by_hand(world.rank(job_id, 1), "maintenance")
+    return ended(world, job_id)
+
+
+def success(**given: Any) -> Told:
+    """Nothing goes wrong."""
+    return ended(*running(**given))
+
+
+# -- classic -----------------------------------------------------------------------------------------------------------
+
+
+def classic(fault: Callable[[World, str], None], **given: Any) -> Told:
+    """A job under `classic` whose rank 0 exits with 1 after `fault`."""
+    world, job_id = running(**{"policy": CLASSIC, **given})
+    world.training.abort_code = 1
+    fault(world, job_id)
+    return ended(world, job_id)
+
+
+def classic_healthy(**given: Any) -> Told:
+    """Exit 1, and the checks find nothing."""
+    return classic(lambda world, job_id: world.exit(job_id, 0, 1), **given)
+
+
+def classic_faulty(**given: Any) -> Told:
+    """Exit 1 on a GPU that a reboot mends."""
+    return classic(lambda world, job_id: world.break_gpu(world.machine(0)), **given)
+
+
+def classic_faulty_twice(**given: Any) -> Told:
+    """The reboot seems to help, but the GPU fails again in the second run."""
+
+    def fault(world: World, job_id: str) -> None:
+        world.break_gpu(world.machine(0))
+        world.until(lambda: world.job(job_id).attempt == 2 and len(world.ranks(job_id)) == 2, "attempt 2 did not run")
+        world.break_gpu(world.machine(0))
+
+    return classic(fault, **given)
+
+
+def classic_exit_0(**given: Any) -> Told:
+    """Every rank exits 0."""
+    return classic(lambda world, job_id: None, **given)
+
+
+def classic_user_stop(**given: Any) -> Told:
+    """A person stops a rank."""
+    return classic(lambda world, job_id: world.stop_by_hand(world.rank(job_id, 0), "enough"), **given)
+
+
+def classic_reboot_never_returns(**given: Any) -> Told:
+    """The machine never comes back."""
+
+    def fault(world: World, job_id: str) -> None:
+        world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
+        world.break_gpu(world.machine(0))
+
+    return classic(fault, **given)
+
+
+# -- tasks that people start -------------------------------------------------------------------------------------------
+
+HAND_JOB = "llm-pretrain"
+
+
+def started_by_hand(adoption: Adoption, **given: Any) -> World:
+    """Two ranks that a person started themselves, as seed 001 has it."""
+    world = World(**{"adoption": adoption, "train_s": TRAIN_S, **given})
+    world.let_pass(5)
+    for rank in range(2):
+        world.happens(f"a person starts rank {rank} of {HAND_JOB} on {world.machine(rank).instance_id}")
+        world.start_by_hand(HAND_JOB, rank, 2, world.machine(rank), EPOCHS="3")
+    world.let_pass(20)
+    return world
+
+
+def adopted_recover(**given: Any) -> Told:
+    """An adopted gang is healed like one of ours."""
+    world = started_by_hand(Adoption.RECOVER, **given)
+    world.break_gpu(world.machine(0))
+    return ended(world, HAND_JOB)
+
+
+def adopted_observe(**given: Any) -> Told:
+    """An observed gang is reported and left alone; the person stops the rank that hangs."""
+    world = started_by_hand(Adoption.OBSERVE, **given)
+    world.break_gpu(world.machine(0))
+    world.let_pass(300)
+    world.stop_by_hand(world.rank(HAND_JOB, 1), "it hangs")
+    return ended(world, HAND_JOB)
+
+
+def adoption_refused(**given: Any) -> Told:
+    """A person starts a task under the id of a job of ours."""
+    world, job_id = running(instances=3, **{"adoption": Adoption.RECOVER, **given})
+    world.happens(f"a person starts rank 0 of {job_id} on {world.machine(2).instance_id}")
+    stranger = world.start_by_hand(job_id, 0, 2, world.machine(2))
+    world.let_pass(60)
+    world.stop_by_hand(stranger, "my mistake")
+    return ended(world, job_id)
+
+
+CURED_BY_NOTHING = CuredBy.NEVER
+INCIDENTS: dict[str, Callable[..., Told]] = {
+    "adaptive_gpu_fault": gpu_fault,
+    "adaptive_gpu_fault_with_spare": gpu_fault_with_spare,
+    "adaptive_crash_on_healthy_gpus": crash_on_healthy_gpus,
+    "adaptive_application_error": application_error,
+    "adaptive_two_of_eight_faulty": two_of_eight_faulty,
+    "adaptive_spot_interruption": spot_interruption,
+    "adaptive_reboot_that_never_returns": reboot_that_never_returns,
+    "adaptive_check_that_never_ends": check_that_never_ends,
+    "adaptive_user_stop": user_stop,
+    "adaptive_success": success,
+    "classic_healthy": classic_healthy,
+    "classic_faulty": classic_faulty,
+    "classic_faulty_twice": classic_faulty_twice,
+    "classic_exit_0": classic_exit_0,
+    "classic_user_stop": classic_user_stop,
+    "classic_reboot_never_returns": classic_reboot_never_returns,
+    "adoption_recover": adopted_recover,
+    "adoption_observe": adopted_observe,
+    "adoption_refused": adoption_refused,
+}
