@@ -17,11 +17,14 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid
 from gpu_recovery.submitting import submit
 
 BODY_BYTES_MAX = 262_144
 PAGE_MAX, PAGE_DEFAULT = 200, 50
+CANCEL_TRIES = 5
+"""The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
 OPERATOR = "an operator"
 app = APIGatewayHttpResolver()
 
@@ -77,12 +80,13 @@ def authorized(route: Callable[..., Response[str]]) -> Callable[..., Response[st
 @authorized
 def submit_job() -> Response[str]:
     """201 and the new job."""
-    text = app.current_event.decoded_body or ""
-    if len(text.encode()) > BODY_BYTES_MAX:
-        return refuse(413, "Too large", f"a job may have {BODY_BYTES_MAX} bytes")
     try:
+        text = app.current_event.decoded_body or ""
+        if len(text.encode()) > BODY_BYTES_MAX:
+            return refuse(413, "Too large", f"a job may have {BODY_BYTES_MAX} bytes")
         document = json.loads(text)
-    except json.JSONDecodeError as error:
+        json.dumps(document, ensure_ascii=False).encode()  # JSON can spell half a character; no table can hold one
+    except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long, lists too deep
         return refuse(400, "Not JSON", str(error), "body")
     told = settings()
     job = submit(recovery(), document, text, told.job_id_prefix, task_definition, lambda: secrets.token_hex(2))
@@ -98,7 +102,7 @@ def list_jobs() -> Response[str]:
     if status is not None and status not in set(JobStatus):
         return refuse(400, "Bad status", f"must be one of {', '.join(JobStatus)}", "status")
     limit = asked.get("limit", str(PAGE_DEFAULT))
-    if not limit.isdecimal() or not 1 <= int(limit) <= PAGE_MAX:
+    if not limit.isdecimal() or len(limit) > len(str(PAGE_MAX)) or not 1 <= int(limit) <= PAGE_MAX:
         return refuse(400, "Bad limit", f"must be a whole number from 1 to {PAGE_MAX}", "limit")
     page = recovery().store.list_jobs(JobStatus(status) if status else None, int(limit), asked.get("cursor"))
     jobs = [wire.job_summary(job, settings().policy) for job in page.jobs]
@@ -118,11 +122,14 @@ def read_job(job_id: str) -> Response[str]:
 def cancel_job(job_id: str) -> Response[str]:
     """The job, being stopped or already ended."""
     loop = recovery()
-    job = loop.store.load_job(job_id)
-    if job is None:
-        return _no_job(job_id)
-    loop.tell(job_id, CancelRequested(at=loop.clock(), attempt=job.attempt, by=OPERATOR))
-    return read_job(job_id=job_id)
+    for _ in range(CANCEL_TRIES):
+        job = loop.store.load_job(job_id)
+        if job is None:
+            return _no_job(job_id)
+        decision = loop.tell(job_id, CancelRequested(at=loop.clock(), attempt=job.attempt, by=OPERATOR))
+        if decision is not None and decision.outcome is not Outcome.OUTDATED:
+            return read_job(job_id=job_id)
+    return refuse(409, "The job is moving", f"job {job_id} was launched anew each time; cancel it again")
 
 
 @app.get("/api/v2/instances")

@@ -42,9 +42,7 @@ class SimulatedActions:
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
         cluster, definition = self.ecs.cluster, self.check_definition
-        return self.ecs.run(
-            check_request(cluster, definition, instance, check_id, refusals, BUCKET, CHECK_LEVEL, True)
-        )
+        return self.ecs.run(check_request(cluster, definition, instance, check_id, refusals, BUCKET, CHECK_LEVEL, True))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.ecs.stop_tasks(task_ids, reason)

@@ -32,7 +32,9 @@ def losing(lost: Callable[[Envelope], bool]) -> Delivery:
 class Unruly:
     """Events that are lost, doubled, late and out of order, as one seed has it."""
 
-    def __init__(self, seed: int, *, lost: float = 0.1, doubled: float = 0.3, late: float = 0.5, late_max_s: float = 240):
+    def __init__(
+        self, seed: int, *, lost: float = 0.1, doubled: float = 0.3, late: float = 0.5, late_max_s: float = 240
+    ):
         self._random = random.Random(seed)
         self.lost, self.doubled, self.late, self.late_max_s = lost, doubled, late, late_max_s
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import Ecs
@@ -68,7 +68,7 @@ class ModelClient:
                 answer: dict[str, Any] = do()
             except ApiError as error:
                 body = {"Error": {"Code": error.code, "Message": error.message}, **error.members}
-                raise ClientError(body, operation) from error
+                raise ClientError(cast(Any, body), operation) from error
             return answer
 
         return self.lives.effect(operation, params, call)

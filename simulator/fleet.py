@@ -5,6 +5,7 @@ What a container does once it runs is a `Program`; the fleet only starts it, ask
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,11 +54,15 @@ class Fleet:
         self.program: Callable[[Task], Program]
         self._taken: set[str] = set()
         self._down: set[str] = set()
+        self.changes = 0
+        self.boots: Counter[str] = Counter()
+        """How often each instance has really rebooted."""
         self.stuck: set[str] = set()
         """Instances whose processes no signal ends: only a reboot does."""
 
     def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
         """Run one model operation now, publish its events, let the agents react; its result."""
+        self.changes += 1
         outcome = operation(self.timeline.now)
         self._tell(outcome.events)
         for instance in self.cluster.instances.values():
@@ -117,6 +122,7 @@ class Fleet:
             self.timeline.after(self.timings.boot_s, lambda: self._up(instance))
 
     def _up(self, instance: Instance) -> None:
+        self.boots[instance.instance_id] += 1
         self._down.discard(instance.instance_id)
         if instance.ec2_state is Ec2State.RUNNING:
             connects = instance.reboot_behaviour is not RebootBehaviour.SILENT

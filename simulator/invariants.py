@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.instance_record import Instance, InstanceStatus
 from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.machine import due_at
@@ -112,8 +113,9 @@ def returned_to_work(world: World, before: Instance, after: Instance) -> Iterato
         yield f"I6: {after.instance_id} works again, but the check saw another boot than the machine has"
     if before.reboot is not None and machine.boot_id == before.reboot.boot_id:
         yield f"I6: {after.instance_id} works again on the boot it had before it was to be rebooted"
-    if machine.faults:
-        yield f"I6: {after.instance_id} works again with a GPU that is still broken"
+    verdict = world.checks.bucket.get(before.check.check_id) if before.check is not None else None
+    if verdict is None or verdict.outcome is not CheckOutcome.HEALTHY:
+        yield f"I6: {after.instance_id} works again, but its last check did not pass"
 
 
 def rebooted(world: World, instance_id: str) -> Iterator[str]:

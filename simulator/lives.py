@@ -7,7 +7,6 @@ its `finally` clauses still try is refused. No effect is ever left half done.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -82,7 +81,8 @@ class Lives:
     nemesis: Nemesis = field(default_factory=Peace)
     steps: list[Step] = field(default_factory=list)
     killed: list[Step | None] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    done: list[Step] = field(default_factory=list)
+    """The steps that were taken; `steps` has those that were prevented too."""
     _stack: list[_Life] = field(default_factory=list)
 
     def live(self, name: str, work: Callable[[], object]) -> bool:
@@ -106,9 +106,9 @@ class Lives:
             raise Killed
         step = Step(len(self.steps), life.name, name, given)
         self.steps.append(step)
-        self.counts[name] += 1
         try:
             self.nemesis.before(step)
+            self.done.append(step)
             answer = do()
             self.nemesis.after(step)
         except Killed:

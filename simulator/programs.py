@@ -44,13 +44,13 @@ class Training:
             self._abort(task)
         gang = self.gang(task)
         world = int(environment(task).get("WORLD_SIZE", "1"))
-        if self.length_s is not None and len(gang) == world and all(one.process is Process.RUNNING for one in gang):
+        if self.length_s is not None and len(gang) == world:
             self.fleet.timeline.after(self.length_s, lambda: self.complete(gang))
 
     def gang(self, task: Task) -> list[Task]:
-        """The ranks of the task's attempt, itself included, in the order they were started."""
+        """The running ranks of the task's attempt, itself included, in the order they were started."""
         mine = self._name(task)
-        return [other for other in self.fleet.cluster.tasks.values() if self._name(other) == mine]
+        return [other for other in self.fleet.running() if self._name(other) == mine]
 
     @staticmethod
     def _name(task: Task) -> tuple[str | None, str | None]:

@@ -63,15 +63,16 @@ class World:
     def __init__(
         self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
         adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
-        nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True, store: Store | None = None,
-        seed: str = "world",
+        nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
+        store: Store | None = None, seed: str = "world",
     ) -> None:  # fmt: skip
-        self.policy, self.retries, self.delivery = policy, retries, delivery
+        self.policy, self.retries, self._registrations = policy, retries, list[Mapping[str, Any]]()
+        self.delivery: Delivery = self._register
         self.timeline = Timeline()
         self.cluster = Cluster(CLUSTER, ACCOUNT, REGION, seed)
         self.definitions = MemoryDefinitions(ACCOUNT, REGION)
         self.journal = Journal(self.timeline, self.cluster)
-        self.lives = Lives(Watch(self, nemesis or Peace()))
+        self.lives = Lives()
         self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
         self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
         self.fleet.program = self._program
@@ -89,10 +90,14 @@ class World:
         self._poke_keys: dict[str, datetime] = {}
         self._submitted = 0
         self._seen: dict[str, Instance] = {}
+        self._checked = (-1, -1)
         for _ in range(instances):
             self.fleet.launch(gpus)
         for number, machine in enumerate(self.machines()):
             machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
+        for event in self._registrations:
+            self.deliver(event)  # they were here before anything could go wrong
+        self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis or Peace())
         self._tick("scheduler", lambda: schedule(self.recovery), TICK_S)
         self._tick("reconciler", lambda: reconcile(self.recovery), TICK_S / 2)
 
@@ -110,6 +115,10 @@ class World:
         for envelope in envelopes:
             for seconds in self.delivery(envelope):
                 self.timeline.after(seconds, lambda envelope=envelope: self.deliver(envelope))  # type: ignore[misc]
+
+    def _register(self, envelope: Mapping[str, Any]) -> tuple[float, ...]:
+        self._registrations.append(envelope)
+        return ()
 
     def deliver(self, envelope: Mapping[str, Any]) -> None:
         """One EventBridge event to the function whose rule it matches, if any."""
@@ -196,9 +205,7 @@ class World:
             "overrides": {"containerOverrides": [override]}, "placementConstraints": [constraint],
         }  # fmt: skip
         definition = self._described(TRAINING_FAMILY)
-        answer = self.fleet.change(
-            lambda now: model_tasks.run_task(self.cluster, request, dict(definition or {}), now)
-        )
+        answer = self.fleet.change(lambda now: model_tasks.run_task(self.cluster, request, dict(definition or {}), now))
         return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
 
     def stop_by_hand(self, task: Task, reason: str = "") -> None:
@@ -276,8 +283,8 @@ class World:
         return self.store.instances_in(list(InstanceStatus))
 
     def calls(self, name: str) -> list[Step]:
-        """The calls of one kind that were made, those without effect included."""
-        return [step for step in self.lives.steps if step.name == name]
+        """The calls of one kind that reached AWS."""
+        return [step for step in self.lives.done if step.name == name]
 
     def messages(self) -> list[NotifyOperator]:
         return [message for _, message in self.actions.notified]
@@ -315,6 +322,10 @@ class World:
             self._check()
 
     def _check(self) -> None:
+        state = (len(self.lives.done), self.fleet.changes)
+        if state == self._checked:
+            return  # nothing was written and no machine moved
+        self._checked = state
         found = list(invariants.broken(self))
         for one in self.instances():
             before = self._seen.get(one.instance_id)

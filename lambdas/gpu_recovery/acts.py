@@ -155,9 +155,9 @@ def _show_unseen(kit: Kit, job: Job, plan: Plan) -> tuple[Message, ...]:
 
 
 def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted:
-    plan = kit.store.load_plan(job.job_id, job.attempt)
-    if plan is None:
-        return DONE
+    # An attempt whose launcher died before it began has neither plan nor progress: begun here, it can end.
+    blank = Plan(job.job_id, job.attempt, job.instances, task_ids=("",) * len(job.instances))
+    plan = kit.store.begin_attempt(blank)
     seen = {_rank(fact) for fact in kit.actions.describe_tasks(task_ids)}
     known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
     messages: list[Message] = []
@@ -182,6 +182,7 @@ def _observe(kit: Kit, job: Job, pending: Pending) -> Acted:
     if order.attempt != job.attempt or plan is None or progress is None:
         return DONE
     if job.status is not JobStatus.DIAGNOSING:
+        plan = _with_tasks(kit, job, plan)
         for rank in range(progress.world):
             if rank not in progress.stopped and rank < len(plan.task_ids) and plan.task_ids[rank]:
                 _enter_rank(kit, job, plan, rank)
@@ -195,6 +196,18 @@ def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events
     news = untold(job.status, progress, plan, now)
     heard = job.hands_off and job.failure is not None and isinstance(news, events.RankFailed)
     return None if heard else news
+
+
+def _with_tasks(kit: Kit, job: Job, plan: Plan) -> Plan:
+    """The plan with the tasks that a launcher started and died before it entered them: else no look would find them."""
+    if all(plan.task_ids) or job.started_by_person:
+        return plan
+    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+    found = {_rank(fact): fact.task_id for fact in facts}
+    filled = replace(plan, task_ids=tuple(known or found.get(rank, "") for rank, known in enumerate(plan.task_ids)))
+    if filled != plan:
+        kit.store.record_tasks(filled)
+    return filled
 
 
 def _enter_rank(kit: Kit, job: Job, plan: Plan, rank: int) -> None:
@@ -219,6 +232,8 @@ def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | Non
 def _check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
     """Ask every instance of the attempt; a rank whose instance was never learnt counts as one that could not tell."""
     order: commands.CheckInstances = pending.command
+    if order.attempt != job.attempt or job.status not in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
+        return DONE  # `job.instances` are another attempt's by now, or nobody waits for an answer
     messages: list[Message] = []
     for rank, instance_id in enumerate(job.instances):
         if instance_id:

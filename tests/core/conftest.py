@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-
 from gpu_recovery.core import instance, job
+
 from tests.core import tellings
 from tests.core.build import POLICIES
 

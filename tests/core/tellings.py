@@ -17,6 +17,7 @@ from gpu_recovery.core.job_record import Job
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind
+
 from tests.core.build import IDS, NOW, SPEC, failure, observed, results
 
 ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
@@ -180,7 +181,8 @@ def instance_signature(policy: RecoveryPolicy) -> Any:
     def signature(record: Instance) -> Any:
         check, reboot = record.check, record.reboot
         return (
-            record.status, record.agent_connected, tuple(sorted(record.claims)), len(record.reboots) >= policy.reboots_max,
+            record.status, record.agent_connected, tuple(sorted(record.claims)),
+            len(record.reboots) >= policy.reboots_max,
             (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
             (bool(reboot.job_id), reboot.ends_rank, reboot.disconnected, reboot.uncertain) if reboot else None,
         )  # fmt: skip

@@ -6,9 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from gpu_recovery.core import commands, events, instance, job
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.instance_record import Instance, InstanceStatus
@@ -16,6 +13,9 @@ from gpu_recovery.core.job_record import TERMINAL, Job, Origin
 from gpu_recovery.core.machine import Outcome, due_at
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.repair import proves_reboot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from tests.core import tellings
 from tests.core.build import POLICIES
 from tests.core.walks import AGAIN, STEPS, Run, Step, run_of
@@ -24,7 +24,8 @@ TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "r
 POLICY = st.sampled_from((*POLICIES, TIGHT))
 IN_MOTION = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
 FIRST = st.integers(0, 99)
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=60, deadline=None)
+most = settings(max_examples=200, deadline=None)
 
 
 def _job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
@@ -43,7 +44,7 @@ RUNS = pytest.mark.parametrize("run", [_job_run, _instance_run], ids=["job", "in
 
 
 @RUNS
-@many
+@most
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_event_that_moved_a_record_never_moves_it_again(
     run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]

@@ -8,12 +8,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-
 from gpu_recovery.core import events, instance, job
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import TERMINAL, JobStatus
-from gpu_recovery.core.machine import Row, Step
+from gpu_recovery.core.machine import Outcome, Row, Step
+
 from tests.core.build import ADAPTIVE, NOW, available, queued, tell
 
 MACHINES = {"job": (job, JobStatus, events.JOB_EVENTS), "instance": (instance, InstanceStatus, events.INSTANCE_EVENTS)}
@@ -59,6 +59,21 @@ def test_every_declared_target_is_reached(name: str, request: pytest.FixtureRequ
     rows = MACHINES[name][0].TRANSITIONS
     unreached = {pair: row.targets - reached[pair] for pair, row in rows.items() if row.targets - reached[pair]}
     assert not unreached
+
+
+@named
+def test_an_event_told_twice_in_a_row_moves_once(name: str, request: pytest.FixtureRequest) -> None:
+    """After every move that exploring finds, the event that made it is told again at once, and nothing happens."""
+    for _, event, after in request.getfixturevalue(f"{name}_edges"):
+        if not getattr(event, "looked", False):
+            assert tell(after, event, now=after.history[-1].at).outcome is not Outcome.APPLIED, (after.status, event)
+
+
+def test_no_event_of_another_attempt_moves_a_job(job_edges: list[tuple[Any, Any, Any]]) -> None:
+    """Every event that moves a job as it stands leaves it alone when it is about the attempt before or after."""
+    for before, event, _ in job_edges:
+        for attempt in (event.attempt - 1, event.attempt + 1):
+            assert tell(before, replace(event, attempt=attempt)).record is before
 
 
 @named

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from hypothesis import strategies as st
-
 from gpu_recovery.core import events
 from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
+from hypothesis import strategies as st
+
 from tests.core.build import NOW
 
 FRESH, AGAIN, ELSEWHERE = "fresh", "again", "about another attempt"

@@ -9,8 +9,8 @@ from gpu_recovery.core.adoption import Adoption
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.job_record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
-from sandbox.cluster.model import CuredBy, RebootBehaviour
 
+from sandbox.cluster.model import RebootBehaviour
 from simulator.programs import Scripted
 from simulator.world import World
 
@@ -18,7 +18,9 @@ ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]
 TRAIN_S = 600.0
 Told = tuple[World, str]
 NEVER_ENDS = Scripted(None)
-BLAMED = Scripted(CheckOutcome.REBOOT)
+INCONCLUSIVE = Scripted(CheckOutcome.INCONCLUSIVE)
+MISCONFIGURED = Scripted(CheckOutcome.CONFIGURATION)
+BLAMED_WITHOUT_DOCUMENT = Scripted(CheckOutcome.REBOOT, document=False)
 
 
 def running(nnodes: int = 2, **given: Any) -> Told:
@@ -31,6 +33,7 @@ def running(nnodes: int = 2, **given: Any) -> Told:
 
 def ended(world: World, job_id: str) -> Told:
     """The same, once the job has ended and everything has settled."""
+    world.until(lambda: world.store.load_job(job_id) is not None, f"{job_id} was not adopted")
     world.until_end(job_id)
     world.settle()
     return world, job_id
@@ -173,7 +176,8 @@ def started_by_hand(adoption: Adoption, **given: Any) -> World:
     for rank in range(2):
         world.happens(f"a person starts rank {rank} of {HAND_JOB} on {world.machine(rank).instance_id}")
         world.start_by_hand(HAND_JOB, rank, 2, world.machine(rank), EPOCHS="3")
-    world.let_pass(20)
+    world.until(lambda: len(world.fleet.running()) == 2, "the person's ranks did not start")
+    world.let_pass(10)
     return world
 
 
@@ -203,7 +207,20 @@ def adoption_refused(**given: Any) -> Told:
     return ended(world, job_id)
 
 
-CURED_BY_NOTHING = CuredBy.NEVER
+def ending(world: World, job_id: str) -> tuple[Any, ...]:
+    """What must be the same however an incident was disturbed: the job, its machines, their real reboots."""
+    job = world.job(job_id)
+    machines = sorted((one.instance_id, one.status, len(one.claims), one.reserved_for) for one in world.instances())
+    return (
+        job.status,
+        job.attempt,
+        job.attempts_counted,
+        dict(job.attempts_uncounted),
+        machines,
+        dict(world.fleet.boots),
+    )
+
+
 INCIDENTS: dict[str, Callable[..., Told]] = {
     "adaptive_gpu_fault": gpu_fault,
     "adaptive_gpu_fault_with_spare": gpu_fault_with_spare,

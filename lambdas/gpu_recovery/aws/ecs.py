@@ -29,7 +29,9 @@ def in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     if len(listed) < 2:
         return [work(item) for item in listed]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        return list(pool.map(work, listed))
+        # Not `map`, which cancels the rest at the first failure: a rank whose stop fails must not spare the others.
+        made = [pool.submit(work, item) for item in listed]
+    return [one.result() for one in made]
 
 
 class Ecs:

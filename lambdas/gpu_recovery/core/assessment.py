@@ -43,7 +43,9 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
     """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
-    told = "; ".join(f"{i}: {results[i].outcome}" if i in results else f"{i}: no answer" for i in job.instances)
+    told = "; ".join(
+        f"{i or 'an unknown instance'}: {results[i].outcome if i in results else 'no answer'}" for i in job.instances
+    )
     if not job.attempts_left(policy):
         return Assessment(
             False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"

@@ -1,0 +1,145 @@
+"""AWS with its calls counted where botocore makes them: DynamoDB is moto's, everything else answers from here."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import boto3
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+
+from tests.aws.ecs_events import ARN, task_arn
+from tests.aws.environment import CREDENTIALS
+
+REAL_CLIENT = boto3.client
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+_latest: list[CountedAws] = []
+
+
+@cache
+def _client(service: str, config: Config | None) -> Any:
+    """Clients are slow to make, so tests share them."""
+    keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+    client = REAL_CLIENT(service, config=config, region_name=CREDENTIALS["AWS_REGION"], **keys)
+    client.meta.events.register_first("before-parameter-build", _remember)
+    client.meta.events.register_first("before-call", _answer)
+    return client
+
+
+def _answer(**call: Any) -> Any:
+    return _latest[0].answer(**call)
+
+
+def _remember(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    context["asked"] = params
+
+
+@dataclass
+class CountedAws:
+    """Stands in for `boto3.client`.
+
+    tasks:     the ids of running tasks by their `startedBy`; RunTask adds to them.
+    documents: the objects of S3 by their key.
+    answers:   an answer, or an error to raise, in place of the usual one, by operation.
+    """
+
+    calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    tasks: dict[str, list[str]] = field(default_factory=dict)
+    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _latest[:] = [self]
+
+    def client(self, service: str, config: Config | None = None) -> Any:
+        """A client whose calls are counted by the latest of these, and answered by it unless they are DynamoDB's."""
+        return _client(service, config)
+
+    def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[AWSResponse, dict[str, Any]] | None:
+        service, operation, asked = model.service_model.service_name, model.name, context["asked"]
+        self.calls.append((service, operation, asked))
+        if service == "dynamodb":
+            return None
+        answer = self.answers.get(operation) or getattr(self, f"_{operation}", None)
+        return AWSResponse("", 200, {}, None), answer(asked) if answer else {}
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.calls.clear()
+
+    def count(self, service: str) -> int:
+        """How many calls of one service were made."""
+        return sum(called == service for called, _, _ in self.calls)
+
+    def operations(self, service: str = "") -> Counter[str]:
+        """How often each operation was called, of one service or of all."""
+        return Counter(operation for called, operation, _ in self.calls if service in ("", called))
+
+    def asked(self, operation: str) -> list[dict[str, Any]]:
+        """What was asked with one operation, in order."""
+        return [asked for _, called, asked in self.calls if called == operation]
+
+    # -- what ECS, EC2, S3 and EventBridge say -------------------------------------------------------------------------
+
+    def _RunTask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        task_id = f"task-{asked['clientToken'][:12]}"
+        known = self.tasks.setdefault(asked["startedBy"], [])
+        known += [] if task_id in known else [task_id]
+        return {"tasks": [{"taskArn": task_arn(task_id)}], "failures": []}
+
+    def _ListTasks(self, asked: dict[str, Any]) -> dict[str, Any]:
+        running = self.tasks.get(asked.get("startedBy", ""), []) if asked["desiredStatus"] == "RUNNING" else []
+        return {"taskArns": [task_arn(task_id) for task_id in running]}
+
+    def _DescribeTasks(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"tasks": [], "failures": []}
+
+    def _ListContainerInstances(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"containerInstanceArns": []}
+
+    def _DescribeContainerInstances(self, asked: dict[str, Any]) -> dict[str, Any]:
+        found = [
+            {
+                "containerInstanceArn": f"{ARN}:container-instance/{one}", "ec2InstanceId": one.removeprefix("ci-"),
+                "status": "ACTIVE", "agentConnected": True, "version": 3,
+            }
+            for one in asked["containerInstances"]
+        ]  # fmt: skip
+        return {"containerInstances": found, "failures": []}
+
+    def _DescribeInstances(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"Reservations": [{"Instances": [{"PrivateIpAddress": "10.0.0.7"}]}]}
+
+    def _UpdateContainerInstancesState(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"containerInstances": [], "failures": []}
+
+    def _PutEvents(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"}]}
+
+    def _GetObject(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"Body": Read(json.dumps(self.documents[asked["Key"]]).encode())}
+
+    def _DescribeTaskDefinition(self, asked: dict[str, Any]) -> dict[str, Any]:
+        containers = [{"name": "main", "essential": True}, {"name": "log", "essential": False}]
+        return {"taskDefinition": {"networkMode": "host", "containerDefinitions": containers}}
+
+    def _GetSecretValue(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"SecretString": f"secret of {asked['SecretId']}"}
+
+
+@dataclass
+class Read:
+    """The body of an object."""
+
+    text: bytes
+
+    def read(self) -> bytes:
+        """All of it."""
+        return self.text

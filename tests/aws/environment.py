@@ -1,0 +1,26 @@
+"""The environment of a function, as the deployment gives it."""
+
+from __future__ import annotations
+
+ACCOUNT, REGION = "123456789012", "us-east-1"
+TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:gpu-training-notifications"
+CHECK_TASK = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/dcgm-health-check:7"
+QUEUE_URL = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/gpu-recovery-scheduler.fifo"
+CLUSTER = "nwcd-gpu-testing"
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_SESSION_TOKEN": "testing",
+    "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION,
+}  # fmt: skip
+REQUIRED = {
+    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub", "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
+    "ECS_CLUSTER_NAME": CLUSTER, "DCGM_HEALTH_CHECK_TASK": CHECK_TASK, "SNS_TOPIC_ARN": TOPIC,
+    "EVENT_BUS_NAME": "gpu-recovery", "SCHEDULER_QUEUE_URL": QUEUE_URL, "VERDICT_BUCKET": "verdicts-of-checks",
+}  # fmt: skip
+CHOSEN = {
+    "RECOVERY_POLICY": '{"preset": "adaptive"}', "ADOPT": "off", "JOB_ID_PREFIX": "", "CHECK_LEVEL": "2",
+    "CHECK_RESERVES_GPUS": "true", "OPERATOR_TOKEN_SECRET": "operator-token",
+    "POWERTOOLS_SERVICE_NAME": "gpu-recovery", "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
+    "POWERTOOLS_LOG_LEVEL": "INFO",
+}  # fmt: skip
+FUNCTION = REQUIRED | CHOSEN

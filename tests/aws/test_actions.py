@@ -1,0 +1,354 @@
+"""Orders carried to AWS: refusals are read, unknown outcomes are told apart, and nothing is swallowed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+from botocore.response import StreamingBody
+from botocore.stub import ANY, Stubber
+from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
+from gpu_recovery.aws.ecs import InstanceStatusRefused
+from gpu_recovery.aws.settings import Settings
+from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.commands import NotifyOperator, PublishEvent
+from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.ports import OutcomeUnknown, Refusal
+
+from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC
+from tests.aws.records import NOW, A, instance, later
+
+CHECK = f"check/{A}/1"
+TASK = f"arn:aws:ecs:us-east-1:123456789012:task/{CLUSTER}/0a1b"
+
+
+@pytest.fixture
+def actions(monkeypatch: pytest.MonkeyPatch) -> AwsActions:
+    """The actions of a function whose calls are all stubbed."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+
+
+@pytest.fixture
+def ecs(actions: AwsActions) -> Iterator[Stubber]:
+    """ECS, answering what a test tells it, in order."""
+    with Stubber(actions.ecs.client) as stub:
+        yield stub
+        stub.assert_no_pending_responses()
+
+
+def failed(reason: str, arn: str = "arn") -> dict[str, Any]:
+    """RunTask's way of saying no with HTTP 200."""
+    return {"tasks": [], "failures": [{"arn": arn, "reason": reason}]}
+
+
+def run(actions: AwsActions) -> str | Refusal:
+    return actions.run_check(instance(), CHECK, 0)
+
+
+# -- RunTask -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_id_of_the_started_task_is_the_last_part_of_its_arn(actions: AwsActions, ecs: Stubber) -> None:
+    """And the request is the one for this instance."""
+    constraint = [{"type": "memberOf", "expression": f"ec2InstanceId == {A}"}]
+    expected = {
+        "cluster": CLUSTER, "taskDefinition": FUNCTION["DCGM_HEALTH_CHECK_TASK"], "count": 1, "launchType": "EC2",
+        "placementConstraints": constraint, "overrides": ANY, "startedBy": CHECK, "clientToken": ANY,
+    }  # fmt: skip
+    ecs.add_response("run_task", {"tasks": [{"taskArn": TASK}], "failures": []}, expected)
+    assert run(actions) == "0a1b"
+
+
+@pytest.mark.parametrize("reason", ["RESOURCE:GPU", "RESOURCE:MEMORY", "AGENT"])
+def test_a_refusal_that_passes_is_read_from_failures(actions: AwsActions, ecs: Stubber, reason: str) -> None:
+    """Asking again may help."""
+    ecs.add_response("run_task", failed(reason))
+    assert run(actions) == Refusal(reason, lasting=False)
+
+
+@pytest.mark.parametrize("reason", ["ATTRIBUTE", "MISSING", "INACTIVE"])
+def test_a_lasting_refusal_is_told_apart(actions: AwsActions, ecs: Stubber, reason: str) -> None:
+    """Asking again does not help."""
+    ecs.add_response("run_task", failed(reason))
+    assert run(actions) == Refusal(reason, lasting=True)
+
+
+def test_neither_task_nor_failure_is_a_refusal_without_a_reason(actions: AwsActions, ecs: Stubber) -> None:
+    """Nothing was started, and that is said."""
+    ecs.add_response("run_task", {"tasks": [], "failures": []})
+    assert run(actions) == Refusal("no reason", lasting=False)
+
+
+def test_a_conflict_over_the_token_names_the_task_that_exists(actions: AwsActions, ecs: Stubber) -> None:
+    """The same rank was launched before under another policy: that task is the one we want."""
+    ecs.add_client_error("run_task", "ConflictException", modeled_fields={"resourceIds": [TASK]})
+    assert run(actions) == "0a1b"
+
+
+def test_a_conflict_that_names_nothing_is_raised(actions: AwsActions, ecs: Stubber) -> None:
+    """Which task exists is not known, so nothing may be concluded."""
+    ecs.add_client_error("run_task", "ConflictException")
+    with pytest.raises(ClientError):
+        run(actions)
+
+
+@pytest.mark.parametrize(
+    ("code", "lasting"),
+    [("InvalidParameterException", False), ("ClientException", True), ("AccessDeniedException", True)],
+)
+def test_an_error_that_says_no_is_a_refusal_with_its_message(
+    actions: AwsActions, ecs: Stubber, code: str, lasting: bool
+) -> None:
+    """InvalidParameter is also what ECS says while every instance is draining; the others do not pass."""
+    ecs.add_client_error("run_task", code, "why not")
+    assert run(actions) == Refusal(f"{code}: why not", lasting)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "ServerException", "RequestLimitExceeded"])
+def test_an_error_that_passes_is_raised_and_refuses_nothing(actions: AwsActions, ecs: Stubber, code: str) -> None:
+    """The function fails and is tried again with the same token."""
+    ecs.add_client_error("run_task", code, http_status_code=500 if code == "ServerException" else 400)
+    with pytest.raises(ClientError, match=code):
+        run(actions)
+
+
+# -- tasks and instances -----------------------------------------------------------------------------------------------
+
+
+def test_our_stop_gives_its_reason(actions: AwsActions, ecs: Stubber) -> None:
+    """ECS repeats it as stoppedReason; 1,024 characters are kept."""
+    ecs.add_response("stop_task", {}, {"cluster": CLUSTER, "task": "0a1b", "reason": "r" * 1024})
+    actions.stop_tasks(["0a1b"], "r" * 2000)
+
+
+def test_a_task_that_ecs_has_forgotten_is_stopped_already(actions: AwsActions, ecs: Stubber) -> None:
+    """InvalidParameterException is how ECS says so."""
+    ecs.add_client_error("stop_task", "InvalidParameterException", "The referenced task was not found.")
+    actions.stop_tasks(["0a1b"], "gpu-recovery: over")
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDeniedException", "ClusterNotFoundException"])
+def test_a_stop_that_failed_is_raised(actions: AwsActions, ecs: Stubber, code: str) -> None:
+    """A rank that may still run is not passed over."""
+    ecs.add_client_error("stop_task", code)
+    with pytest.raises(ClientError, match=code):
+        actions.stop_tasks(["0a1b"], "gpu-recovery: over")
+
+
+def test_tasks_are_found_by_who_started_them_running_or_stopped(actions: AwsActions, ecs: Stubber) -> None:
+    """Every page of both lists."""
+    asked = {"cluster": CLUSTER, "startedBy": CHECK}
+    first = {"taskArns": [f"{TASK}1"], "nextToken": "more"}
+    ecs.add_response("list_tasks", first, asked | {"desiredStatus": "RUNNING"})
+    ecs.add_response(
+        "list_tasks", {"taskArns": [f"{TASK}2"]}, asked | {"desiredStatus": "RUNNING", "nextToken": "more"}
+    )
+    ecs.add_response("list_tasks", {"taskArns": [f"{TASK}3"]}, asked | {"desiredStatus": "STOPPED"})
+    assert actions.tasks_started_by(CHECK) == ("0a1b1", "0a1b2", "0a1b3")
+
+
+def test_many_tasks_are_described_a_hundred_at_a_time(actions: AwsActions, ecs: Stubber) -> None:
+    """And those that ECS does not know are left out, not an error."""
+    ids = [f"task-{n}" for n in range(150)]
+    known = {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}], "failures": [{"arn": "x", "reason": "MISSING"}]}
+    ecs.add_response("describe_tasks", known, {"cluster": CLUSTER, "tasks": ids[:100]})
+    ecs.add_response("describe_tasks", {"tasks": [], "failures": []}, {"cluster": CLUSTER, "tasks": ids[100:]})
+    assert [fact.task_id for fact in actions.describe_tasks(ids)] == ["0a1b"]
+
+
+def test_describing_no_task_asks_nobody(actions: AwsActions, ecs: Stubber) -> None:
+    """ECS would refuse an empty list."""
+    assert actions.describe_tasks([]) == ()
+
+
+def test_a_container_instance_that_is_gone_is_none(actions: AwsActions, ecs: Stubber) -> None:
+    """DescribeContainerInstances says MISSING."""
+    ecs.add_response("describe_container_instances", {"containerInstances": [], "failures": [{"reason": "MISSING"}]})
+    assert actions.describe_instance("ci-1") is None
+
+
+def test_draining_and_activating_name_the_registration(actions: AwsActions, ecs: Stubber) -> None:
+    """And read the answer's failures."""
+    for status in ("DRAINING", "ACTIVE"):
+        asked = {"cluster": CLUSTER, "containerInstances": [f"ci-{A}"], "status": status}
+        ecs.add_response("update_container_instances_state", {"containerInstances": [], "failures": []}, asked)
+    actions.drain(instance())
+    actions.activate(instance())
+
+
+def test_an_instance_that_has_left_has_no_status_to_set(actions: AwsActions, ecs: Stubber) -> None:
+    """MISSING is no error, any other failure is raised."""
+    answer: dict[str, Any] = {"containerInstances": [], "failures": [{"reason": "MISSING"}]}
+    ecs.add_response("update_container_instances_state", answer)
+    actions.drain(instance())
+    ecs.add_response("update_container_instances_state", answer | {"failures": [{"reason": "BUSY"}]})
+    with pytest.raises(InstanceStatusRefused, match="BUSY"):
+        actions.drain(instance())
+
+
+# -- the reboot, which has no token ------------------------------------------------------------------------------------
+
+
+def silenced(client: Any, operation: str, error: Exception) -> list[str]:
+    """Let every HTTP request of `operation` fail with `error`; the list of those that were made."""
+    made: list[str] = []
+
+    def fail(request: Any, **_: Any) -> None:
+        made.append(request.url)
+        raise error
+
+    client.meta.events.register(f"before-send.*.{operation}", fail)
+    return made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReadTimeoutError(endpoint_url="https://ec2"), ConnectTimeoutError(endpoint_url="https://ec2"),
+        EndpointConnectionError(endpoint_url="https://ec2"),
+    ],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_a_reboot_that_is_not_answered_is_unknown_and_not_asked_for_again(
+    actions: AwsActions, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One HTTP request, while a call that may be repeated makes five."""
+    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
+    made = silenced(actions._ec2, "RebootInstances", error)
+    with pytest.raises(OutcomeUnknown):
+        actions.reboot(A)
+    assert len(made) == 1
+    repeated = silenced(actions._sns, "Publish", error)
+    with pytest.raises(type(error)):
+        actions.notify(NotifyOperator("i", "SEV2", "s", "b"))
+    assert len(repeated) == 5
+
+
+def test_a_reboot_names_its_instance(actions: AwsActions) -> None:
+    """Nothing else is asked of EC2."""
+    with Stubber(actions._ec2) as ec2:
+        ec2.add_response("reboot_instances", {}, {"InstanceIds": [A]})
+        actions.reboot(A)
+        ec2.assert_no_pending_responses()
+
+
+def test_a_reboot_that_ec2_refuses_is_raised(actions: AwsActions) -> None:
+    """A definite no is neither done nor unknown."""
+    with Stubber(actions._ec2) as ec2:
+        ec2.add_client_error("reboot_instances", "UnauthorizedOperation")
+        with pytest.raises(ClientError, match="UnauthorizedOperation"):
+            actions.reboot(A)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def document(**changes: Any) -> bytes:
+    """A verdict as the check leaves it."""
+    left = {
+        "schema_version": 1, "check_id": CHECK, "outcome": "REBOOT", "summary": "GPU 3 fell off", "boot_id": "b-1",
+        "booted_at": "2026-11-21T09:00:10Z", "findings": [],
+    }  # fmt: skip
+    return json.dumps(left | changes).encode()
+
+
+def read(actions: AwsActions, body: bytes) -> Verdict | None:
+    """What is made of a document with this text."""
+    with Stubber(actions._s3) as s3:
+        asked = {"Bucket": "verdicts-of-checks", "Key": f"verdicts/{CHECK}.json"}
+        s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, asked)
+        return actions.verdict(CHECK)
+
+
+def test_a_verdict_is_read_from_its_document(actions: AwsActions) -> None:
+    """Outcome, summary and the boot it saw."""
+    assert read(actions, document()) == Verdict(CheckOutcome.REBOOT, "GPU 3 fell off", "b-1", later(10))
+    assert read(actions, document(boot_id=None, booted_at=None)) == Verdict(CheckOutcome.REBOOT, "GPU 3 fell off")
+
+
+def test_the_document_of_another_check_is_none(actions: AwsActions) -> None:
+    """An old verdict proves nothing."""
+    assert read(actions, document(check_id=f"check/{A}/0")) is None
+
+
+NO_VERDICTS = [
+    b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe",
+    *(document(outcome=outcome) for outcome in ("FINE", None, [1])),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", NO_VERDICTS)
+def test_a_document_that_is_no_verdict_is_an_error(actions: AwsActions, body: bytes) -> None:
+    """It is neither passed off as healthy nor as missing."""
+    with pytest.raises(VerdictUnreadable):
+        read(actions, body)
+
+
+def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> None:
+    """NoSuchKey is an answer; any other error of S3 is raised."""
+    with Stubber(actions._s3) as s3:
+        s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
+        assert actions.verdict(CHECK) is None
+        s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
+        with pytest.raises(ClientError):
+            actions.verdict(CHECK)
+
+
+def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:
+    """So that a subscription can filter."""
+    attributes = {
+        name: {"DataType": "String", "StringValue": value}
+        for name, value in {"incident_id": "sft-1--a01", "severity": "SEV3", "cluster": CLUSTER}.items()
+    }
+    with Stubber(actions._sns) as sns:
+        asked = {"TopicArn": TOPIC, "Subject": "s", "Message": "b", "MessageAttributes": attributes}
+        sns.add_response("publish", {"MessageId": "m"}, asked)
+        actions.notify(NotifyOperator("sft-1--a01", "SEV3", "s", "b"))
+        sns.assert_no_pending_responses()
+
+
+def test_an_event_of_ours_goes_to_our_bus(actions: AwsActions) -> None:
+    """With its data, its schema's version and our source."""
+    data = {"job_id": "sft-1", "before": None, "after": JobStatus.RUNNING, "attempt": 2}
+    detail = json.dumps({"metadata": {"schema_version": 1}, "data": data | {"after": "RUNNING"}})
+    entry = {
+        "EventBusName": "gpu-recovery",
+        "Source": "gpu.recovery",
+        "DetailType": "Job State Changed",
+        "Detail": detail,
+    }
+    with Stubber(actions._events) as bus:
+        bus.add_response("put_events", {"FailedEntryCount": 0, "Entries": [{"EventId": "e"}]}, {"Entries": [entry]})
+        actions.publish(PublishEvent("Job State Changed", data))
+        bus.assert_no_pending_responses()
+
+
+def test_an_event_that_the_bus_did_not_take_is_an_error(actions: AwsActions) -> None:
+    """PutEvents answers 200 even then."""
+    refused = {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure", "ErrorMessage": "try again"}]}
+    with Stubber(actions._events) as bus:
+        bus.add_response("put_events", refused)
+        with pytest.raises(EventRefused, match="InternalFailure"):
+            actions.publish(PublishEvent("Job State Changed", {}))
+
+
+def test_the_scheduler_is_poked_once_for_the_same_key(actions: AwsActions) -> None:
+    """One group, and a deduplication id that is the same whoever repeats the order."""
+    asked: list[dict[str, Any]] = []
+    events = actions._sqs.meta.events
+    events.register("provide-client-params.sqs.SendMessage", lambda params, **_: asked.append(params))
+    with Stubber(actions._sqs) as sqs:
+        sqs.add_response("send_message", {"MessageId": "m"})
+        sqs.add_response("send_message", {"MessageId": "m"})
+        actions.poke_scheduler("sft-1/2")
+        actions.poke_scheduler("sft-1/2")
+    first, second = asked
+    assert first == second
+    assert (first["QueueUrl"], first["MessageGroupId"]) == (QUEUE_URL, "scheduler")
+    assert len(first["MessageDeduplicationId"]) <= 128

@@ -1,0 +1,258 @@
+"""What an event costs, counted in calls where botocore makes them."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from gpu_recovery import tasks
+from gpu_recovery.aws.actions import AwsActions
+from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.aws.task_facts import instance_fact, task_fact
+from gpu_recovery.core import job as job_machine
+from gpu_recovery.core.adoption import Adoption
+from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.names import attempt_id
+from gpu_recovery.reconcile import reconcile
+from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduling import schedule
+from moto import mock_aws
+from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
+
+from tests.aws.counted_aws import CountedAws
+from tests.aws.deployed_tables import create_tables
+from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
+from tests.aws.environment import FUNCTION
+from tests.aws.records import JOB, NOW, A, instance, job, plan, spec
+
+LAMBDAS = Path(__file__).parents[2] / "lambdas"
+PACKAGE_BYTES_MAX = 1_000_000
+
+
+class Silent:
+    """Nobody reads the log here."""
+
+    def decided(self, record: Any, event: Any, decision: Any) -> None:
+        """Said to nobody."""
+
+    def unknown(self, record_id: str, event: Any) -> None:
+        """Said to nobody."""
+
+
+@dataclass
+class World:
+    """The loop on counted calls, with a clock that tests turn."""
+
+    aws: CountedAws
+    recovery: Recovery
+    store: DynamoStore
+    now: datetime = NOW
+
+    def task(self, event: dict[str, Any]) -> CountedAws:
+        """What one task event costs."""
+        self.aws.forget()
+        tasks.task_changed(self.recovery, task_fact(event["detail"], NOW))
+        return self.aws
+
+    def machine(self, event: dict[str, Any]) -> CountedAws:
+        """What one container-instance event costs."""
+        self.aws.forget()
+        self.recovery.tell(*instance_fact(event["detail"], NOW))
+        return self.aws
+
+    def job(self) -> Job:
+        found = self.store.load_job(JOB)
+        assert found is not None
+        return found
+
+    def running(self, world: int) -> None:
+        """A job all of whose ranks run."""
+        gang = plan(world=world)
+        status = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": gang.instances}
+        self.store.create_job(job(spec=spec(nnodes=world), **status), "")
+        self.store.begin_attempt(gang)
+        for rank in range(world):
+            self.store.add_running(JOB, 1, rank)
+        self.aws.tasks[attempt_id(JOB, 1)] = [f"task-{rank}" for rank in range(world)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Empty tables, and nothing called yet."""
+    aws = CountedAws()
+    monkeypatch.setattr(boto3, "client", aws.client)
+    told = Settings.from_environment(FUNCTION)
+    with mock_aws():
+        client = aws.client("dynamodb")
+        create_tables(client, told.job_table, told.instance_table)
+        store = DynamoStore(client, told.job_table, told.instance_table)
+        loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
+        made = World(aws, loop, store)
+        yield made
+
+
+# -- one event ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adoption", Adoption)
+def test_a_task_without_a_job_costs_nothing(world: World, adoption: Adoption) -> None:
+    """Somebody else's task in our cluster: no call at all, whether or not tasks are adopted."""
+    world.recovery = replace(world.recovery, adoption=adoption)
+    assert world.task(task_event("t", "ecs-svc/1", "RUNNING", {"RANK": "0"})).calls == []
+    assert world.task(task_event("t", "", "STOPPED", {}, exit_code=1)).calls == []
+
+
+def test_a_status_between_costs_nothing(world: World) -> None:
+    """PENDING and the rest carry no news."""
+    world.running(2)
+    assert world.task(rank_event(JOB, 1, 0, "PENDING")).calls == []
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
+def test_a_rank_of_an_unknown_job_costs_one_call(world: World, status: str) -> None:
+    """The addition that finds nothing to add to."""
+    aws = world.task(rank_event("nobody-knows-it", 1, 0, status))
+    assert aws.operations() == {"UpdateItem": 1}
+
+
+def test_a_rank_that_starts_costs_one_call(world: World) -> None:
+    """Unless it is the last of its gang."""
+    world.store.create_job(job(status=JobStatus.SUBMITTED, attempt=1, launched=True), "")
+    world.store.begin_attempt(plan())
+    assert world.task(rank_event(JOB, 1, 0, "RUNNING")).operations() == {"UpdateItem": 1}
+
+
+def test_the_rank_that_completes_its_gang_moves_the_job_with_four(world: World) -> None:
+    """Add, load, save, settle; and the event on the bus."""
+    world.store.create_job(job(status=JobStatus.SUBMITTED, attempt=1, launched=True), "")
+    world.store.begin_attempt(plan())
+    world.store.add_running(JOB, 1, 0)
+    aws = world.task(rank_event(JOB, 1, 1, "RUNNING"))
+    assert world.job().status is JobStatus.RUNNING
+    assert aws.count("dynamodb") - 1 <= 4  # one is the look of this test
+    assert aws.operations()["PutEvents"] == 1
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
+def test_a_duplicate_costs_one_call(world: World, status: str) -> None:
+    """Whatever the first delivery did."""
+    world.running(3)
+    world.task(rank_event(JOB, 1, 0, status, **({"exit_code": 139} if status == "STOPPED" else {})))
+    assert world.task(rank_event(JOB, 1, 0, status, exit_code=139)).operations() == {"UpdateItem": 1}
+
+
+def test_a_word_of_an_attempt_that_is_over_costs_one_call(world: World) -> None:
+    """Its end is known; the job is not read."""
+    world.running(2)
+    world.store.add_stopped(JOB, 1, 0, None)
+    world.store.add_stopped(JOB, 1, 1, None)
+    world.store.save_job(replace(world.job(), attempt=2, status=JobStatus.RUNNING))
+    for status in ("RUNNING", "STOPPED"):
+        assert world.task(rank_event(JOB, 1, 1, status, exit_code=1)).operations() == {"UpdateItem": 1}
+
+
+def test_an_outdated_word_of_an_instance_costs_one_read(world: World) -> None:
+    """ECS said it before what is known: nothing is written."""
+    world.store.save_instance(instance(ecs_version=9))
+    for version in (9, 8):
+        assert world.machine(instance_event(A, version)).operations() == {"GetItem": 1}
+
+
+def test_the_noise_of_an_instance_costs_a_read_and_a_write(world: World) -> None:
+    """ECS tells of every placement: the record takes note and nobody else hears of it."""
+    world.store.save_instance(instance(ecs_version=9))
+    assert world.machine(instance_event(A, 10)).operations() == {"GetItem": 1, "PutItem": 1}
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 64])
+def test_the_first_failure_costs_four_calls_of_dynamodb_and_a_stop_for_each_rank(world: World, ranks: int) -> None:
+    """Whatever the size of the gang."""
+    world.running(ranks)
+    aws = world.task(rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
+    assert aws.count("dynamodb") <= 4
+    stopped = [asked["task"] for asked in aws.asked("StopTask")]
+    assert sorted(stopped) == sorted(f"task-{rank}" for rank in range(ranks))
+    assert aws.operations("ecs") == {"ListTasks": 2, "StopTask": ranks}
+    assert world.job().status is JobStatus.STOPPING
+
+
+@pytest.mark.parametrize("ranks", [3, 64])
+def test_a_later_failure_costs_at_most_two_calls(world: World, ranks: int) -> None:
+    """It only adds that the rank has ended."""
+    world.running(ranks)
+    world.task(rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
+    for rank in range(1, ranks - 1):
+        aws = world.task(rank_event(JOB, 1, rank, "STOPPED", exit_code=143, stop_code="UserInitiated"))
+        assert sum(aws.operations().values()) <= 2
+
+
+# -- a whole incident --------------------------------------------------------------------------------------------------
+
+
+def incident(world: World) -> CountedAws:
+    """A job is placed, loses a rank, has its instances checked, is placed again and succeeds; both kinds of sweep."""
+    world.aws.forget()
+    machines = [f"i-0{rank:016x}" for rank in range(2)]
+    for machine in machines:
+        world.recovery.tell(*instance_fact(instance_event(machine, 1)["detail"], NOW))
+    world.recovery.create_job(job_machine.created(JOB, spec(), world.recovery.policy, NOW), '{"workload": "sft"}')
+    assert schedule(world.recovery) == 1
+    told: list[dict[str, Any]] = [rank_event(JOB, 1, rank, "RUNNING") for rank in range(2)]
+    told += [rank_event(JOB, 1, rank, "STOPPED", exit_code=139) for rank in range(2)]
+    for event in told:
+        tasks.task_changed(world.recovery, task_fact(event["detail"], NOW))
+    for machine in machines:
+        check_id = f"check/{machine}/1"
+        world.aws.documents[f"verdicts/{check_id}.json"] = {"check_id": check_id, "outcome": "HEALTHY"}
+        tasks.check_changed(world.recovery, task_fact(check_event(machine, 1, 0)["detail"], NOW))
+    world.now += timedelta(seconds=world.recovery.policy.look_s)
+    reconcile(world.recovery)
+    assert schedule(world.recovery) == 1
+    for event in [rank_event(JOB, 2, r, s, exit_code=0) for s in ("RUNNING", "STOPPED") for r in range(2)]:
+        tasks.task_changed(world.recovery, task_fact(event["detail"], NOW))
+    world.store.list_jobs(None, 10, None)
+    assert world.job().status is JobStatus.SUCCEEDED and world.job().attempt == 2
+    return world.aws
+
+
+def test_a_whole_incident_scans_no_table(world: World) -> None:
+    """Only reads and writes by key, and queries of an index by its own key."""
+    aws = incident(world)
+    assert set(aws.operations("dynamodb")) == {"GetItem", "PutItem", "UpdateItem", "Query", "BatchGetItem"}
+    assert all(asked.get("KeyConditionExpression") for asked in aws.asked("Query"))
+
+
+def test_no_expression_uses_a_word_that_dynamodb_reserves(world: World) -> None:
+    """DynamoDB refuses such an expression; the servers of the tests let many of them pass."""
+    reserved = {word.upper() for word in ReservedKeywords.get_reserved_keywords()}
+    grammar = {"SET", "REMOVE", "ADD", "AND", "OR", "NOT", "EXISTS", "CONTAINS"}
+    functions = {"attribute_exists", "attribute_not_exists", "if_not_exists", "contains"}
+    expressions = {
+        text
+        for service, _, asked in incident(world).calls
+        for name, text in asked.items()
+        if service == "dynamodb" and name.endswith("Expression")
+    }
+    words = {
+        word for text in expressions for word in re.findall(r"(?<![#:\w])[A-Za-z_]\w*", text) if word not in functions
+    }
+    assert expressions and {word for word in words if word.upper() in reserved - grammar} == set()
+
+
+def test_the_package_is_small() -> None:
+    """The folder is the deployment package: under a megabyte, zipped."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in LAMBDAS.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                archive.write(path, path.relative_to(LAMBDAS))
+    assert 10_000 < len(packed.getvalue()) <= PACKAGE_BYTES_MAX

@@ -1,0 +1,140 @@
+"""What only DynamoDB can do to its caller: pages, keys left over, a record that moves while it is being listed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Barrier, Lock
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from gpu_recovery.aws.ecs import PARALLEL, in_parallel
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.core.instance_record import InstanceStatus
+from gpu_recovery.core.job_record import JobStatus
+
+from tests.aws.records import JOB, instance, job, later
+
+
+class Meddling:
+    """A client that does something of its own around one operation."""
+
+    def __init__(self, client: Any, operation: str, meddle: Callable[[Any, dict[str, Any]], Any]) -> None:
+        self._client, self._operation, self._meddle = client, operation, meddle
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._client, name)
+        return (lambda **request: self._meddle(call, request)) if name == self._operation else call
+
+
+def meddled(store: DynamoStore, operation: str, meddle: Callable[[Any, dict[str, Any]], Any]) -> DynamoStore:
+    """The same tables through a meddling client."""
+    return DynamoStore(Meddling(store.jobs.client, operation, meddle), store.jobs.name, store.machines.name)
+
+
+def one_at_a_time(call: Any, request: dict[str, Any]) -> Any:
+    """The smallest pages there can be."""
+    return call(**{**request, "Limit": 1})
+
+
+def test_a_job_that_moves_between_two_queries_is_found_once(moto_store: DynamoStore) -> None:
+    """Both queries find it; DynamoDB refuses to be asked for one key twice."""
+    moto_store.create_job(job(), "")
+
+    def move(call: Any, request: dict[str, Any]) -> Any:
+        answer = call(**request)
+        found = moto_store.load_job(JOB)
+        if answer["Items"] and found is not None and found.status is JobStatus.QUEUED:
+            moto_store.save_job(replace(found, status=JobStatus.PENDING_RESOURCES))
+        return answer
+
+    moving = meddled(moto_store, "query", move)
+    waiting = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
+    assert [one.status for one in moving.jobs_in(waiting, 10)] == [JobStatus.PENDING_RESOURCES]
+    found = moto_store.load_job(JOB)
+    assert found is not None
+    moto_store.save_job(replace(found, status=JobStatus.QUEUED))
+    assert [one.job_id for one in moving.list_jobs(None, 10, None).jobs] == [JOB]
+
+
+def test_every_page_of_an_index_is_read(moto_store: DynamoStore) -> None:
+    """However small the pages are."""
+    for n in range(5):
+        moto_store.create_job(job(f"job-{n}", queued_at=later(n), deadline_at=later(n)), "")
+        moto_store.save_instance(instance(f"i-{n}", look_at=later(n)))
+    paged = meddled(moto_store, "query", one_at_a_time)
+    assert [one.job_id for one in paged.jobs_in((JobStatus.QUEUED,), 4)] == [f"job-{n}" for n in range(4)]
+    assert len(paged.instances_in([InstanceStatus.AVAILABLE])) == 5
+    assert set(paged.due_jobs(later(3))) == {f"job-{n}" for n in range(4)}
+    assert set(paged.due_instances(later(9))) == {f"i-{n}" for n in range(5)}
+
+
+def test_keys_that_dynamodb_leaves_over_are_asked_for_again(moto_store: DynamoStore) -> None:
+    """A throttled batch answers in part; over a hundred keys are several batches."""
+    for n in range(103):
+        moto_store.create_job(job(f"job-{n:03d}", queued_at=later(n)), "")
+
+    def in_part(call: Any, request: dict[str, Any]) -> Any:
+        (name, wanted), *_ = request["RequestItems"].items()
+        keys = wanted["Keys"]
+        assert len(keys) <= 100
+        answer = call(RequestItems={name: {**wanted, "Keys": keys[:60]}})
+        rest = {name: {**wanted, "Keys": keys[60:]}} if keys[60:] else {}
+        return {**answer, "UnprocessedKeys": rest}
+
+    partial = meddled(moto_store, "batch_get_item", in_part)
+    assert [one.job_id for one in partial.jobs_in((JobStatus.QUEUED,), 200)] == [f"job-{n:03d}" for n in range(103)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "act"),
+    [
+        ("put_item", lambda store: store.create_job(job(), "")),
+        ("put_item", lambda store: store.save_job(job())),
+        ("update_item", lambda store: store.add_running(JOB, 1, 0)),
+        ("update_item", lambda store: store.settle_job(job(), (), {})),
+        ("get_item", lambda store: store.load_job(JOB)),
+    ],
+)
+def test_only_a_failed_condition_is_an_answer(moto_store: DynamoStore, operation: str, act: Any) -> None:
+    """Any other error of DynamoDB is raised: it says nothing about the record."""
+
+    def refuse(call: Any, request: dict[str, Any]) -> Any:
+        raise ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, operation)
+
+    with pytest.raises(ClientError, match="ProvisionedThroughput"):
+        act(meddled(moto_store, operation, refuse))
+
+
+def test_calls_are_made_several_at_a_time_but_not_more() -> None:
+    """As many at once as the limit says, with the answers in order."""
+    together, lock = Barrier(PARALLEL, timeout=30), Lock()
+    now, most = 0, 0
+
+    def work(n: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        together.wait()
+        with lock:
+            now -= 1
+        return n * n
+
+    assert in_parallel(work, range(2 * PARALLEL)) == [n * n for n in range(2 * PARALLEL)]
+    assert most == PARALLEL
+
+
+def test_a_failure_among_parallel_calls_is_raised_after_the_others_were_made() -> None:
+    """A rank whose stop failed does not keep the others from being stopped."""
+    made: list[int] = []
+
+    def work(n: int) -> None:
+        made.append(n)
+        if n == 3:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        in_parallel(work, range(20))
+    assert sorted(made) == list(range(20))

@@ -1,0 +1,102 @@
+"""The progress of an attempt: which addition is news, and what a job has not heard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from gpu_recovery.core.attempt import Plan, Progress, news_of_running, news_of_stopped, untold
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
+from gpu_recovery.core.job_record import TERMINAL, JobStatus
+from gpu_recovery.core.task import EndingKind
+
+from tests.core.build import IDS, NOW, failure
+
+PLAN = Plan("sft-1", 1, IDS)
+NOTHING = Progress("sft-1", 1, 2)
+RUNS = replace(NOTHING, running=frozenset({0, 1}))
+CRASH = failure(EndingKind.CRASHED)
+ONE_FAILED = replace(RUNS, stopped=frozenset({0}), failure=CRASH)
+ALL_FAILED = replace(ONE_FAILED, stopped=frozenset({0, 1}))
+ALL_DONE = replace(RUNS, stopped=frozenset({0, 1}))
+HEALTHY = Checked(CheckOutcome.HEALTHY, "ok")
+
+
+def test_the_start_that_completes_the_gang_is_news() -> None:
+    """A rank that has ended well already did run."""
+    assert news_of_running(replace(NOTHING, running=frozenset({0})), NOW) is None
+    assert news_of_running(RUNS, NOW) == AllRanksRunning(at=NOW, attempt=1)
+    ended_early = replace(NOTHING, running=frozenset({0}), stopped=frozenset({1}))
+    assert news_of_running(ended_early, NOW) == AllRanksRunning(at=NOW, attempt=1)
+
+
+@pytest.mark.parametrize("progress", [ONE_FAILED, ALL_DONE])
+def test_a_gang_that_has_failed_or_ended_is_not_said_to_run(progress: Progress) -> None:
+    """The late start of a rank must not hide what came after it."""
+    assert news_of_running(progress, NOW) is None
+
+
+def test_the_end_that_completes_the_gang_is_news_before_the_first_failure() -> None:
+    """One event says both: that all have ended, and how the first failed."""
+    assert news_of_stopped(ALL_FAILED, True, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+    assert news_of_stopped(ALL_DONE, False, NOW) == AllRanksStopped(at=NOW, attempt=1)
+
+
+def test_only_the_first_failure_is_news() -> None:
+    """The rest of a gang follows it."""
+    assert news_of_stopped(ONE_FAILED, True, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
+    assert news_of_stopped(ONE_FAILED, False, NOW) is None
+
+
+def test_a_rank_that_ends_well_before_the_others_is_no_news() -> None:
+    """The gang goes on."""
+    assert news_of_stopped(replace(RUNS, stopped=frozenset({1})), False, NOW) is None
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUBMITTING, JobStatus.SUBMITTED])
+def test_a_starting_job_has_not_heard_that_all_run(status: JobStatus) -> None:
+    """Whoever added the last start died before telling."""
+    assert untold(status, RUNS, PLAN, NOW) == AllRanksRunning(at=NOW, attempt=1)
+    assert untold(status, NOTHING, PLAN, NOW) is None
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING])
+def test_a_job_under_way_has_not_heard_of_a_failure_or_an_end(status: JobStatus) -> None:
+    """The worst news goes first."""
+    assert untold(status, ONE_FAILED, PLAN, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
+    assert untold(status, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+
+
+def test_a_running_job_is_not_told_that_it_runs() -> None:
+    """It would be told at every look."""
+    assert untold(JobStatus.RUNNING, RUNS, PLAN, NOW) is None
+
+
+def test_a_stopping_job_waits_for_the_last_end_only() -> None:
+    """Failures are expected while a gang is stopped."""
+    assert untold(JobStatus.STOPPING, ONE_FAILED, PLAN, NOW) is None
+    assert untold(JobStatus.STOPPING, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+
+
+def test_a_job_under_check_waits_for_the_last_result_only() -> None:
+    """The barrier is down when every rank's instance has answered."""
+    half = replace(ALL_FAILED, checked={1: HEALTHY})
+    assert untold(JobStatus.DIAGNOSING, half, PLAN, NOW) is None
+    whole = replace(ALL_FAILED, checked={1: HEALTHY, 0: HEALTHY})
+    results = {IDS[0]: HEALTHY, IDS[1]: HEALTHY}
+    assert untold(JobStatus.DIAGNOSING, whole, PLAN, NOW) == InstancesChecked(at=NOW, attempt=1, results=results)
+
+
+@pytest.mark.parametrize(
+    "status", [JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.RECOVERING, *sorted(TERMINAL)]
+)
+def test_a_job_without_ranks_has_nothing_to_hear_of_them(status: JobStatus) -> None:
+    """Its attempt is over, or has not begun."""
+    assert untold(status, ALL_FAILED, PLAN, NOW) is None
+
+
+def test_what_is_not_confirmed_is_named_by_instance() -> None:
+    """That is what a reboot can be asked for."""
+    assert ONE_FAILED.unconfirmed(PLAN) == IDS[1:]
+    assert ALL_DONE.unconfirmed(PLAN) == ()

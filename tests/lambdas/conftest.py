@@ -1,0 +1,103 @@
+"""The functions as Lambda runs them: the deployed environment, moto's DynamoDB, every other call counted."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+import boto3
+import pytest
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.core.instance_record import Instance
+from gpu_recovery.core.job_record import Job
+from moto import mock_aws
+
+from tests.aws.counted_aws import CountedAws
+from tests.aws.deployed_tables import create_tables
+from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.records import JOB, NOW, A
+
+HANDLERS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api")
+WARM = (*HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources")
+"""The modules that keep something from one invocation to the next."""
+
+
+@dataclass
+class Context:
+    """What Lambda gives a handler beside the event."""
+
+    function_name: str
+    memory_limit_in_mb: int = 512
+    invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:f"
+    aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+
+
+@dataclass
+class Functions:
+    """Cold functions, and what is behind them."""
+
+    aws: CountedAws
+    store: DynamoStore
+    log: io.StringIO
+    now: datetime = field(default=NOW)
+
+    def call(self, name: str, event: dict[str, Any]) -> Any:
+        """What the handler answers; the calls are counted anew."""
+        self.aws.forget()
+        return import_module(name).handler(event, Context(name))
+
+    def job(self, job_id: str = JOB) -> Job:
+        """The record, which must be there."""
+        found = self.store.load_job(job_id)
+        assert found is not None
+        return found
+
+    def instance(self, instance_id: str = A) -> Instance:
+        """The record, which must be there."""
+        found = self.store.load_instance(instance_id)
+        assert found is not None
+        return found
+
+    def chill(self) -> None:
+        """Make every function cold again, so that it reads its environment anew."""
+        wiring = import_module("gpu_recovery.aws.wiring")
+        wiring.settings.cache_clear()
+        wiring.recovery.cache_clear()
+
+    def logged(self, message: str) -> list[dict[str, Any]]:
+        """The structured lines with this message."""
+        lines = [json.loads(line) for line in self.log.getvalue().splitlines()]
+        return [line for line in lines if line["message"] == message]
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+    """Every function, cold, on empty tables."""
+    for name, value in (FUNCTION | CREDENTIALS).items():
+        monkeypatch.setenv(name, value)
+    aws = CountedAws()
+    monkeypatch.setattr(boto3, "client", aws.client)
+    for name in WARM:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    wiring = import_module("gpu_recovery.aws.wiring")
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(wiring.logger.registered_formatter)
+    wiring.logger.addHandler(handler)
+    with mock_aws():
+        client = aws.client("dynamodb")
+        jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
+        create_tables(client, jobs, instances)
+        made = Functions(aws, DynamoStore(client, jobs, instances), log)
+        monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
+        yield made
+    logging.getLogger(wiring.logger.name).removeHandler(handler)
+    for name in WARM:
+        sys.modules.pop(name, None)

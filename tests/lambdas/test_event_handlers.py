@@ -1,0 +1,281 @@
+"""The functions that EventBridge, SQS and the clock wake: a real event in, the right effect, every failure raised."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from gpu_recovery.aws.actions import VerdictUnreadable
+from gpu_recovery.aws.settings import SettingsMissing
+from gpu_recovery.aws.task_facts import EventUnusable
+from gpu_recovery.core import commands
+from gpu_recovery.core.instance_record import CheckRun, InstanceStatus, Reboot
+from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.names import attempt_id
+from gpu_recovery.tasks import RankMissing
+
+from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
+from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.records import JOB, NOW, OTHER_JOB, A, instance, job, later, pending, plan
+from tests.lambdas.conftest import HANDLERS, Functions
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+PUBLISHED = sorted((ROOT / "tests" / "events").glob("ecs_task_*.json"))
+
+
+def throttled(asked: dict[str, Any]) -> dict[str, Any]:
+    """An answer that passes."""
+    raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, "Any")
+
+
+def gang(functions: Functions, job_id: str = JOB, **changes: Any) -> Job:
+    """A running job of two ranks."""
+    there = plan(job_id)
+    fields = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": there.instances}
+    functions.store.create_job(job(job_id, **fields | changes), "")
+    functions.store.begin_attempt(there)
+    functions.aws.tasks[attempt_id(job_id, 1)] = ["task-0", "task-1"]
+    return functions.job(job_id)
+
+
+def test_every_handler_is_imported_in_the_deployed_environment() -> None:
+    """From the package alone, in an isolated interpreter, with nothing but the variables of the deployment."""
+    code = f"import sys; sys.path.insert(0, 'lambdas')\nfor name in {HANDLERS}:\n    assert __import__(name).handler"
+    environment = FUNCTION | CREDENTIALS | {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", HANDLERS)
+def test_a_function_without_its_settings_fails_before_it_does_anything(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A missing variable is an error of every invocation, never a default."""
+    monkeypatch.delenv("ECS_CLUSTER_NAME")
+    events = {
+        "ecs_task_handler": rank_event(JOB, 1, 0, "RUNNING"), "dcgm_task_monitor": check_event(A, 1, 0),
+        "ecs_instance_monitor": instance_event(A, 1), "reconciler": {}, "scheduler": {},
+        "job_api": {
+            "version": "2.0", "rawPath": "/api/v2/jobs", "headers": {},
+            "requestContext": {"http": {"method": "GET", "path": "/api/v2/jobs"}, "stage": "$default"},
+        },
+    }  # fmt: skip
+    with pytest.raises(SettingsMissing, match="ECS_CLUSTER_NAME"):
+        functions.call(name, events[name])
+    assert functions.aws.calls == []
+
+
+# -- ecs_task_handler --------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_rank_stops_its_gang(functions: Functions) -> None:
+    """The event of one rank moves the job and stops both tasks, and the log says why."""
+    gang(functions)
+    functions.call("ecs_task_handler", rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
+    assert functions.job().status is JobStatus.STOPPING
+    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == ["task-0", "task-1"]
+    assert functions.aws.operations()["Publish"] == 1
+    (line,) = functions.logged("job_decided")
+    assert (line["job_id"], line["before"], line["after"]) == (JOB, "RUNNING", "STOPPING")
+    assert line["reason"] == functions.job().reason
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
+def test_other_peoples_tasks_are_left_alone(functions: Functions, path: Path) -> None:
+    """Every published task event passes through without a call."""
+    functions.call("ecs_task_handler", json.loads(path.read_text()))
+    assert functions.aws.calls == []
+
+
+def test_a_failure_while_acting_is_raised_and_the_order_stays(functions: Functions) -> None:
+    """Lambda delivers again, and the reconciler finds the order in the record."""
+    gang(functions)
+    functions.aws.answers["StopTask"] = throttled
+    with pytest.raises(ClientError, match="Throttling"):
+        functions.call("ecs_task_handler", rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
+    assert functions.job().status is JobStatus.STOPPING
+    assert "StopAttempt" in {type(one.command).__name__ for one in functions.job().commands}
+
+
+@pytest.mark.parametrize("event", [{}, {"detail": {}}, {"detail": {"lastStatus": "STOPPED"}}])
+def test_an_event_about_nothing_is_raised(functions: Functions, event: dict[str, Any]) -> None:
+    """It ends in the dead-letter queue, where it is seen."""
+    with pytest.raises(EventUnusable):
+        functions.call("ecs_task_handler", event)
+
+
+def test_somebody_who_uses_our_names_is_raised(functions: Functions) -> None:
+    """Our startedBy without a RANK cannot be ours."""
+    with pytest.raises(RankMissing):
+        functions.call("ecs_task_handler", task_event("t", attempt_id(JOB, 1), "RUNNING", {"JOB_ID": JOB}))
+
+
+def test_a_persons_task_is_adopted_when_that_is_switched_on(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JOB_ID, RANK and WORLD_SIZE make a record; with adoption off they make nothing."""
+    carried = {"JOB_ID": "mine", "RANK": "0", "WORLD_SIZE": "1"}
+    event = task_event("t", "", "RUNNING", carried)
+    functions.call("ecs_task_handler", event)
+    assert functions.aws.calls == []
+    monkeypatch.setenv("ADOPT", "recover")
+    functions.chill()
+    functions.call("ecs_task_handler", event)
+    assert functions.job("mine").status is JobStatus.RUNNING
+
+
+# -- dcgm_task_monitor -------------------------------------------------------------------------------------------------
+
+
+def checking(functions: Functions, outcome: str) -> None:
+    """An instance that is being checked for the usual job, and the document that its check left."""
+    gang(functions, status=JobStatus.DIAGNOSING)
+    run = CheckRun(f"check/{plan().instances[0]}/1", JOB, 1)
+    machine = instance(plan().instances[0], status=InstanceStatus.CHECKING, check=run, checks=1)
+    functions.store.save_instance(machine)
+    left = {"check_id": run.check_id, "outcome": outcome, "summary": "GPU 3", "boot_id": "b-1"}
+    functions.aws.documents[f"verdicts/{run.check_id}.json"] = left
+
+
+def test_a_verdict_reaches_its_instance_and_its_job(functions: Functions) -> None:
+    """Exit code and document agree: the instance is rebooted and the job's barrier has its result."""
+    checking(functions, "REBOOT")
+    machine = plan().instances[0]
+    functions.call("dcgm_task_monitor", check_event(machine, 1, 1))
+    assert functions.instance(machine).status is InstanceStatus.REBOOTING
+    assert [asked["InstanceIds"] for asked in functions.aws.asked("RebootInstances")] == [[machine]]
+    assert functions.aws.asked("UpdateContainerInstancesState")[0]["status"] == "DRAINING"
+    progress = functions.store.load_progress(JOB, 1)
+    assert progress is not None and progress.checked[0].repairing
+
+
+def test_the_same_verdict_again_does_nothing(functions: Functions) -> None:
+    """No second reboot."""
+    checking(functions, "REBOOT")
+    for _ in range(2):
+        functions.call("dcgm_task_monitor", check_event(plan().instances[0], 1, 1))
+    assert functions.aws.operations("ec2") == {}
+
+
+@pytest.mark.parametrize("started_by", ["", "ecs-svc/1", "somebody", "check/i-xyz/1"])
+def test_somebody_elses_run_of_the_check_is_left_alone(functions: Functions, started_by: str) -> None:
+    """Only our own startedBy names an instance."""
+    functions.call("dcgm_task_monitor", task_event("t", started_by, "STOPPED", {}, exit_code=1))
+    assert functions.aws.calls == []
+
+
+def test_a_document_that_is_no_verdict_is_raised(functions: Functions) -> None:
+    """And the instance stays under check until its deadline."""
+    checking(functions, "SPLENDID")
+    with pytest.raises(VerdictUnreadable):
+        functions.call("dcgm_task_monitor", check_event(plan().instances[0], 1, 0))
+    assert functions.instance(plan().instances[0]).status is InstanceStatus.CHECKING
+
+
+# -- ecs_instance_monitor ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_instance_is_entered_and_found_by_its_registration(functions: Functions) -> None:
+    """With its GPUs, and the scheduler is told."""
+    functions.call("ecs_instance_monitor", instance_event(A, 1))
+    assert (functions.instance().status, functions.instance().gpus) == (InstanceStatus.AVAILABLE, 8)
+    assert functions.store.instance_of(f"ci-{A}") == A
+    assert functions.aws.operations()["SendMessage"] == 1
+
+
+def test_active_while_rebooting_is_noise(functions: Functions) -> None:
+    """The stop of the failed task itself makes such an event; it proves nothing."""
+    reboot = Reboot(NOW, "b-1", JOB, 1, deadline_at=later(1800))
+    functions.store.save_instance(instance(status=InstanceStatus.REBOOTING, reboot=reboot, epoch=1))
+    functions.call("ecs_instance_monitor", instance_event(A, 4))
+    assert functions.instance().status is InstanceStatus.REBOOTING
+    functions.call("ecs_instance_monitor", instance_event(A, 5, agentConnected=False))
+    functions.call("ecs_instance_monitor", instance_event(A, 6))
+    assert functions.instance().status is InstanceStatus.VERIFYING
+
+
+# -- scheduler ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_pass_answers_every_message(functions: Functions) -> None:
+    """A queued job gets its instances and its tasks."""
+    functions.store.create_job(job(), "")
+    for machine in plan().instances:
+        functions.store.save_instance(instance(machine))
+    functions.call("scheduler", {"Records": [{"body": "{}"}, {"body": "{}"}]})
+    assert functions.job().status is JobStatus.SUBMITTED
+    assert functions.aws.operations("ecs") == {"RunTask": 2}
+    assert set(functions.instance(plan().instances[1]).claims) == {JOB}
+    (line,) = functions.logged("placed")
+    assert (line["jobs"], line["messages"]) == (1, 2)
+
+
+def test_a_pass_over_an_empty_line_reads_no_instance(functions: Functions) -> None:
+    """It runs every minute."""
+    functions.call("scheduler", {"source": "aws.scheduler"})
+    assert functions.aws.operations("dynamodb") == {"Query": 3}
+
+
+def test_a_launch_that_failed_is_raised(functions: Functions) -> None:
+    """SQS shows the message again."""
+    functions.store.create_job(job(), "")
+    for machine in plan().instances:
+        functions.store.save_instance(instance(machine))
+    functions.aws.answers["RunTask"] = throttled
+    with pytest.raises(ClientError, match="Throttling"):
+        functions.call("scheduler", {"Records": []})
+    assert functions.job().status is JobStatus.SUBMITTING
+
+
+# -- reconciler --------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_whose_actor_died_is_carried_out(functions: Functions) -> None:
+    """Once its claim has expired, and not before."""
+    gang(functions, status=JobStatus.STOPPING)
+    stopping = functions.job()
+    functions.store.save_job(replace(stopping, commands=(pending(JOB, 1, until=180),)))
+    functions.now = later(179)
+    functions.call("reconciler", {})
+    assert functions.aws.operations()["SendMessage"] == 0
+    functions.now = later(180)
+    functions.call("reconciler", {})
+    assert functions.aws.operations()["SendMessage"] == 1
+    assert functions.job().commands == ()
+
+
+def test_a_record_that_fails_does_not_keep_the_others_and_is_raised_at_the_end(functions: Functions) -> None:
+    """One job's order is throttled; the other job's and the instance's are carried out."""
+    gang(functions, JOB, status=JobStatus.STOPPING, commands=(pending(JOB, 1, commands.StopAttempt(1), until=1),))
+    gang(functions, OTHER_JOB, status=JobStatus.RUNNING, commands=(pending(OTHER_JOB, 1, until=1),))
+    functions.store.save_instance(instance(commands=(pending(A, 1, until=1),)))
+    functions.aws.answers["StopTask"] = throttled
+    functions.now = later(10)
+    with pytest.raises(ExceptionGroup) as raised:
+        functions.call("reconciler", {})
+    assert raised.group_contains(ClientError, match="Throttling")
+    assert len(functions.job(JOB).commands) == 1
+    assert functions.job(OTHER_JOB).commands == functions.instance().commands == ()
+
+
+def test_a_task_of_an_attempt_that_is_over_is_stopped(functions: Functions) -> None:
+    """ECS lists it, the job knows better; a stranger's task is left alone."""
+    gang(functions, status=JobStatus.RUNNING, attempt=2)
+    old, foreign = rank_event(JOB, 1, 0, "RUNNING"), task_event("web", "ecs-svc/1", "RUNNING", {})
+    details = {event["detail"]["taskArn"].rsplit("/", 1)[-1]: event["detail"] for event in (old, foreign)}
+    arns = [detail["taskArn"] for detail in details.values()]
+    functions.aws.answers["ListTasks"] = lambda asked: {"taskArns": arns if "startedBy" not in asked else []}
+    functions.aws.answers["DescribeTasks"] = lambda asked: {"tasks": list(details.values()), "failures": []}
+    functions.call("reconciler", {})
+    stopped = [(asked["task"], asked["reason"]) for asked in functions.aws.asked("StopTask")]
+    assert stopped == [(f"{JOB}-1-0", f"gpu-recovery: {JOB}--a01 is over")]

@@ -1,0 +1,98 @@
+"""Behaviour 7: training tasks that people start themselves, which is the only way in that seed 001 knows."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.adoption import Adoption
+from gpu_recovery.core.job_record import JobStatus, Origin
+
+from simulator.delivery import Envelope, is_task, losing
+from simulator.programs import environment
+from simulator.world import World
+from tests.simulator import incidents
+from tests.simulator.incidents import HAND_JOB
+
+
+def test_recover_heals_a_persons_gang_from_its_own_template() -> None:
+    """Attempt 2 runs what the person's tasks ran, started by us, on the same instances once they are healed."""
+    world, job_id = incidents.adopted_recover()
+    job = world.job(job_id)
+    assert (job.status, job.origin, job.attempt) == (JobStatus.SUCCEEDED, Origin.ADOPTED, 2)
+    assert dict(world.fleet.boots) == {world.machine(0).instance_id: 1}
+    again = [task for task in world.cluster.tasks.values() if task.started_by == f"{job_id}--a02"]
+    assert [environment(task)["EPOCHS"] for task in again] == ["3", "3"]
+
+
+def test_observe_reports_and_touches_nothing() -> None:
+    """The failure is told once; no task is stopped, checked or started, and no instance rebooted."""
+    world, job_id = incidents.adopted_observe()
+    assert world.calls("RunTask") == [] and world.calls("StopTask") == [] and world.calls("RebootInstances") == []
+    told = [message for message in world.messages() if "observed only" in message.subject]
+    assert len(told) == 1
+    assert world.job(job_id).status is JobStatus.FAILED
+
+
+def test_off_reads_nothing_and_keeps_nothing() -> None:
+    """Without adoption a person's task leaves no trace."""
+    world = incidents.started_by_hand(Adoption.OFF)
+    world.let_pass(600)
+    assert world.jobs() == () and world.messages() == []
+
+
+def test_a_job_id_of_ours_is_refused_once() -> None:
+    """The stranger's task is left alone, its rank does not count for our job, and people hear of it once."""
+    world, job_id = incidents.adoption_refused()
+    refused = [message for message in world.messages() if "not adopted" in message.subject]
+    assert len(refused) == 1
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 1)
+    assert world.calls("StopTask") == []
+
+
+def test_a_newer_task_after_the_end_opens_the_next_attempt() -> None:
+    """The person starts the job anew: one record, its next attempt."""
+    world, job_id = incidents.started_by_hand(Adoption.RECOVER), HAND_JOB
+    world.finish(job_id)
+    ended = world.until_end(job_id)
+    world.let_pass(2)
+    assert (ended.status, ended.attempt) == (JobStatus.SUCCEEDED, 1)
+    for rank in range(2):
+        world.start_by_hand(job_id, rank, 2, world.machine(rank))
+    world.until_status(job_id, JobStatus.RUNNING)
+    assert world.job(job_id).attempt == ended.attempt + 1
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_rank_whose_events_were_lost_is_stopped_with_its_gang() -> None:
+    """Nobody told us of rank 1 when rank 0 fails: it is looked for, stopped and confirmed, not taken for unborn."""
+
+    def about_rank_1(envelope: Envelope) -> bool:
+        overrides = envelope["detail"].get("overrides", {}).get("containerOverrides", [])
+        pairs = [pair for one in overrides for pair in one.get("environment", [])]
+        return is_task(envelope, "RUNNING") and {"name": "RANK", "value": "1"} in pairs
+
+    world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S, delivery=losing(about_rank_1))
+    world.let_pass(32)  # just after a round of the reconciler, which would find it too
+    for rank in range(2):
+        world.start_by_hand(HAND_JOB, rank, 2, world.machine(rank))
+    world.let_pass(15)
+    world.exit(HAND_JOB, 0, 139)
+    incidents.ended(world, HAND_JOB)
+    job = world.job(HAND_JOB)
+    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
+    assert [task.stop_code for task in world.cluster.tasks.values() if task.started_by == "alice"] == [
+        "EssentialContainerExited", "UserInitiated",
+    ]  # fmt: skip
+
+
+def test_a_rank_that_starts_after_its_gang_was_stopped_is_stopped_too() -> None:
+    """It would hang for ever on GPUs that the next attempt needs."""
+    world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S)
+    world.let_pass(5)
+    world.start_by_hand(HAND_JOB, 0, 2, world.machine(0))
+    world.let_pass(15)
+    world.exit(HAND_JOB, 0, 139)
+    world.until_status(HAND_JOB, JobStatus.DIAGNOSING)
+    late = world.start_by_hand(HAND_JOB, 1, 2, world.machine(1))
+    incidents.ended(world, HAND_JOB)
+    assert late.stop_code == "UserInitiated"
+    assert (world.job(HAND_JOB).status, world.job(HAND_JOB).attempt) == (JobStatus.SUCCEEDED, 2)

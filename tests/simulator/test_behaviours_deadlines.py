@@ -1,0 +1,163 @@
+"""Behaviours 4 and 5: nothing waits for ever, every escalation is told, and no repair goes round in circles."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_recovery.core.instance_record import InstanceStatus
+from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
+
+from sandbox.cluster.model import CuredBy, RebootBehaviour
+from simulator.world import World
+from tests.simulator import incidents
+
+
+def serious(world: World) -> list[str]:
+    """The subjects of the messages that need a person."""
+    return [message.subject for message in world.messages() if "[SEV2]" in message.subject]
+
+
+@pytest.mark.parametrize("behaviour", [RebootBehaviour.SILENT, RebootBehaviour.IGNORED], ids=str)
+@pytest.mark.parametrize("policy", [incidents.ADAPTIVE, incidents.CLASSIC], ids=["adaptive", "classic"])
+def test_a_reboot_that_never_comes_back_is_escalated(policy: RecoveryPolicy, behaviour: RebootBehaviour) -> None:
+    """The reboot's deadline quarantines the instance and tells people; it is asked for once, and the job ends."""
+    world, job_id = incidents.running(policy=policy)
+    world.training.abort_code = 1 if policy is incidents.CLASSIC else 134
+    world.machine(0).reboot_behaviour = behaviour
+    world.break_gpu(world.machine(0))
+    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    assert len(world.calls("RebootInstances")) == 1
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.FAILED
+    assert len(serious(world)) == 2
+
+
+def test_a_job_goes_on_elsewhere_when_its_instance_never_comes_back() -> None:
+    """Under `adaptive` the healed job needs no repair to end: capacity that appears later is taken."""
+    world, job_id = incidents.running()
+    world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
+    world.break_gpu(world.machine(0))
+    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    world.fleet.launch(8)
+    incidents.ended(world, job_id)
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
+
+
+def test_a_check_that_never_ends_is_stopped_and_escalated() -> None:
+    """The deadline stops the check, quarantines the instance and takes the barrier down."""
+    world, job_id = incidents.running(instances=3)
+    world.checks.script(world.machine(1), incidents.NEVER_ENDS)
+    world.exit(job_id, 1, 139)
+    incidents.ended(world, job_id)
+    check = next(t for t in world.cluster.tasks.values() if t.started_by == f"check/{world.machine(1).instance_id}/1")
+    assert check.stop_code == "UserInitiated"
+    assert world.instance(world.machine(1)).status is InstanceStatus.QUARANTINED
+    assert len(serious(world)) == 1
+    assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
+
+
+def test_a_check_that_never_starts_is_escalated() -> None:
+    """An instance whose agent is away refuses its check every minute until the deadline; the barrier comes down."""
+    world, job_id = incidents.running(instances=3)
+    world.exit(job_id, 1, 139)
+    world.until_status(job_id, JobStatus.STOPPING)
+    world.until(lambda: not world.ranks(job_id), "the gang was not stopped")
+    world.fleet.disconnect(world.machine(1))
+    incidents.ended(world, job_id)
+    record = world.instance(world.machine(1))
+    assert record.status is InstanceStatus.QUARANTINED
+    assert len(serious(world)) == 1
+    assert not [t for t in world.cluster.tasks.values() if t.started_by == f"check/{record.instance_id}/1"]
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_quarantined_instance_works_again_only_after_a_check() -> None:
+    """An operator's word is not proof: released, it must pass a check first."""
+    world, _ = incidents.classic_faulty_twice()
+    sick = world.machine(0)
+    world.release(sick)
+    world.until(lambda: world.instance(sick).status is InstanceStatus.QUARANTINED, "a sick instance was let back")
+    sick.faults.clear()
+    world.release(sick)
+    assert world.instance(sick).status is InstanceStatus.VERIFYING
+    world.until(lambda: world.instance(sick).status is InstanceStatus.AVAILABLE, "a healthy instance was kept out")
+
+
+def test_a_rank_that_cannot_be_stopped_is_rebooted_away() -> None:
+    """Its GPUs are not free on suspicion: only the proved reboot confirms the end, and only then it is relaunched."""
+    world, job_id = incidents.running()
+    stuck = world.machine(0)
+    world.fleet.stuck.add(stuck.instance_id)
+    world.exit(job_id, 1, 139)
+    incidents.ended(world, job_id)
+    assert dict(world.fleet.boots) == {stuck.instance_id: 1}
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
+
+
+def test_an_unreachable_rank_that_nothing_ends_keeps_its_claim() -> None:
+    """Lost is not free: the job fails, says so, and the GPUs stay claimed."""
+    world, job_id = incidents.running()
+    lost = world.machine(0)
+    lost.reboot_behaviour = RebootBehaviour.IGNORED
+    world.fleet.disconnect(lost)
+    world.exit(job_id, 1, 139)
+    incidents.ended(world, job_id)
+    job = world.job(job_id)
+    assert job.status is JobStatus.FAILED and "never confirmed" in job.reason
+    assert job_id in world.instance(lost).claims
+    assert world.instance(lost).status is InstanceStatus.QUARANTINED
+
+
+def test_attempts_exhausted_fail_the_job_and_tell_once() -> None:
+    """A rank that crashes every time on healthy GPUs ends the job after its last counted attempt."""
+    world, job_id = incidents.running()
+    for attempt in (1, 2, 3):
+        world.until(lambda n=attempt: world.job(job_id).attempt == n, "no further attempt")  # type: ignore[misc]
+        world.until_status(job_id, JobStatus.RUNNING)
+        world.exit(job_id, 0, 139)
+    incidents.ended(world, job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.FAILED, 3, 3)
+    assert [subject for subject in serious(world) if "FAILED" in subject] == serious(world) and len(serious(world)) == 1
+    assert not world.fleet.boots
+
+
+def test_a_gpu_that_no_reboot_cures_is_not_rebooted_for_ever() -> None:
+    """Past the cap the instance is quarantined; the job ends within its own deadline."""
+    world, job_id = incidents.running()
+    world.break_gpu(world.machine(0), cured_by=CuredBy.NEVER)
+    incidents.ended(world, job_id)
+    assert len(world.calls("RebootInstances")) == incidents.ADAPTIVE.reboots_max
+    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
+    assert world.job(job_id).status is JobStatus.FAILED and world.job(job_id).attempt == 1
+
+
+def test_faulty_memory_goes_to_a_person_without_a_reboot() -> None:
+    """What only a replacement cures is quarantined at once, and the job goes on with the spare."""
+    world, job_id = incidents.running(instances=3)
+    world.break_gpu(world.machine(0), kind="ecc", cured_by=CuredBy.REPLACE)
+    incidents.ended(world, job_id)
+    assert world.calls("RebootInstances") == []
+    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
+
+
+def test_blame_without_a_document_reboots_nothing() -> None:
+    """Exit code 1 is also what a broken image gives: without the check's own document it blames no instance."""
+    world, job_id = incidents.running()
+    for machine in world.machines():
+        world.checks.script(machine, incidents.BLAMED_WITHOUT_DOCUMENT)
+    world.exit(job_id, 0, 139)
+    incidents.ended(world, job_id)
+    assert not world.fleet.boots and world.job(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_wrongly_configured_host_is_told_and_not_rebooted() -> None:
+    """A CONFIG finding never reboots: people hear of it, and the instance stays in use."""
+    world, job_id = incidents.running()
+    world.checks.script(world.machine(0), incidents.MISCONFIGURED)
+    world.exit(job_id, 0, 139)
+    incidents.ended(world, job_id)
+    assert not world.fleet.boots
+    assert [m.subject for m in world.messages() if "configuration" in m.subject] != []
+    assert world.job(job_id).status is JobStatus.SUCCEEDED

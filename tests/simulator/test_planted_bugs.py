@@ -1,0 +1,161 @@
+"""The simulator can fail: each of these bugs, planted in the product, is found by what the other tests ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery import acts
+from gpu_recovery.core import instance, job
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.events import JobDeadlineReached
+from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.machine import Outcome, Row
+from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduling import schedule
+
+from sandbox.cluster.model import RebootBehaviour
+from simulator.delivery import PROMPT_S, Envelope
+from simulator.lives import KillAt
+from simulator.memory_store import MemoryStore
+from simulator.programs import Scripted
+from simulator.world import World
+from tests.simulator import incidents
+from tests.simulator.test_behaviours_delivery import At
+
+
+def killed_everywhere(incident: Callable[..., incidents.Told]) -> None:
+    """The incident once for each of its steps, killed after it."""
+    world, job_id = incident()
+    expected = incidents.ending(world, job_id)
+    for number in range(len(world.lives.steps)):
+        world, job_id = incident(nemesis=KillAt(number, after_it=True), retries=False)
+        assert incidents.ending(world, job_id) == expected
+
+
+def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, a failure of attempt 1 told again stops attempt 2."""
+    world, job_id = incidents.running()
+    failure = {"at": world.timeline.now, "attempt": 1}
+    world.exit(job_id, 1, 139)
+    stopping = world.until_status(job_id, JobStatus.STOPPING)
+    assert stopping.failure is not None
+    world.until(lambda: world.job(job_id).attempt == 2, "no attempt 2")
+    world.until_status(job_id, JobStatus.RUNNING)
+    monkeypatch.setattr(job, "_fence", lambda record, event: "")
+    world.recovery.tell(job_id, job.events.RankFailed(failure=stopping.failure, **failure))
+    with pytest.raises(AssertionError):
+        incidents.ended(world, job_id)
+        assert world.job(job_id).attempt == 2
+
+
+def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dying in between leaves ranks that no record knows."""
+
+    def keep_job(self: Recovery, before: Any, decision: Any, settling: str) -> Any:
+        if decision.outcome is Outcome.APPLIED:
+            self.act(replace(decision.record, revision=before.revision), decision.commands)
+            return replace(decision, record=self.store.save_job(decision.record))
+        return decision
+
+    monkeypatch.setattr(Recovery, "_keep_job", keep_job)
+    with pytest.raises(AssertionError):
+        killed_everywhere(incidents.success)
+
+
+def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent flaps, the machine never boots, and a lucky check passes: back to work on the old boot."""
+
+    def incident() -> None:
+        world, _ = incidents.running()
+        sick = world.machine(0)
+        sick.reboot_behaviour = RebootBehaviour.IGNORED
+        world.checks.script(sick, Scripted(CheckOutcome.REBOOT), Scripted(CheckOutcome.HEALTHY))
+        world.break_gpu(sick)
+        world.until(lambda: bool(world.calls("RebootInstances")), "no reboot was asked for")
+        world.fleet.disconnect(sick)
+        world.let_pass(20)
+        world.fleet.reconnect(sick)
+        world.let_pass(400)
+
+    incident()
+    monkeypatch.setattr(instance, "proves_reboot", lambda reboot, verdict: True)
+    with pytest.raises(AssertionError, match="I6"):
+        incident()
+
+
+def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stale writer is merged: two schedulers launch one job, or a job is lost."""
+    kept = MemoryStore.save_job
+
+    def save_anyway(self: MemoryStore, record: Any) -> Any:
+        current = self.load_job(record.job_id)
+        return kept(self, replace(record, revision=current.revision if current else 0))
+
+    monkeypatch.setattr(MemoryStore, "save_job", save_anyway)
+    with pytest.raises((AssertionError, KeyError)):
+        for number in range(40):
+            nemesis = At(number, "scheduler")
+            world = World(instances=3, train_s=incidents.TRAIN_S, nemesis=nemesis, retries=False)
+            nemesis.work = lambda world=world: world.invoke("scheduler", lambda: schedule(world.recovery))  # type: ignore[misc]
+            for job_id in [world.submit(), world.submit()]:
+                world.until_end(job_id)
+            world.settle()
+            assert world.failures == []
+            assert [one.attempt for one in world.jobs()] == [1, 1] and len(world.cluster.tasks) == 4
+
+
+def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that does not end in time is taken for ended: the job runs twice."""
+
+    def suspect(record: Any, event: Any, given: Any) -> Any:
+        return job._all_stopped(record, event, given)
+
+    row = Row.to(suspect, *JobStatus)
+    monkeypatch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), row)
+    world, job_id = incidents.running(instances=3)
+    world.fleet.stuck.add(world.machine(0).instance_id)
+    world.exit(job_id, 1, 139)
+    with pytest.raises(AssertionError, match=r"I1|I4|I12"):
+        incidents.ended(world, job_id)
+
+
+def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release of attempt 1 is carried out again while attempt 2 runs: its GPUs would be free for others."""
+
+    def release(kit: acts.Kit, record: Any, pending: Any) -> acts.Acted:
+        for instance_id in pending.command.instances:
+            kit.store.release_instance(instance_id, record.job_id, False)
+        return acts.DONE
+
+    monkeypatch.setitem(acts._ACTS, acts.commands.ReleaseInstances, release)
+    with pytest.raises(AssertionError, match="I1"):
+        killed_everywhere(incidents.spot_interruption)
+
+
+def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks of attempt 1 are asked for again of the instances of attempt 2, and their claims go with it."""
+    honest = acts._check_instances
+
+    def check_whatever_runs(kit: acts.Kit, record: Any, pending: Any) -> acts.Acted:
+        request = replace(pending.command.request, attempt=record.attempt)
+        order = replace(pending.command, attempt=record.attempt, request=request)
+        return honest(kit, record, replace(pending, command=order))
+
+    monkeypatch.setitem(acts._ACTS, acts.commands.CheckInstances, check_whatever_runs)
+    with pytest.raises(AssertionError):
+        killed_everywhere(incidents.gpu_fault_with_spare)
+
+
+def test_every_event_is_asked_for_by_somebody() -> None:
+    """The world delivers what the model emits: a delivery that sees nothing would make every test here empty."""
+    seen: list[str] = []
+
+    def watch(envelope: Envelope) -> tuple[float, ...]:
+        seen.append(envelope["detail-type"])
+        return (PROMPT_S,)
+
+    incidents.gpu_fault(delivery=watch)
+    assert {"ECS Task State Change", "ECS Container Instance State Change"} <= set(seen) and len(seen) > 20

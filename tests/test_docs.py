@@ -1,0 +1,374 @@
+"""The documents say what the code does: names, numbers, commands and links are compared, in both languages."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import pytest
+import typer
+from gpu_recovery.aws.requests import rank_environment
+from gpu_recovery.core import check, instance, job
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.deadlines import instance_deadlines, job_deadlines
+from gpu_recovery.core.instance_record import Instance, InstanceStatus
+from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.machine import Given
+from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.spec import OUR_VARIABLES, JobSpec
+from gpu_recovery_client import cli
+
+from health_check import remedies
+from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, PAGES, README, README_ZH, READMES, ROOT, Page, bare
+
+FIRST_SCREEN_LINES = 60
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key"}
+FOREIGN_NAMES = {"PutItem"}
+"""Names in the documents that are AWS's, written like ours."""
+SECONDS = {
+    "minute": 60, "minutes": 60, "分钟": 60, "hour": 3_600, "hours": 3_600, "小时": 3_600,
+    "day": 86_400, "days": 86_400, "天": 86_400,
+}  # fmt: skip
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_readme = pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+def calls(path: str, name: str) -> list[ast.Call]:
+    """Every call of the function or method `name` in a module."""
+    found = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Call)]
+    return [call for call in found if name in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))]
+
+
+def keys(path: str) -> set[str]:
+    """Every text that is a key of a dictionary display in a module."""
+    found = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Dict)]
+    return {key.value for node in found for key in node.keys if isinstance(key, ast.Constant)}
+
+
+# -- the two languages -------------------------------------------------------------------------------------------------
+
+
+def test_both_readmes_have_the_same_sections() -> None:
+    """A section that is in one language is in the other, at the same place and depth."""
+    assert [level for level, _ in README.headings()] == [level for level, _ in README_ZH.headings()]
+
+
+def test_both_readmes_give_the_same_commands() -> None:
+    """Whoever reads the other language types the same."""
+    assert README.commands() == README_ZH.commands()
+    assert README.fences("text") == README_ZH.fences("text")
+    assert len(README.fences("mermaid")) == len(README_ZH.fences("mermaid")) == 1
+
+
+def test_both_readmes_have_the_same_tables() -> None:
+    """The same rows and columns, the same names and the same numbers in each row."""
+    for ours, theirs in zip(README.tables(), README_ZH.tables(), strict=True):
+        assert [len(row) for row in ours] == [len(row) for row in theirs]
+        for row, other in zip(ours, theirs, strict=True):
+            assert _facts(row) == _facts(other)
+
+
+def _facts(row: list[str]) -> list[str]:
+    """What a row says in every language: code, names in capitals, numbers."""
+    return sorted(re.findall(r"`[^`]+`|\b[A-Z_]{4,}\b(?<!SEV)|(?<![\w-])\d+(?![\w-])", " ".join(row)))
+
+
+def test_both_readmes_name_the_same_things_and_places() -> None:
+    """Inline code and links agree, but for the order, the link to the other language and anchors of its own."""
+    assert set(README.spans()) == set(README_ZH.spans())
+    places = [{link for link in page.links() if not link.startswith(("#", "README"))} for page in READMES]
+    assert places[0] == places[1]
+
+
+@each_readme
+def test_the_first_screen_shows_what_to_type(page: Page) -> None:
+    """Before any scrolling: the two commands that need nothing else, and the picture."""
+    screen = "\n".join(page.text.splitlines()[:FIRST_SCREEN_LINES])
+    assert all(text in screen for text in ("make demo", "make test", "```mermaid"))
+
+
+# -- commands, links, names --------------------------------------------------------------------------------------------
+
+
+@each_page
+def test_every_verb_of_make_exists(page: Page) -> None:
+    """`make <verb>` in a command or in the text is a target of the Makefile."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    told = {word for text in (*page.commands(), *page.spans()) for word in re.findall(r"\bmake ([a-z-]+)", text)}
+    assert told <= targets
+
+
+@each_page
+def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
+    """`gpu-recovery <verb> --option` is understood by the command line as it is."""
+    typed = [text for text in (*page.commands(), *page.spans()) if text.startswith("gpu-recovery ")]
+    for line in typed:
+        command: Any = typer.main.get_command(cli.app)
+        words = line.split(" -- ")[0].split()[1:]
+        while words and hasattr(command, "commands"):
+            assert words[0] in command.commands, f"{page.name}: {line}"
+            command = command.commands[words.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= options, f"{page.name}: {line}"
+
+
+@each_page
+def test_every_link_leads_somewhere(page: Page) -> None:
+    """A relative link names a file of the repository, and its anchor a heading there."""
+    for link in page.links():
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.path.parent / path).resolve() if path else page.path
+        assert target.exists(), f"{page.name}: {link}"
+        assert not anchor or anchor in Page(target).anchors(), f"{page.name}: {link}"
+
+
+@each_page
+def test_every_setting_and_threshold_named_exists(page: Page) -> None:
+    """A context key of ours is a field of the settings, wherever it is written."""
+    told = set(re.findall(r"gpu-recovery:[a-z_]+", page.text)) - NOT_SETTINGS
+    assert told <= {f"gpu-recovery:{name}" for name in settings()}
+
+
+@pytest.mark.parametrize("page", [ARCHITECTURE, *DECISIONS], ids=lambda page: page.name)
+def test_every_name_of_the_code_exists(page: Page) -> None:
+    """A dotted or capitalised name in the pages about the code is defined in it."""
+    named = re.compile(r"[A-Za-z_]+(\.[A-Za-z_]+)+|([A-Z][a-z]+){2,}")
+    spans = {span for span in page.spans() if named.fullmatch(span) and not span.endswith((".py", ".md", ".sh"))}
+    unknown = {span for span in spans - FOREIGN_NAMES if not set(span.split(".")) <= definitions()}
+    assert not unknown
+
+
+@each_page
+def test_every_path_of_the_code_exists(page: Page) -> None:
+    """A file or folder named as code is there, from the root or from the package of the functions."""
+    paths = {span for span in page.spans() if re.fullmatch(r"[a-z_]+(/[a-z_*.]+)*(/|\.py)", span)}
+    roots = (ROOT, ROOT / "lambdas/gpu_recovery")
+    assert not {path for path in paths if not any([*root.glob(path)] for root in roots)}
+
+
+@cache
+def definitions() -> frozenset[str]:
+    """Every module, class, function, method, field and constant of the functions' package and of the stacks."""
+    names = {"aws", "core", "GpuRecovery", "GpuRecoveryState"}
+    for path in (*(ROOT / "lambdas").rglob("*.py"), *(ROOT / "infra").glob("*.py")):
+        names.add(path.stem)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.add(node.name)
+            elif isinstance(node, ast.AnnAssign | ast.Assign):
+                targets = [node.target] if isinstance(node, ast.AnnAssign) else node.targets
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return frozenset(names)
+
+
+# -- statuses, presets, faults -----------------------------------------------------------------------------------------
+
+
+@each_readme
+def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
+    """Every status of a job has its row, with the deadline that the core gives it."""
+    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    blank = {"job_id": "j", "spec": JobSpec("sft", 1, 8, "f"), "queued_at": NOW, "status_at": NOW}
+    for status, _, most, then in page.table_of(set(JobStatus)):
+        deadline, _ = job_deadlines(Job(**blank, status=JobStatus(bare(status))), given)
+        assert _seconds(most) == (deadline and deadline - NOW), status
+        assert set(re.findall(r"`([A-Z_]+)`", then)) <= set(JobStatus)
+
+
+@each_readme
+def test_the_statuses_of_instances_and_how_long_they_wait(page: Page) -> None:
+    """Every status of an instance has its row, with the deadline that the core gives it."""
+    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    for status, _, most, then in page.table_of(set(InstanceStatus)):
+        record = Instance("i-1", NOW, InstanceStatus(bare(status)), reserved_for="j")
+        deadline, _ = instance_deadlines(record, given)
+        assert _seconds(most) == (deadline and deadline - NOW), status
+        assert set(re.findall(r"`([A-Z_]+)`", then)) <= set(InstanceStatus)
+
+
+def _seconds(text: str) -> timedelta | None:
+    found = re.search(r"(\d+) ?([a-z]+|分钟|小时|天)", text)
+    return timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
+
+
+@each_readme
+def test_the_presets(page: Page) -> None:
+    """The table compares every preset, ends jobs in statuses that exist, and states the counts of the policies."""
+    (table,) = [one for one in page.tables() if {bare(cell) for cell in one[0]} >= set(Preset)]
+    policies = [PRESETS[Preset(bare(cell))] for cell in table[0][1:]]
+    ends = {word for row in table[1:] for word in re.findall(r"\b[A-Z_]{5,}\b", " ".join(row[1:]))}
+    assert ends == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}
+    counts = [[int(cell) for cell in row[1:]] for row in table[1:] if row[1].isdecimal()]
+    assert counts == [
+        [getattr(policy, name) for policy in policies] for name in ("attempts_max", "uncounted_max", "reboots_max")
+    ]
+
+
+@each_readme
+def test_the_exit_codes_of_the_check(page: Page) -> None:
+    """The codes are those that the container exits with and those that the core understands."""
+    told = {int(row[0]): bare(row[1]) for row in page.table_of({str(code) for code in check.EXIT_CODES})}
+    assert told == {code: outcome.value for code, outcome in check.EXIT_CODES.items()}
+    assert told == {code: outcome.value for outcome, code in remedies.EXIT_CODES.items()}
+
+
+@each_readme
+def test_the_variables_of_a_rank(page: Page) -> None:
+    """The table lists what every rank is told, and nothing that it is not."""
+    record = Job("j", JobSpec("sft", 1, 8, "f"), NOW, NOW)
+    told = rank_environment(record, Plan("j", 1, ("i-1",)), 0, "10.0.0.1")
+    assert set(told) == OUR_VARIABLES
+    assert page.table_of(set(told))
+
+
+@each_readme
+def test_the_messages_to_operators(page: Page) -> None:
+    """Every message that `notice.py` can make is in the table, with its severity, and no other."""
+    messages = calls("lambdas/gpu_recovery/core/notice.py", "_message")
+    made = {(_pattern(call.args[2]), call.args[1].attr) for call in messages}
+    (table,) = [one for one in page.tables() if any("quarantined, needs a person" in row[0] for row in one)]
+    for subject, severity, _ in table[1:]:
+        fitting = {one for one in made if re.fullmatch(one[0], f"x: {bare(subject)}") and one[1] == severity}
+        assert len(fitting) == 1, subject
+        made -= fitting
+    assert not made
+
+
+def _pattern(text: ast.expr) -> str:
+    """An f-string as a regular expression."""
+    assert isinstance(text, ast.JoinedStr)
+    return "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+?" for part in text.values)
+
+
+@each_readme
+def test_the_events_on_the_bus(page: Page) -> None:
+    """The detail types named are those that the core publishes."""
+    modules = [f"lambdas/gpu_recovery/core/{name}.py" for name in ("job", "instance")]
+    published = {call.args[0].value for module in modules for call in calls(module, "PublishEvent")}
+    kinds = re.compile(r"(Job|Instance|Recovery|Operator) [A-Z]\w+( [A-Z]\w+)?")
+    assert {span for span in page.spans() if kinds.fullmatch(span)} == published
+
+
+@each_readme
+def test_the_demo_moves_as_the_machines_allow(page: Page) -> None:
+    """Each move in the excerpt of the demo is a row of the tables."""
+    machines = {"job": (job.TRANSITIONS, JobStatus), "instance": (instance.TRANSITIONS, InstanceStatus)}
+    (excerpt,) = page.fences("text")
+    moves = re.findall(r"s +(job|instance) (?: +|i-\w+ )([A-Z_]+) -> ([A-Z_]+):", excerpt)
+    assert len(moves) >= 8
+    for who, before, after in moves:
+        table, statuses = machines[who]
+        targets = [row.targets for (status, _), row in table.items() if status == statuses(before)]
+        assert any(statuses(after) in one for one in targets), f"{who} {before} -> {after}"
+
+
+# -- deployment --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def settings() -> dict[str, Any]:
+    """The deployment's settings and their defaults, read without importing the CDK."""
+    (made,) = [node for node in tree("infra/settings.py").body if getattr(node, "name", "") == "DeploymentSettings"]
+    assert isinstance(made, ast.ClassDef)
+    found = {}
+    for node in made.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
+            found[node.target.id] = ast.literal_eval(node.value.args[0]) if node.value.args else {}
+    return found
+
+
+@pytest.mark.parametrize("page", [DEPLOY, *READMES], ids=lambda page: page.name)
+def test_the_settings_and_their_defaults(page: Page) -> None:
+    """A setting's row names a field of the settings and its default; the reference has a row for every field."""
+    rows = [row for table in page.tables() for row in table[1:] if re.fullmatch(r"`gpu-recovery:[a-z_]+`", row[0])]
+    for key, default, _ in rows:
+        value = settings()[bare(key).removeprefix("gpu-recovery:")]
+        text = json.dumps(list(value) if isinstance(value, tuple) else value)
+        assert bare(default) in (text, text.strip('"')), key
+    if page is DEPLOY:
+        assert [bare(row[0]).removeprefix("gpu-recovery:") for row in rows] == list(settings())
+
+
+def test_the_thresholds_of_both_presets() -> None:
+    """The reference has a row for every threshold, with the value that each preset gives it."""
+    names = [field.name for field in fields(RecoveryPolicy) if field.name != "preset"]
+    for name, adaptive, classic, _ in DEPLOY.table_of(set(names)):
+        told = [json.loads(adaptive), json.loads(classic)]
+        assert told == [getattr(PRESETS[one], bare(name)) for one in (Preset.ADAPTIVE, Preset.CLASSIC)], name
+
+
+def test_the_environment_of_the_functions() -> None:
+    """The reference lists every variable that the stack sets."""
+    assert DEPLOY.table_of({name for name in keys("infra/environment.py") if name.isupper()})
+
+
+def test_the_functions_and_their_timeouts() -> None:
+    """The reference lists every function with its timeout, and each has its handler."""
+    made = calls("infra/functions.py", "FunctionRow")
+    rows = [[ast.literal_eval(call.args[0]), ast.literal_eval(call.args[2])] for call in made]
+    told = DEPLOY.table_of({name for name, _ in rows})
+    assert [[bare(row[0]), int(row[2].removesuffix(" s"))] for row in told] == rows
+    assert all((ROOT / f"lambdas/{name}.py").exists() for name, _ in rows)
+
+
+@each_readme
+def test_the_routes_of_the_api(page: Page) -> None:
+    """The table of requests is the routes of `job_api`."""
+    made = [(method, call.args[0].value) for method in ("get", "post") for call in calls("lambdas/job_api.py", method)]
+    routes = {f"{method.upper()} {path}" for method, path in made if path.startswith("/")}
+    assert page.table_of({route.replace("<", "{").replace(">", "}") for route in routes})
+
+
+@pytest.mark.parametrize("page", [DEPLOY, *READMES], ids=lambda page: page.name)
+def test_the_outputs_and_alarms(page: Page) -> None:
+    """Outputs that commands ask for, and alarms to look up, are made by the stack under these names."""
+    outputs = keys("infra/recovery_stack.py")
+    assert set(re.findall(r"\boutput ([A-Z]\w+)", page.text)) <= outputs
+    assert {span for span in page.spans() if re.fullmatch(r"[A-Z]\w+(Url|Arn|Name)", span)} <= outputs
+    alarms = {f"{name}NotEmpty" for name in keys("infra/queues.py")} | {"ReconcilerSilent", "SchedulerLate"}
+    assert {span for span in page.spans() if re.fullmatch(r"\w+(NotEmpty|Silent|Late)", span)} <= alarms
+
+
+# -- the repository ----------------------------------------------------------------------------------------------------
+
+
+@each_readme
+def test_every_top_level_folder_is_explained(page: Page) -> None:
+    """The table of folders is the repository's folders, apart from what is installed or generated."""
+    generated = {"node_modules", "cdk.out", "build", "__pycache__"}
+    here = {f"{path.name}/" for path in ROOT.iterdir() if path.is_dir() and path.name not in generated}
+    assert page.table_of({name for name in here if not name.startswith(".") and not name.endswith(".egg-info/")})
+
+
+def test_decisions_are_numbered_once_and_listed() -> None:
+    """A decision's number is in its name and heading, is its own, and the architecture page links to it."""
+    numbers = [int(page.path.name[:4]) for page in DECISIONS]
+    assert len(set(numbers)) == len(numbers) > 0
+    for number, page in zip(numbers, DECISIONS, strict=True):
+        levels, titles = zip(*page.headings(), strict=True)
+        assert titles[0].startswith(f"{number}. ") and titles[1:] == ("Context", "Decision", "Consequences")
+        assert levels == (1, 2, 2, 2)
+        assert f"[{titles[0]}](decisions/{page.path.name})" in ARCHITECTURE.text
+
+
+def test_the_changelog_and_the_licence_are_those_of_the_package() -> None:
+    """The newest entry is the version that is built, under the licence that is shipped."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None and newest[1] == project["version"]
+    licence = (ROOT / "LICENSE").read_text()
+    assert project["license"] == "Apache-2.0" and "Apache License" in licence and "Version 2.0" in licence

@@ -1,0 +1,314 @@
+"""The rules of this house, carried out: who imports whom, how long things are, what is written and what is not."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from gpu_recovery.core.instance_record import InstanceStatus
+from gpu_recovery.core.job_record import JobStatus
+
+ROOT = Path(__file__).parents[1]
+LAMBDAS, CORE = ROOT / "lambdas", ROOT / "lambdas" / "gpu_recovery" / "core"
+HANDLERS = sorted(LAMBDAS.glob("*.py"))
+MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
+TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", ""}
+
+IMPORTS = {
+    "infra": {"infra", "aws_cdk", "constructs", "cdk_nag"},
+    "client": {
+        "gpu_recovery_client", "httpx", "typer", "rich", "gpu_recovery.wire", "gpu_recovery.core.job_record",
+        "gpu_recovery.core.instance_record", "gpu_recovery.core.names",
+    },
+    "health_check": {"health_check", "boto3", "botocore"},
+    "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
+    "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore"},
+}  # fmt: skip
+"""Beyond the standard library, what each place where code runs may import."""
+CORE_LIBRARY = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "functools",
+    "itertools",
+    "json",
+    "re",
+    "typing",
+}
+"""What the core may use of the standard library: nothing with a clock, an environment, a log, or luck."""
+AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
+
+STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
+BROAD_EXCEPTS = {"lambdas/gpu_recovery/reconcile.py": "collects every failure of a round and raises them together"}
+BANNED = {
+    "unfinished": re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|NotImplemented" r"Error"),
+    "a path of somebody's machine": re.compile(r"(?<![\w.:/}])/(home|Users|root|work)/\w"),
+    "a package registry's host": re.compile(
+        r"://[^/\s]*(pypi|npmjs|pythonhosted|nexus|artifactory|jfrog|devpi)[^/\s]*/"
+    ),
+    "an emoji": re.compile("[\U0001f300-\U0001faff\u2705\u274c\u26a0\u2728]"),
+}
+NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "service", "processor", "misc"}
+
+
+def _of_the_repository() -> Iterator[Path]:
+    """Every text file that is not a build output: what .gitignore names is left out."""
+    ignored = {line.strip().strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.strip()}
+    ignored |= {".git"}
+    pending = [ROOT]
+    while pending:
+        for path in sorted(pending.pop().iterdir()):
+            if path.name in ignored or any(path.match(pattern) for pattern in ignored):
+                continue
+            if path.is_dir():
+                pending.append(path)
+            elif path.suffix in TEXT:
+                yield path
+
+
+FILES = list(_of_the_repository())
+MODULES = [path for path in FILES if path.suffix == ".py"]
+PAGES = [path for path in FILES if path.suffix == ".md"]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _below(folder: str) -> list[Path]:
+    return [path for path in MODULES if _name(path).startswith(f"{folder}/")]
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def _imports(path: Path) -> set[str]:
+    """The absolute names of the modules that `path` imports, relative ones resolved from the lambdas folder."""
+    found: set[str] = set()
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found |= {node.module or ""}
+            found |= (
+                {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "gpu_recovery.core" else set()
+            )
+        elif isinstance(node, ast.ImportFrom) and path.is_relative_to(LAMBDAS):
+            package = path.relative_to(LAMBDAS).parts[: -node.level]
+            base = ".".join((*package, *((node.module or "").split(".") if node.module else ())))
+            found |= {base} if node.module else {f"{base}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _is_within(name: str, allowed: set[str]) -> bool:
+    return any(name == one or name.startswith(f"{one}.") for one in allowed)
+
+
+def _foreign(path: Path) -> set[str]:
+    return {name for name in _imports(path) if name.split(".")[0] not in sys.stdlib_module_names}
+
+
+# -- who imports whom --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(CORE.glob("*.py")), ids=lambda path: path.stem)
+def test_the_core_is_pure(path: Path) -> None:
+    """It imports itself and a few blameless parts of the standard library, and asks neither clock nor disk."""
+    for name in _imports(path):
+        assert _is_within(name, {"gpu_recovery.core"}) or name.split(".")[0] in CORE_LIBRARY, name
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("now", "utcnow", "today") or _is_given_now(node), f"line {node.lineno}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in ("open", "print", "input", "hash", "id"), f"line {node.lineno}"
+
+
+def _is_given_now(node: ast.Attribute) -> bool:
+    """`given.now` is the time that came in through the door."""
+    return isinstance(node.value, ast.Name) and node.value.id == "given"
+
+
+def test_neither_machine_knows_the_other() -> None:
+    """What couples them is an event."""
+    for one, other in (("job", "instance"), ("instance", "job")):
+        seen = _imports(CORE / f"{one}.py") | _imports(CORE / f"{one}_record.py")
+        assert not seen & {f"gpu_recovery.core.{other}", f"gpu_recovery.core.{other}_record"}
+
+
+def test_only_the_aws_package_and_the_handlers_know_aws_libraries() -> None:
+    """The loop reaches AWS through ports, so that a simulator can stand in for it."""
+    for path in _below("lambdas/gpu_recovery"):
+        if path.parent.name != "aws":
+            assert not {name.split(".")[0] for name in _imports(path)} & AWS_LIBRARIES, _name(path)
+            assert not any(_is_within(name, {"gpu_recovery.aws"}) for name in _imports(path)), _name(path)
+
+
+def test_the_deployed_package_needs_nothing_that_lambda_does_not_bring() -> None:
+    """There is no build step: boto3 comes with the runtime, Powertools with AWS's layer."""
+    for path in _below("lambdas"):
+        needed = {name for name in _foreign(path) if not _is_within(name, {"gpu_recovery", *AWS_LIBRARIES})}
+        assert not needed, _name(path)
+
+
+def test_nothing_imports_a_handler() -> None:
+    """A handler is where a function begins; only its tests may call it."""
+    handlers = {path.stem for path in HANDLERS}
+    for path in MODULES:
+        if not path.is_relative_to(ROOT / "tests"):
+            assert not {name.split(".")[0] for name in _imports(path)} & handlers, _name(path)
+
+
+@pytest.mark.parametrize("place", IMPORTS)
+def test_each_place_imports_only_what_it_has_where_it_runs(place: str) -> None:
+    """A user's machine has no CDK, a deployment no AWS calls, a sandbox no way around the deployed stack."""
+    assert _below(place)
+    for path in _below(place):
+        assert not {name for name in _foreign(path) if not _is_within(name, IMPORTS[place])}, _name(path)
+
+
+# -- how long things are -----------------------------------------------------------------------------------------------
+
+
+def test_modules_and_functions_are_short() -> None:
+    """What is longer cannot be held in mind at once."""
+    long: list[str] = []
+    for path in MODULES:
+        if len(path.read_text().splitlines()) > MODULE_LINES_MAX:
+            long.append(_name(path))
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                long += [f"{_name(path)}::{node.name}"] if lines > FUNCTION_LINES_MAX else []
+    assert not long
+
+
+def test_handlers_only_hand_over() -> None:
+    """Parse, call, raise: whatever is longer is a decision in the wrong place. The API alone has routes."""
+    for path in HANDLERS:
+        if path.stem != "job_api":
+            assert len(path.read_text().splitlines()) <= HANDLER_LINES_MAX, _name(path)
+
+
+# -- what is never written ---------------------------------------------------------------------------------------------
+
+
+def test_statuses_are_written_in_their_enums_only() -> None:
+    """A status spelt out elsewhere is one that a renaming misses."""
+    statuses = {*JobStatus, *InstanceStatus}
+    for path in _below("lambdas"):
+        if _name(path) in STATUS_LITERALS:
+            continue
+        tree = _tree(path)
+        enums = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_enum(node)]
+        spelt = {id(one) for enum in enums for one in ast.walk(enum)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spelt:
+                assert node.value not in statuses, f"{_name(path)}:{node.lineno}"
+
+
+def _is_enum(node: ast.ClassDef) -> bool:
+    return any(isinstance(base, ast.Name) and base.id == "StrEnum" for base in node.bases)
+
+
+@pytest.mark.parametrize("what", BANNED)
+def test_nothing_unfinished_or_foreign_is_left_in_a_file(what: str) -> None:
+    """No notes to oneself, no paths of one machine, no registries, no pictures in text."""
+    found = {_name(path): BANNED[what].search(path.read_text()) for path in FILES}
+    assert not {name: match.group() for name, match in found.items() if match}
+
+
+def test_nothing_is_found_by_a_scan() -> None:
+    """A table is read by key or by index, however small it is today."""
+    for path in _below("lambdas"):
+        for node in ast.walk(_tree(path)):
+            assert not (isinstance(node, ast.Attribute) and node.attr == "scan"), f"{_name(path)}:{node.lineno}"
+
+
+def test_a_broad_except_raises() -> None:
+    """A failure that is swallowed reports success: no retry, no dead letter, no alarm."""
+    for path in MODULES:
+        if _name(path) in BROAD_EXCEPTS or path.is_relative_to(ROOT / "tests"):
+            continue
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ExceptHandler) and _is_broad(node):
+                raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
+                assert raises, f"{_name(path)}:{node.lineno}"
+
+
+def _is_broad(node: ast.ExceptHandler) -> bool:
+    return node.type is None or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
+
+
+@pytest.mark.parametrize("excused", [*STATUS_LITERALS, *BROAD_EXCEPTS])
+def test_what_is_excused_exists(excused: str) -> None:
+    """An excuse outlives its reason easily."""
+    assert (ROOT / excused).exists()
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    """A file is named after the thing in it."""
+    assert not [_name(path) for path in MODULES if path.stem in NAMELESS or path.parent.name in NAMELESS]
+
+
+# -- what is documented ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_statuses_is_fresh() -> None:
+    """docs/states.md says what the tables say; `python docs/generate_states.py` rewrites it."""
+    spec = importlib.util.spec_from_file_location("generate_states", ROOT / "docs" / "generate_states.py")
+    assert spec is not None and spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert (ROOT / "docs" / "states.md").read_text() == generator.page()
+
+
+def test_there_is_a_readme() -> None:
+    """It is the first thing anybody opens."""
+    assert ROOT / "README.md" in PAGES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=_name)
+def test_links_lead_somewhere_inside_the_repository(path: Path) -> None:
+    """A relative link names a file that is there, for whoever has only this repository."""
+    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
+            continue
+        linked = (path.parent / target.split("#")[0]).resolve()
+        assert linked.is_relative_to(ROOT), target
+        assert linked.exists(), target
+
+
+def test_every_variable_that_a_function_reads_is_documented() -> None:
+    """Whoever looks at a function in the console finds out what each variable does."""
+    settings = _tree(LAMBDAS / "gpu_recovery" / "aws" / "settings.py")
+    read = {
+        node.args[0].value
+        for node in ast.walk(settings)
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        and re.fullmatch(r"[A-Z][A-Z_]+", str(node.args[0].value))
+    }  # fmt: skip
+    assert "ECS_CLUSTER_NAME" in read
+    pages = "\n".join(path.read_text() for path in PAGES)
+    assert not {name for name in read if not re.search(rf"\b{name}\b", pages)}
+
+
+def test_every_test_says_what_it_shows() -> None:
+    """A name and one sentence: what must hold, and why it matters."""
+    silent = [
+        f"{_name(path)}::{node.name}"
+        for path in _below("tests")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert not silent
