@@ -44,7 +44,7 @@ check: setup ## Format, lint and types, then every test
 	@$(MAKE) --no-print-directory test
 
 synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
-	@npx --no-install cdk synth --quiet --no-notices
+	@npx --no-install cdk synth --quiet --no-notices $(CONTEXT)
 
 bench: setup ## Measure, into benchmarks/results.json
 	@$(BIN)/python -m benchmarks

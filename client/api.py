@@ -79,6 +79,10 @@ class RecoveryClient:
         """The view of one instance, with its history."""
         return self._one("instance_id", "GET", f"/instances/{_segment('instance id', instance_id)}")
 
+    def release(self, instance_id: str) -> View:
+        """Vouch for a quarantined instance; its view, on its way through a health check."""
+        return self._one("instance_id", "POST", f"/instances/{_segment('instance id', instance_id)}/release")
+
     def _items(self, path: str, key: str, query: Mapping[str, Any]) -> Iterator[View]:
         cursor = query.get("cursor")
         seen = {cursor}

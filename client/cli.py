@@ -153,6 +153,23 @@ def instances(
         typer.echo(text, nl=False)
 
 
+@app.command()
+def release(
+    context: typer.Context,
+    instance: Annotated[
+        str, typer.Argument(metavar="ID", help="A quarantined instance that was repaired or replaced.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Give a quarantined instance back: it works again once it passes a health check."""
+    with context.obj.client() as client:
+        view = client.release(instance)
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(render.instance_details(view, now(), terminal_width()), nl=False)
+
+
 def main() -> None:
     """The entry of the `gpu-recovery` script."""
     for stream in (sys.stdout, sys.stderr):

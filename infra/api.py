@@ -41,7 +41,7 @@ class JobApi(Construct):
             methods=[apigatewayv2.HttpMethod.ANY],
             integration=integrations.HttpLambdaIntegration("Function", function),
         )
-        logs = log_group(self, "AccessLogs", settings, name=f"/gpu-recovery/{settings.stack_name}/job-api")
+        logs = log_group(self, "AccessLogs", settings)
         stage = apigatewayv2.HttpStage(
             self,
             "Stage",

@@ -135,7 +135,7 @@ class Functions(Construct):
     def _function(self, row: FunctionRow, environment: Mapping[str, str]) -> lambda_.Function:
         name = f"{self._settings.function_name_prefix}{row.name}"
         scope = Construct(self, row.construct_id)
-        logs = log_group(scope, "Logs", self._settings, name=f"/aws/lambda/{name}")
+        logs = log_group(scope, "Logs", self._settings)
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         logs.grant_write(role)
         for permission in sorted(row.permissions):

@@ -32,7 +32,7 @@ class HealthCheckTask(Construct):
         self.task_role.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[verdicts.verdicts_arn]))
         self.execution_role = iam.Role(self, "ExecutionRole", assumed_by=tasks)
         _allow_pull(self.execution_role, settings.health_check_image)
-        logs = log_group(self, "Logs", settings, name=f"/ecs/{settings.check_family}")
+        self.logs = log_group(self, "Logs", settings)
         self.definition = ecs.Ec2TaskDefinition(
             self,
             "Definition",
@@ -49,7 +49,7 @@ class HealthCheckTask(Construct):
             stop_timeout=Duration.seconds(60),  # a check that is stopped still ends dcgmi and leaves its document
             privileged=True,
             memory_reservation_mib=1024,
-            logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=logs),
+            logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=self.logs),
         )
 
 

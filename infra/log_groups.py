@@ -25,11 +25,11 @@ _RETENTION = {
 }
 
 
-def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings, *, name: str) -> logs.LogGroup:
+def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings) -> logs.LogGroup:
+    """A log group without a name of its own: a retained one must not stand in the way of the next deployment."""
     return logs.LogGroup(
         scope,
         construct_id,
-        log_group_name=name,
         retention=_RETENTION[settings.log_retention_days],
         removal_policy=removal_policy(settings),
     )

@@ -43,6 +43,7 @@ class RecoveryStack(Stack):
                 "ApiUrl": api.url,
                 "ApiId": api.http_api.api_id,
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
+                "HealthCheckLogGroupName": check.logs.log_group_name,
                 **queues.urls,
                 **functions.names,
             },

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.policy import policy_from
+
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
@@ -87,6 +90,12 @@ class DeploymentSettings:
             wrong.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
         if not wrong and self.job_table_name == self.instance_table_name:
             wrong.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+        if not wrong:
+            # The very function that reads them in Lambda: a misspelt threshold must not wait for a cold start.
+            try:
+                policy_from({"preset": self.preset, **self.policy})
+            except PolicyInvalid as error:
+                wrong.append(f"{NAMESPACE}policy: {error}")
         if wrong:
             raise SettingsError("\n".join(wrong))
 

@@ -18,6 +18,7 @@ from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import JobStatus
 from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid
 from gpu_recovery.submitting import submit
 
@@ -157,6 +158,8 @@ def release_instance(instance_id: str) -> Response[str]:
     decision = loop.tell(instance_id, ReleaseRequested(at=loop.clock(), by=OPERATOR))
     if decision is None:
         return _no_instance(instance_id)
+    if decision.outcome is not Outcome.APPLIED:
+        return refuse(409, "Not released", f"{instance_id} is {decision.record.status}: {decision.reason}")
     return answer(200, wire.instance_view(decision.record))
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.errors import ClientError
 
 from sandbox import sandbox
 from sandbox.processes import SandboxError
@@ -48,7 +49,7 @@ def main() -> int:
         directory = Path(folder)
         try:
             show(directory, TRAINERS[trainer])
-        except (DemoFailed, SandboxError) as failure:
+        except (DemoFailed, SandboxError, ClientError) as failure:
             print(f"\nThe demo failed: {failure}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:

@@ -15,6 +15,8 @@ from gpu_recovery.core.job_record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Refusal
 
+from sandbox.cluster.model_instances import MANAGED_TAG
+
 from .ecs import OrderlyEcs
 from .fleet import Fleet
 from .lives import Lives
@@ -68,8 +70,12 @@ class SimulatedActions:
     def activate(self, instance: Instance) -> None:
         self.ecs.set_status(instance, EcsStatus.ACTIVE)
 
-    def reboot(self, instance_id: str) -> None:
+    def reboot(self, instance_id: str) -> Refusal | None:
+        """The role may reboot what carries the tag; without it EC2 refuses, for good."""
+        if self.fleet.cluster.instances[instance_id].tags.get(MANAGED_TAG) != "true":
+            return Refusal("EC2 will not reboot it: UnauthorizedOperation", lasting=True)
         self.lives.effect("RebootInstances", {"instance": instance_id}, lambda: self.fleet.reboot(instance_id))
+        return None
 
     def verdict(self, check_id: str) -> Verdict | None:
         return self.checks.bucket.get(check_id)

@@ -318,10 +318,13 @@ def _reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     if pending.tries > 1:
         return Acted((uncertain,))
     try:
-        kit.actions.reboot(instance.instance_id)
+        refusal = kit.actions.reboot(instance.instance_id)
     except OutcomeUnknown:
         return Acted((uncertain,))
-    return DONE
+    if refusal is None:
+        return DONE
+    refused = events.RebootRefused(at=kit.now, epoch=order.epoch, sentence=refusal.reason)
+    return Acted((Message(instance.instance_id, refused),))
 
 
 def _report_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:

@@ -170,8 +170,8 @@ class Actions(Protocol):
 
     def activate(self, instance: Instance) -> None: ...
 
-    def reboot(self, instance_id: str) -> None:
-        """RebootInstances. Raises OutcomeUnknown if the answer was lost."""
+    def reboot(self, instance_id: str) -> Refusal | None:
+        """RebootInstances; why not, if EC2 definitely refuses. Raises OutcomeUnknown if the answer was lost."""
 
     def verdict(self, check_id: str) -> Verdict | None:
         """The document that the check left, None if there is none with its id."""

@@ -155,6 +155,12 @@ def test_no_job_waits_without_end(policy: RecoveryPolicy, first: int, steps: lis
         assert (due is None) == (after.status in TERMINAL), after.status
 
 
+def test_no_move_that_exploring_finds_leaves_a_job_waiting_without_end(job_edges: list[tuple[Any, Any, Any]]) -> None:
+    """The same, for every move there is."""
+    for _, _, after in job_edges:
+        assert (due_at(after.deadline_at, after.look_at, ()) is None) == (after.status in TERMINAL), after.status
+
+
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_attempts_are_numbered_upwards_and_counted_ones_are_bounded(
@@ -219,6 +225,14 @@ def test_an_instance_in_motion_never_waits_without_end(policy: RecoveryPolicy, f
             assert after.deadline_at is not None, after.status
 
 
+def test_no_move_that_exploring_finds_leaves_an_instance_waiting_without_end(
+    instance_edges: list[tuple[Any, Any, Any]],
+) -> None:
+    """The same, for every move there is."""
+    for _, _, after in instance_edges:
+        assert after.deadline_at is not None or not (after.status in IN_MOTION or after.reserved_for), after.status
+
+
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_the_epoch_rises_with_each_reboot_and_never_falls(
@@ -231,6 +245,18 @@ def test_the_epoch_rises_with_each_reboot_and_never_falls(
         assert all(order.epoch == step.decision.record.epoch for order in reboots)
 
 
+def _works_only_after_proof(before: Instance, event: Any, after: Instance) -> None:
+    if after.status is not InstanceStatus.AVAILABLE or before.status is InstanceStatus.AVAILABLE:
+        return
+    assert before.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
+    assert isinstance(event, events.CheckEnded)
+    if before.status is InstanceStatus.VERIFYING:
+        assert event.verdict.outcome is CheckOutcome.HEALTHY
+        assert before.reboot is None or proves_reboot(before.reboot, event.verdict)
+    else:
+        assert not event.verdict.outcome.blames_hardware
+
+
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_repaired_instance_works_again_only_after_proof_and_a_passing_check(
@@ -238,16 +264,15 @@ def test_a_repaired_instance_works_again_only_after_proof_and_a_passing_check(
 ) -> None:
     """Out of REBOOTING there is no way to AVAILABLE; out of VERIFYING one: HEALTHY, and proof if it was rebooted."""
     for step in _instance_run(policy, first, steps).taken:
-        before, after = step.before, step.decision.record
-        if after.status is not InstanceStatus.AVAILABLE or before.status is InstanceStatus.AVAILABLE:
-            continue
-        assert before.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
-        assert isinstance(step.event, events.CheckEnded)
-        if before.status is InstanceStatus.VERIFYING:
-            assert step.event.verdict.outcome is CheckOutcome.HEALTHY
-            assert before.reboot is None or proves_reboot(before.reboot, step.event.verdict)
-        else:
-            assert not step.event.verdict.outcome.blames_hardware
+        _works_only_after_proof(step.before, step.event, step.decision.record)
+
+
+def test_no_move_that_exploring_finds_lets_an_unproved_instance_work(
+    instance_edges: list[tuple[Any, Any, Any]],
+) -> None:
+    """The same, for every move there is."""
+    for edge in instance_edges:
+        _works_only_after_proof(*edge)
 
 
 @many
@@ -260,6 +285,19 @@ def test_a_quarantined_instance_waits_for_a_person(policy: RecoveryPolicy, first
             assert isinstance(step.event, events.ReleaseRequested) or after.status is InstanceStatus.GONE
 
 
+def _claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> None:
+    for job_id in before.claims.keys() - after.claims.keys():
+        if isinstance(event, events.CheckRequested):
+            assert event.job_id == job_id
+            assert event.attempt >= before.claims[job_id].attempt
+        elif isinstance(event, events.CheckEnded):
+            assert before.reboot is not None
+            assert before.reboot.ends_rank and before.reboot.job_id == job_id
+            assert proves_reboot(before.reboot, event.verdict)
+        else:
+            assert after.status is InstanceStatus.GONE
+
+
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_claims_go_only_when_the_end_of_their_rank_is_sure(
@@ -267,13 +305,10 @@ def test_claims_go_only_when_the_end_of_their_rank_is_sure(
 ) -> None:
     """A claim is dropped for a check its own attempt asks for, for a proved reboot, or with the machine."""
     for step in _instance_run(policy, first, steps).taken:
-        before, after = step.before, step.decision.record
-        for job_id in before.claims.keys() - after.claims.keys():
-            if isinstance(step.event, events.CheckRequested):
-                assert step.event.job_id == job_id
-                assert step.event.attempt >= before.claims[job_id].attempt
-            elif isinstance(step.event, events.CheckEnded):
-                assert before.reboot.ends_rank and proves_reboot(before.reboot, step.event.verdict)
-                assert before.reboot.job_id == job_id
-            else:
-                assert after.status is InstanceStatus.GONE
+        _claims_go_only_when_sure(step.before, step.event, step.decision.record)
+
+
+def test_no_move_that_exploring_finds_drops_a_claim_too_early(instance_edges: list[tuple[Any, Any, Any]]) -> None:
+    """The same, for every move there is."""
+    for edge in instance_edges:
+        _claims_go_only_when_sure(*edge)

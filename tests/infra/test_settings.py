@@ -34,6 +34,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("policy", {"attempts_max": [3]}),
         ("policy", {"Attempts": 3}),
         ("policy", {"preset": "classic"}),
+        ("policy", {"chek_timeout_s": 1}),
+        ("policy", {"look_s": 0}),
         ("policy", [1]),
         ("check_level", 0),
         ("check_level", 5),
@@ -98,7 +100,7 @@ def test_keys_of_others_are_passed_over() -> None:
         ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("alert_emails", "", ()),
         ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
-        ("policy", '{"b": 2.0, "a": 0.5}', {"a": 0.5, "b": 2}),
+        ("policy", '{"look_s": 60.0, "attempts_max": 2}', {"attempts_max": 2, "look_s": 60}),
         ("job_id_prefix", "team-a-", "team-a-"),
     ],
 )

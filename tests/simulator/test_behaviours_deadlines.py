@@ -142,6 +142,17 @@ def test_faulty_memory_goes_to_a_person_without_a_reboot() -> None:
     assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
 
 
+def test_an_instance_without_the_tag_is_never_rebooted() -> None:
+    """EC2 refuses for want of the opt-in tag: a person hears of it at once, and the job goes on with the spare."""
+    world, job_id = incidents.running(instances=3)
+    world.machine(0).tags.pop("gpu-recovery:managed")
+    world.break_gpu(world.machine(0))
+    incidents.ended(world, job_id)
+    assert not world.fleet.boots and world.calls("RebootInstances") == []
+    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED and len(serious(world)) == 1
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
 def test_blame_without_a_document_reboots_nothing() -> None:
     """Exit code 1 is also what a broken image gives: without the check's own document it blames no instance."""
     world, job_id = incidents.running()

@@ -34,6 +34,9 @@ ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_tim
 """For the one call that must not be made twice behind our back: RebootInstances has no client token."""
 
 
+ASKED_TOO_OFTEN = ("RequestLimitExceeded", "Throttling", "ThrottlingException", "Unavailable", "InternalError")
+
+
 class EventRefused(RecoveryError):
     """EventBridge took the request but not the event."""
 
@@ -121,11 +124,19 @@ class AwsActions:
     def activate(self, instance: Instance) -> None:
         self.ecs.set_status(instance, EcsStatus.ACTIVE)
 
-    def reboot(self, instance_id: str) -> None:
+    def reboot(self, instance_id: str) -> Refusal | None:
         try:
             self._ec2.reboot_instances(InstanceIds=[instance_id])
         except (ConnectionError, HTTPClientError) as error:
             raise OutcomeUnknown(f"RebootInstances of {instance_id} was not answered: {error}") from error
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in ASKED_TOO_OFTEN:
+                raise
+            return Refusal(
+                f"EC2 will not reboot it: {code}: {error.response['Error'].get('Message', '')}", lasting=True
+            )
+        return None
 
     # -- words out, words in -------------------------------------------------------------------------------------------
 

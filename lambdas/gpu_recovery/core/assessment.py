@@ -66,6 +66,8 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
 def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment:
     """No instance is to blame: retry what a restart usually cures, fail what it does not."""
     kind = job.failure.ending.kind if job.failure else None
+    if policy.retry_exits and kind is EndingKind.FAILED:
+        return Assessment(True, f"no instance is to blame ({told}); {job.stop_reason}, and exits are retried")
     if policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART):
         return Assessment(True, f"no instance is to blame ({told}); {job.stop_reason}, which a restart usually cures")
     return Assessment(False, f"no instance is to blame ({told}); {job.stop_reason}")

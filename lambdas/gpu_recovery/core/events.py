@@ -201,6 +201,14 @@ class RebootUncertain(InstanceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RebootRefused(InstanceEvent):
+    """EC2 will not reboot the instance for the order of `epoch`, and `sentence` says why."""
+
+    epoch: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRequested(InstanceEvent):
     """A person vouches for a quarantined instance. `by` says who."""
 
@@ -226,6 +234,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     AllRanksStopped, InstancesChecked, RepairEnded, CancelRequested, JobLookDue, JobDeadlineReached,
 )  # fmt: skip
 INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
-    InstanceObserved, CheckRequested, CheckEnded, RepairRequested, RebootUncertain, ReleaseRequested,
+    InstanceObserved, CheckRequested, CheckEnded, RepairRequested, RebootUncertain, RebootRefused,
+    ReleaseRequested,
     InstanceLookDue, InstanceDeadlineReached,
 )  # fmt: skip

@@ -63,7 +63,7 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
         return _fence_observed(instance, event)
     if isinstance(event, events.CheckEnded) and (instance.check is None or event.check_id != instance.check.check_id):
         return "about a check that is not the one under way"
-    if isinstance(event, events.RebootUncertain) and event.epoch != instance.epoch:
+    if isinstance(event, events.RebootUncertain | events.RebootRefused) and event.epoch != instance.epoch:
         return "about a reboot that is not the one under way"
     if isinstance(event, events.InstanceDeadlineReached) and event.deadline_at != instance.deadline_at:
         return "about a deadline that has moved"
@@ -275,7 +275,7 @@ def _reboot(
 ) -> Step:  # fmt: skip
     """Drain, then reboot; the epoch rises so that no claim from before can be mistaken for one after."""
     epoch = instance.epoch + 1
-    timed = replace(reboot, deadline_at=given.now + within(given.policy.reboot_timeout_s))
+    timed = replace(reboot, deadline_at=reboot.deadline_at or given.now + within(given.policy.reboot_timeout_s))
     kept = tuple(at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s))
     all_changes = {**changes, "epoch": epoch, "reboot": timed, "reboots": (*kept, given.now)}
     all_orders = (commands.DrainInstance(), commands.RebootInstance(epoch), *orders)
@@ -308,6 +308,11 @@ def _look_at_instance(instance: Instance, event: events.InstanceLookDue, given: 
 
 def _reboot_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
     return _never_rebooted(instance, given)
+
+
+def _reboot_refused(instance: Instance, event: events.RebootRefused, given: Given) -> Step | Ignore:
+    orders = _after_repair(instance, False, f"{instance.instance_id}: {event.sentence}", given.now)
+    return _quarantine(instance, event.sentence, {"reboot": None}, orders)
 
 
 def _never_rebooted(instance: Instance, given: Given) -> Step:
@@ -343,7 +348,7 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
         and not why_no_reboot(instance, run, verdict, given)
     ):
         once_more = replace(reboot, asked_at=given.now, boot_id=verdict.boot_id or reboot.boot_id, disconnected=False,
-                            uncertain=False)  # fmt: skip
+                            uncertain=False, looked_at=None, deadline_at=None)  # fmt: skip
         orders = confirm_ended(instance)
         return _reboot(instance, f"{told}; rebooting once more", replace(once_more, ends_rank=False),
                        {**seen, "check": None, "claims": claims_left(instance)}, orders, given)  # fmt: skip
@@ -354,12 +359,13 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
 
 def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, given: Given) -> Step:
     """The machine shows its old boot, or none: wait for the deadline; ask again only if the asker died."""
-    if reboot.uncertain and verdict.boot_id is not None:
-        again = replace(reboot, asked_at=given.now, uncertain=False)
-        return _reboot(instance, "the machine shows its old boot: the reboot was never heard, asking again", again,
-                       {"check": None}, (), given)  # fmt: skip
     if reboot.deadline_at is not None and reboot.deadline_at <= given.now:
         return _never_rebooted(instance, given)
+    if reboot.uncertain and verdict.boot_id is not None:
+        again = replace(reboot, asked_at=given.now, uncertain=False)
+        unheard = replace(instance, reboots=instance.reboots[:-1])
+        return _reboot(unheard, "the machine shows its old boot: the reboot was never heard, asking again", again,
+                       {"check": None}, (), given)  # fmt: skip
     changes = {"check": None, "reboot": replace(reboot, disconnected=False, looked_at=given.now)}
     reason = "no proof of the reboot: the machine shows its old boot, or none; waiting on"
     return Step(InstanceStatus.REBOOTING, reason, changes, (commands.DrainInstance(),))
@@ -438,6 +444,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.REBOOTING, events.InstanceObserved): Row.to(_observed_rebooting, _S.REBOOTING, _S.VERIFYING, _S.GONE),
     (_S.REBOOTING, events.CheckRequested): Row.to(_check_impossible, _S.REBOOTING),
     (_S.REBOOTING, events.RebootUncertain): Row.to(_reboot_uncertain, _S.VERIFYING),
+    (_S.REBOOTING, events.RebootRefused): Row.to(_reboot_refused, _S.QUARANTINED),
     (_S.REBOOTING, events.InstanceLookDue): Row.to(_look_at_instance, _S.REBOOTING),
     (_S.REBOOTING, events.InstanceDeadlineReached): Row.to(_reboot_overdue, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceObserved): Row.to(_observed, _S.VERIFYING, _S.GONE),
@@ -458,6 +465,8 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("a reboot is under way", events.RepairRequested, _S.REBOOTING, _S.VERIFYING),
     **ignored("it waits for a person in any case", events.RepairRequested, _S.QUARANTINED),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
+    **ignored("no reboot is under way", events.RebootRefused, _S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE),
+    **ignored("the check will show whether it rebooted", events.RebootRefused, _S.VERIFYING),
     **ignored("no reboot is under way", events.RebootUncertain, _S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE),
     **ignored("its boot is being looked at", events.RebootUncertain, _S.VERIFYING),
     **ignored(

@@ -94,15 +94,16 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
 
 def quarantined(instance: Instance, reason: str) -> NotifyOperator:
     """An instance that cannot be mended from here."""
+    incident_id = f"{instance.instance_id}/{instance.epoch}"
     body = _body(
         what=f"Instance {instance.instance_id} is quarantined: {reason}.",
         done="ECS places nothing on it (DRAINING), and neither do we.",
         then="It stays so until a person acts; you will be reminded.",
         you="Replace the instance (stop and start it for another host, or terminate it in its Auto Scaling group), or "
-        f"repair it and give it back: gpu-recovery instances {instance.instance_id} shows its history.",
-        ids=f"instance {instance.instance_id}, container instance {instance.container_instance_id}",
+        f"repair it and give it back: gpu-recovery release {instance.instance_id} (it must pass a check first). "
+        f"Its history: gpu-recovery instances {instance.instance_id}",
+        ids=f"instance {instance.instance_id}, container instance {instance.container_instance_id}, incident {incident_id}",
     )
-    incident_id = f"{instance.instance_id}/{instance.epoch}"
     return _message(incident_id, Severity.SEV2, f"{instance.instance_id}: quarantined, needs a person", body)
 
 

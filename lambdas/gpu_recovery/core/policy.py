@@ -35,6 +35,8 @@ class RecoveryPolicy:
     """Seed 001: exit code 1 asks the GPUs; any other failure stops the gang and fails the job."""
     retry_crashes: bool = True
     """A rank ended by a signal on GPUs that pass their check is relaunched instead of failed."""
+    retry_exits: bool = False
+    """So is one that exited by itself: for launchers such as torchrun, which exit with 1 whatever killed their worker."""
     relaunch_on_same_instances: bool = False
     """Seed 001: the job waits for its own instances. Otherwise any healthy capacity will do."""
     reboots_max: int = 2
@@ -83,7 +85,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         relaunch_on_same_instances=True,
         reboots_max=1,
         blame_needs_document=False,
-        recover_timeout_s=3_600,
+        recover_timeout_s=7_200,
     ),
     Preset.ADAPTIVE: RecoveryPolicy(),
 }

@@ -23,7 +23,7 @@ def why_no_reboot(instance: Instance, run: CheckRun, verdict: Verdict, given: Gi
     if verdict.outcome is CheckOutcome.REPLACE:
         return "a reboot does not cure that, it must be replaced"
     if not run.may_reboot:
-        return "it was rebooted for this job before"
+        return "no attempt is left that a reboot would serve"
     recent = [at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s)]
     if len(recent) >= given.policy.reboots_max:
         return f"it was rebooted {len(recent)} time(s) within {given.policy.reboot_window_s} s"
