@@ -17,6 +17,8 @@ from gpu_recovery.ports import Refusal
 
 from sandbox.cluster.model_instances import MANAGED_TAG
 
+from sandbox.cluster.model import Ec2State
+
 from .ecs import OrderlyEcs
 from .fleet import Fleet
 from .lives import Lives
@@ -57,6 +59,14 @@ class SimulatedActions:
 
     def running_tasks(self) -> Iterable[TaskFact]:
         return self.ecs.running_tasks()
+
+    def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        return self.ecs.tasks_on(instance)
+
+    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
+        machines = self.fleet.cluster.instances
+        ended = (Ec2State.STOPPED, Ec2State.TERMINATED)
+        return tuple(i for i in instance_ids if i not in machines or machines[i].ec2_state in ended)
 
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         return self.ecs.container_instances()

@@ -13,7 +13,6 @@ each thing that happens the invariants are asked. One set of arguments makes one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -361,8 +360,3 @@ class Watch:
 
     def after(self, step: Step) -> None:
         self.nemesis.after(step)
-
-
-def patient(policy: RecoveryPolicy, **changes: Any) -> RecoveryPolicy:
-    """`policy` with some thresholds changed."""
-    return replace(policy, **changes)

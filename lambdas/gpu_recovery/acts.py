@@ -13,17 +13,20 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .core import check, commands, events
+from .core.adoption import carried
 from .core.attempt import Plan, Progress, news_of_stopped, untold
 from .core.check import CheckOutcome
-from .core.instance_record import Claim, Instance, InstanceStatus
+from .core.instance_record import Claim, Instance, InstanceStatus, Reboot
 from .core.job_record import LIVE, Job, JobStatus
 from .core.machine import Pending
-from .core.names import attempt_id
+from .core.names import attempt_id, instance_of_check
 from .core.policy import RecoveryPolicy
 from .core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
-from .ports import Actions, OutcomeUnknown, Refusal, Store
+from .ports import Actions, OutcomeUnknown, Refusal, Store, VerdictUnreadable
 from .unseen import instance_of, unseen_ranks
 
+SUMMARY_CHARACTERS_MAX = 200
+OTHERS_RETRY = timedelta(seconds=30)
 CHECK_RETRY = timedelta(seconds=10)
 """A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
 
@@ -55,6 +58,7 @@ class Kit:
 
 
 DONE = Acted()
+GONE_FROM_ECS = "INACTIVE"
 
 
 def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
@@ -133,6 +137,9 @@ def _stop(kit: Kit, job: Job, pending: Pending) -> Acted:
         tasks = tuple(task_id for task_id in plan.task_ids if task_id)
     else:
         tasks = kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt))
+        if not job.launched and (begun := kit.store.load_plan(job.job_id, order.attempt)) is not None:
+            # The listing lags behind a launch that has only just been broken off; the plan knows what it started.
+            tasks = tuple(dict.fromkeys((*tasks, *(task_id for task_id in begun.task_ids if task_id))))
     kit.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is being stopped")
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
@@ -181,14 +188,33 @@ def _observe(kit: Kit, job: Job, pending: Pending) -> Acted:
     progress = kit.store.load_progress(job.job_id, order.attempt)
     if order.attempt != job.attempt or plan is None or progress is None:
         return DONE
+    gone: tuple[Message, ...] = ()
     if job.status is not JobStatus.DIAGNOSING:
         plan = _with_tasks(kit, job, plan)
-        for rank in range(progress.world):
-            if rank not in progress.stopped and rank < len(plan.task_ids) and plan.task_ids[rank]:
-                _enter_rank(kit, job, plan, rank)
+        _enter_ranks(kit, job, plan, [rank for rank in range(progress.world) if rank not in progress.stopped])
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
+        gone = _hosts_gone(kit, [i for i in progress.unconfirmed(plan) if i])
     news = untold_to(job, progress, plan, kit.now)
-    return Acted((Message(job.job_id, news),)) if news else DONE
+    return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
+
+
+def _hosts_gone(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
+    """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
+    messages: list[Message] = []
+    for instance_id in kit.actions.ended_instances(instance_ids) if instance_ids else ():
+        instance = kit.store.load_instance(instance_id)
+        if instance is not None and instance.status is not InstanceStatus.GONE:
+            messages.append(Message(instance_id, seen_gone(instance, kit.now)))
+    return tuple(messages)
+
+
+def seen_gone(instance: Instance, now: datetime) -> events.InstanceObserved:
+    """The fact that the instance's registration is over, where no event of ECS says so."""
+    return events.InstanceObserved(
+        at=now, ecs_version=instance.ecs_version, ecs_status=GONE_FROM_ECS, agent_connected=False,
+        container_instance_id=instance.container_instance_id, gpus=instance.gpus, looked=True,
+        availability_zone=instance.availability_zone,
+    )  # fmt: skip
 
 
 def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events.JobEvent | None:
@@ -210,17 +236,20 @@ def _with_tasks(kit: Kit, job: Job, plan: Plan) -> Plan:
     return filled
 
 
-def _enter_rank(kit: Kit, job: Job, plan: Plan, rank: int) -> None:
-    facts = kit.actions.describe_tasks((plan.task_ids[rank],))
-    if not facts:
-        lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
-        failure = RankFailure(rank, plan.instances[rank], kit.now, lost)
-        kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
-    elif facts[0].last_status == LastStatus.STOPPED:
-        failed = failure_of(facts[0], rank, plan.instances[rank])
-        kit.store.add_stopped(job.job_id, plan.attempt, rank, failed)
-    elif facts[0].last_status == LastStatus.RUNNING:
-        kit.store.add_running(job.job_id, plan.attempt, rank)
+def _enter_ranks(kit: Kit, job: Job, plan: Plan, ranks: list[int]) -> None:
+    """Enter what ECS says of those ranks whose task is known; a task it no longer knows has ended unseen."""
+    asked = {plan.task_ids[rank]: rank for rank in ranks if rank < len(plan.task_ids) and plan.task_ids[rank]}
+    facts = {fact.task_id: fact for fact in kit.actions.describe_tasks(tuple(asked))}
+    for task_id, rank in asked.items():
+        fact = facts.get(task_id)
+        if fact is None:
+            lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
+            failure = RankFailure(rank, plan.instances[rank], kit.now, lost)
+            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
+        elif fact.last_status == LastStatus.STOPPED:
+            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
+        elif fact.last_status == LastStatus.RUNNING:
+            kit.store.add_running(job.job_id, plan.attempt, rank)
 
 
 def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:
@@ -282,7 +311,13 @@ def _observe_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def check_ended(kit: Kit, fact: TaskFact) -> Message:
     """The message that a finished check task is for its instance."""
     container = fact.container(fact.main_container)
-    document = kit.actions.verdict(fact.started_by)
+    try:
+        document = kit.actions.verdict(fact.started_by)
+    except VerdictUnreadable as garbled:
+        unreadable = check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
+        return Message(
+            fact.started_by.split("/")[1], events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unreadable)
+        )
     verdict = check.judge(
         container.exit_code if container else None, document, document_required=kit.policy.blame_needs_document
     )
@@ -312,11 +347,13 @@ def _activate(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def _reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     """Reboot once. If an earlier actor died with this order, only a look at the boot tells whether it was heard."""
     order: commands.RebootInstance = pending.command
-    if instance.status is not InstanceStatus.REBOOTING or instance.epoch != order.epoch:
+    if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != order.epoch:
         return DONE
     uncertain = Message(instance.instance_id, events.RebootUncertain(at=kit.now, epoch=order.epoch))
-    if pending.tries > 1:
+    if pending.tries > 1 or instance.status is InstanceStatus.VERIFYING:
         return Acted((uncertain,))
+    if _others_work_on(kit, instance):
+        return Acted(not_before=kit.now + OTHERS_RETRY)  # looked at afresh; the deadline of the reboot escalates
     try:
         refusal = kit.actions.reboot(instance.instance_id)
     except OutcomeUnknown:
@@ -327,32 +364,60 @@ def _reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     return Acted((Message(instance.instance_id, refused),))
 
 
+def _others_work_on(kit: Kit, instance: Instance) -> bool:
+    """Whether a task holds GPUs of the instance that is neither our check nor the rank that the reboot is to end."""
+    reboot = instance.reboot
+    own = attempt_id(reboot.job_id, reboot.attempt) if reboot is not None and reboot.job_id else ""
+    return any(
+        fact.gpus
+        and fact.started_by != own
+        and instance_of_check(fact.started_by) is None
+        and not _is_rank_of(fact, reboot)
+        for fact in kit.actions.tasks_on(instance)
+    )
+
+
+def _is_rank_of(fact: TaskFact, reboot: Reboot | None) -> bool:
+    """Whether a person's task is a rank of the job that the reboot is for."""
+    says = carried(fact.environment)
+    return reboot is not None and says is not None and says.job_id == reboot.job_id
+
+
 def _report_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
-    """Enter the result for the instance's rank; whoever completes the set tells the job that the barrier is down."""
+    """Enter the result for the instance's ranks; whoever completes the set tells the job that the barrier is down."""
     order: commands.ReportCheck = pending.command
     plan = kit.store.load_plan(order.job_id, order.attempt)
-    if plan is None or instance.instance_id not in plan.instances:
-        return DONE
-    rank = plan.instances.index(instance.instance_id)
-    result = events.Checked(CheckOutcome(order.outcome), order.summary, order.repairing)
-    addition = kit.store.add_checked(order.job_id, order.attempt, rank, result)
-    if addition is None or not addition.after.all_checked:
-        return DONE
-    results = addition.after.results(plan)
-    return Acted((Message(order.job_id, events.InstancesChecked(at=kit.now, attempt=order.attempt, results=results)),))
+    outcome = CheckOutcome(order.outcome)
+    # A gang may be large and the progress is one item: a healthy instance needs no words, the others few.
+    summary = "" if outcome is CheckOutcome.HEALTHY else order.summary[:SUMMARY_CHARACTERS_MAX]
+    messages: list[Message] = []
+    for rank in _ranks_on(plan, instance):
+        result = events.Checked(outcome, summary, order.repairing)
+        addition = kit.store.add_checked(order.job_id, order.attempt, rank, result)
+        if plan is not None and addition is not None and addition.after.all_checked:
+            results = addition.after.results(plan)
+            down = events.InstancesChecked(at=kit.now, attempt=order.attempt, results=results)
+            messages.append(Message(order.job_id, down))
+    return Acted(tuple(messages))
 
 
 def _confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Enter that the instance's ranks have ended, whatever ECS may say of their tasks."""
     order: commands.ConfirmEnd = pending.command
-    plan = kit.store.load_plan(order.job_id, order.attempt)
-    if plan is None or instance.instance_id not in plan.instances:
-        return DONE
-    rank = plan.instances.index(instance.instance_id)
-    gone = Ending(EndingKind.INTERRUPTED, None, order.sentence)
-    failure = RankFailure(rank, instance.instance_id, kit.now, gone)
-    addition = kit.store.add_stopped(order.job_id, order.attempt, rank, failure)
-    news = news_of_stopped(addition.after, addition.first_failure, kit.now) if addition else None
-    return Acted((Message(order.job_id, news),)) if news else DONE
+    messages: list[Message] = []
+    for rank in _ranks_on(kit.store.load_plan(order.job_id, order.attempt), instance):
+        gone = Ending(EndingKind.INTERRUPTED, None, order.sentence)
+        failure = RankFailure(rank, instance.instance_id, kit.now, gone)
+        addition = kit.store.add_stopped(order.job_id, order.attempt, rank, failure)
+        news = news_of_stopped(addition.after, addition.first_failure, kit.now) if addition else None
+        messages += [Message(order.job_id, news)] if news else []
+    return Acted(tuple(messages))
+
+
+def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
+    """The ranks that the plan has on this instance: one, but a person may start several."""
+    where = plan.instances if plan is not None else ()
+    return [rank for rank, instance_id in enumerate(where) if instance_id == instance.instance_id]
 
 
 _ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {

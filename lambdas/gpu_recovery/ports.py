@@ -28,6 +28,10 @@ class CursorInvalid(RecoveryError):
     """A listing cursor that this service did not hand out."""
 
 
+class VerdictUnreadable(RecoveryError):
+    """A verdict document that is not one."""
+
+
 class OutcomeUnknown(RecoveryError):
     """A call to AWS may or may not have taken effect, and cannot simply be made again."""
 
@@ -161,6 +165,12 @@ class Actions(Protocol):
     def running_tasks(self) -> Iterable[TaskFact]:
         """Every task of the cluster that is to run."""
 
+    def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        """Every task on the instance that is to run, whoever started it."""
+
+    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
+        """Those of the instances that EC2 shows stopped or terminated: nothing runs on them any more."""
+
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         """Every container instance of the cluster as (EC2 instance id, what ECS says)."""
 
@@ -174,7 +184,7 @@ class Actions(Protocol):
         """RebootInstances; why not, if EC2 definitely refuses. Raises OutcomeUnknown if the answer was lost."""
 
     def verdict(self, check_id: str) -> Verdict | None:
-        """The document that the check left, None if there is none with its id."""
+        """The document that the check left, None if there is none with its id. Raises VerdictUnreadable."""
 
     def notify(self, message: NotifyOperator) -> None: ...
 

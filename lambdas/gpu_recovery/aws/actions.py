@@ -20,7 +20,7 @@ from ..core.events import InstanceObserved
 from ..core.instance_record import EcsStatus, Instance
 from ..core.job_record import Job
 from ..core.task import TaskFact
-from ..ports import OutcomeUnknown, Refusal
+from ..ports import OutcomeUnknown, Refusal, VerdictUnreadable
 from . import requests
 from .ecs import Ecs
 from .items import encode
@@ -29,6 +29,7 @@ from .task_facts import time_of
 
 SOURCE = "gpu.recovery"
 SCHEMA_VERSION = 1
+FILTER_VALUES_MAX = 200
 PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=20)
 ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
 """For the one call that must not be made twice behind our back: RebootInstances has no client token."""
@@ -39,10 +40,6 @@ ASKED_TOO_OFTEN = ("RequestLimitExceeded", "Throttling", "ThrottlingException", 
 
 class EventRefused(RecoveryError):
     """EventBridge took the request but not the event."""
-
-
-class VerdictUnreadable(RecoveryError):
-    """A verdict document that is not one."""
 
 
 class AwsActions:
@@ -58,6 +55,10 @@ class AwsActions:
     @cached_property
     def _ec2(self) -> Any:
         return boto3.client("ec2", config=ONCE)
+
+    @cached_property
+    def _ec2_reads(self) -> Any:
+        return boto3.client("ec2", config=PATIENT)
 
     @cached_property
     def _sns(self) -> Any:
@@ -81,7 +82,7 @@ class AwsActions:
         return self.ecs.run_ranks(job, plan, self._private_ip(plan.instances[0]))
 
     def _private_ip(self, instance_id: str) -> str:
-        answer = self._ec2.describe_instances(InstanceIds=[instance_id])
+        answer = self._ec2_reads.describe_instances(InstanceIds=[instance_id])
         return str(answer["Reservations"][0]["Instances"][0]["PrivateIpAddress"])
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
@@ -111,6 +112,23 @@ class AwsActions:
 
     def running_tasks(self) -> Iterable[TaskFact]:
         return self.ecs.running_tasks()
+
+    def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        return self.ecs.tasks_on(instance)
+
+    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
+        ended: list[str] = []
+        for start in range(0, len(instance_ids), FILTER_VALUES_MAX):
+            some = list(instance_ids[start : start + FILTER_VALUES_MAX])
+            # By filter, not by id: one instance that EC2 has forgotten would make the whole question fail.
+            filters = [
+                {"Name": "instance-id", "Values": some},
+                {"Name": "instance-state-name", "Values": ["stopped", "terminated"]},
+            ]
+            pages = self._ec2_reads.get_paginator("describe_instances").paginate(Filters=filters)
+            found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
+            ended += [str(one["InstanceId"]) for one in found]
+        return tuple(ended)
 
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         return self.ecs.container_instances()

@@ -86,6 +86,12 @@ class Ecs:
         arns = self._list("list_tasks", "taskArns", desiredStatus="RUNNING")
         yield from self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
 
+    def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        arns = self._list(
+            "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
+        )
+        return self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
+
     def container_instances(self) -> Iterator[tuple[str, InstanceObserved]]:
         arns: list[str] = []
         for status in EcsStatus:

@@ -302,6 +302,13 @@ def _reboot_uncertain(instance: Instance, event: events.RebootUncertain, given: 
     return _verify(instance, "nobody knows whether the reboot was heard: looking at the boot", True, changes)
 
 
+def _reboot_uncertain_while_looking(instance: Instance, event: events.RebootUncertain, given: Given) -> Step | Ignore:
+    """The look is under way; what it shows decides whether the reboot is asked for again."""
+    if instance.reboot is None or instance.reboot.uncertain:
+        return Ignore("that is known, or no reboot is under way")
+    return Step(instance.status, instance.reason, {"reboot": replace(instance.reboot, uncertain=True)})
+
+
 def _look_at_instance(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
     return Step(instance.status, instance.reason, {}, unless_pending(instance, commands.ObserveInstance()))
 
@@ -450,6 +457,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.VERIFYING, events.InstanceObserved): Row.to(_observed, _S.VERIFYING, _S.GONE),
     (_S.VERIFYING, events.CheckRequested): Row.to(_check_impossible, _S.VERIFYING),
     (_S.VERIFYING, events.CheckEnded): Row.to(_verified, _S.AVAILABLE, _S.REBOOTING, _S.VERIFYING, _S.QUARANTINED),
+    (_S.VERIFYING, events.RebootUncertain): Row.to(_reboot_uncertain_while_looking, _S.VERIFYING),
     (_S.VERIFYING, events.InstanceLookDue): Row.to(_look_at_check, _S.VERIFYING),
     (_S.VERIFYING, events.InstanceDeadlineReached): Row.to(_verify_overdue, _S.QUARANTINED),
     (_S.QUARANTINED, events.InstanceObserved): Row.to(_observed, _S.QUARANTINED, _S.GONE),
@@ -468,7 +476,6 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no reboot is under way", events.RebootRefused, _S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE),
     **ignored("the check will show whether it rebooted", events.RebootRefused, _S.VERIFYING),
     **ignored("no reboot is under way", events.RebootUncertain, _S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE),
-    **ignored("its boot is being looked at", events.RebootUncertain, _S.VERIFYING),
     **ignored(
         "it is not quarantined", events.ReleaseRequested, _S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.VERIFYING, _S.GONE
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from .check import CheckOutcome, Verdict
@@ -11,17 +12,31 @@ from .machine import Given
 from .policy import within
 
 
+CLOCK_SKEW = timedelta(seconds=60)
+
+
 def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
-    """Whether the machine itself shows that it booted after it was asked to: another boot id, or a later boot time."""
-    if reboot.boot_id is not None and verdict.boot_id is not None:
-        return verdict.boot_id != reboot.boot_id
-    return verdict.booted_at is not None and verdict.booted_at > reboot.asked_at
+    """Whether the machine itself shows that it booted after it was asked to.
+
+    Its boot time must not lie before the request, and its boot id must differ from the one it had; either alone will
+    do where the other is not known. A changed id alone could be months old: others reboot machines too.
+    """
+    ids_known = reboot.boot_id is not None and verdict.boot_id is not None
+    if ids_known and verdict.boot_id == reboot.boot_id:
+        return False
+    if verdict.booted_at is None:
+        return ids_known
+    # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.
+    return verdict.booted_at > reboot.asked_at - (CLOCK_SKEW if ids_known else timedelta())
 
 
 def why_no_reboot(instance: Instance, run: CheckRun, verdict: Verdict, given: Given) -> str:
     """Why the instance goes to a human instead of through a reboot; "" if a reboot is in order."""
     if verdict.outcome is CheckOutcome.REPLACE:
         return "a reboot does not cure that, it must be replaced"
+    others = sorted(job_id for job_id in instance.claims if job_id != run.job_id)
+    if others:
+        return f"{others[0]} works on it too and would lose its work"
     if not run.may_reboot:
         return "no attempt is left that a reboot would serve"
     recent = [at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s)]
