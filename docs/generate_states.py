@@ -62,7 +62,7 @@ def _machine(
 ) -> Iterable[str]:
     comments = _comments(statuses)
     yield f"## {title}\n"
-    yield from _diagram(machine)
+    yield from _diagram(machine, statuses)
     yield f"### What each status of {title.lower()} waits for\n"
     yield "| status | waits for | deadline and looks |\n|---|---|---|"
     for status in statuses:
@@ -86,11 +86,11 @@ def _machine(
     yield ""
 
 
-def _diagram(machine: ModuleType) -> Iterable[str]:
+def _diagram(machine: ModuleType, statuses: type[enum.StrEnum]) -> Iterable[str]:
     """The arrows from one status to another, every event between the same two on one of them."""
     arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for (status, event), row in machine.TRANSITIONS.items():
-        for target in sorted(row.targets - {status}):
+    for (status, event), row in _sorted(machine.TRANSITIONS, statuses):
+        for target in (one for one in statuses if one in row.targets and one is not status):
             arrows[status, target].append(event.__name__)
     yield "```mermaid\nstateDiagram-v2"
     for (status, target), names in arrows.items():

@@ -18,7 +18,6 @@ from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import JobStatus
 from gpu_recovery.core.machine import Outcome
-from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid
 from gpu_recovery.submitting import submit
 

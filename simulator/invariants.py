@@ -121,7 +121,7 @@ def returned_to_work(world: World, before: Instance, after: Instance) -> Iterato
 def rebooted(world: World, instance_id: str) -> Iterator[str]:
     """I12: a reboot never ends a rank that nobody wanted ended."""
     record = world.store.load_instance(instance_id)
-    wanted = record is not None and record.reboot is not None and record.reboot.ends_rank
+    wanted = record is not None and record.reboot is not None and record.reboot.ends is not None
     for task in world.fleet.running():
         if task.instance_id == instance_id and "CHECK_ID" not in environment(task) and not wanted:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"

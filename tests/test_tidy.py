@@ -21,7 +21,8 @@ MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
 TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", ""}
 
 IMPORTS = {
-    "infra": {"infra", "aws_cdk", "constructs", "cdk_nag"},
+    # A policy that no function would accept is refused before it is deployed.
+    "infra": {"infra", "aws_cdk", "constructs", "cdk_nag", "gpu_recovery.core.policy", "gpu_recovery.core.errors"},
     "client": {
         "gpu_recovery_client", "httpx", "typer", "rich", "gpu_recovery.wire", "gpu_recovery.core.job_record",
         "gpu_recovery.core.instance_record", "gpu_recovery.core.names",

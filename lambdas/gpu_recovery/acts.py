@@ -58,6 +58,8 @@ class Kit:
 
 
 DONE = Acted()
+WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
+"""Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
 GONE_FROM_ECS = "INACTIVE"
 
 
@@ -275,11 +277,19 @@ def _check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
 
 def _release(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.ReleaseInstances = pending.command
+    kept = set(order.keep_claims_of) | set(_not_ended(kit, job) if job.claims_kept else ())
     for instance_id in order.instances:
         if instance_id:
-            keep = instance_id in order.keep_claims_of
+            keep = instance_id in kept
             kit.store.release_instance(instance_id, job.job_id, keep, order.attempt)
     return DONE
+
+
+def _not_ended(kit: Kit, job: Job) -> tuple[str, ...]:
+    """The instances of the attempt on which a rank's end is not confirmed: their GPUs are not free."""
+    plan = kit.store.load_plan(job.job_id, job.attempt)
+    progress = kit.store.load_progress(job.job_id, job.attempt)
+    return progress.unconfirmed(plan) if plan is not None and progress is not None else ()
 
 
 # -- of an instance ----------------------------------------------------------------------------------------------------

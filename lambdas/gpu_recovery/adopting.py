@@ -43,12 +43,14 @@ def _adopt(recovery: Recovery, fact: TaskFact, says: Carried) -> Job:
 def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> None:
     if says.world != record.spec.nnodes:
         return _refuse(recovery, fact, says, f"that job has {record.spec.nnodes} ranks, not {says.world}")
+    if record.adopted_after and fact.created_at and fact.created_at <= record.adopted_after:
+        return None  # a late word about a run that ended before this one was started
     nobody = ("",) * record.spec.nnodes
     plan = recovery.store.begin_attempt(Plan(record.job_id, record.attempt, nobody, task_ids=nobody))
     known = plan.task_ids[says.rank]
     if known not in ("", fact.task_id):
         return _refuse(recovery, fact, says, f"rank {says.rank} of that job is task {known}")
-    if not known and record.status not in LIVE:
+    if not known and record.status not in LIVE and record.stop_purpose is not None:
         # Its gang was stopped before this rank showed itself: nobody else would ever stop it.
         return recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}the gang of {fact.task_id} is over")
     instance_id = plan.instances[says.rank] or instance_of(recovery.store, recovery.actions, fact)

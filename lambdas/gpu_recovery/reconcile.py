@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from . import tasks
+from . import acts, tasks
 from .acts import untold_to
 from .core import events
 from .core.instance_record import EcsStatus, Instance, InstanceStatus
@@ -27,12 +27,12 @@ def reconcile(recovery: Recovery) -> None:
     now = recovery.clock()
     _each(recovery.store.due_jobs(now), lambda job_id: open_job(recovery, job_id), failures)
     _each(recovery.store.due_instances(now), lambda instance_id: open_instance(recovery, instance_id), failures)
-    _each((compare_instances, compare_tasks), lambda compare: compare(recovery), failures)
+    _each((compare_instances, compare_tasks), lambda compare: compare(recovery, failures), failures)
     if failures:
         raise ExceptionGroup("the reconciler could not finish everything", failures)
 
 
-def _each(items: Iterable[Any], work: Callable[[Any], None], failures: list[Exception]) -> None:
+def _each(items: Iterable[Any], work: Callable[[Any], object], failures: list[Exception]) -> None:
     for item in items:
         try:
             work(item)
@@ -93,18 +93,15 @@ def open_instance(recovery: Recovery, instance_id: str) -> None:
         recovery.store.settle_instance(instance, (), {})
 
 
-def compare_instances(recovery: Recovery) -> None:
+def compare_instances(recovery: Recovery, failures: list[Exception]) -> None:
     """Every registration that ECS knows better than we do, and every one that it knows no more."""
-    known = {instance.instance_id: instance for instance in recovery.store.instances_in(list(InstanceStatus))}
-    shown: set[str] = set()
-    for instance_id, seen in recovery.actions.container_instances():
-        shown.add(instance_id)
-        record = known.get(instance_id)
-        if record is None or _says_more(seen, record):
-            recovery.tell(instance_id, seen)
-    for instance_id, record in known.items():
-        if instance_id not in shown and record.status is not InstanceStatus.GONE:
-            _ask_about_missing(recovery, record)
+    present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
+    known = {instance.instance_id: instance for instance in recovery.store.instances_in(present)}
+    shown = dict(recovery.actions.container_instances())
+    news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
+    _each(news, lambda told: recovery.tell(*told), failures)
+    missing = [record for instance_id, record in known.items() if instance_id not in shown]
+    _each(missing, lambda record: _ask_about_missing(recovery, record), failures)
 
 
 def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
@@ -112,30 +109,31 @@ def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
 
 
 def _ask_about_missing(recovery: Recovery, record: Instance) -> None:
-    """A listing may lag; only a description that shows it gone, or none at all, ends an instance."""
+    """A listing may lag, and so may a description: only one that shows it gone, or EC2 itself, ends an instance."""
     described = recovery.actions.describe_instance(record.container_instance_id)
-    if described is not None and described[1].ecs_status in (EcsStatus.ACTIVE, EcsStatus.DRAINING):
-        return
-    gone = events.InstanceObserved(
-        at=recovery.clock(), ecs_version=record.ecs_version, ecs_status="INACTIVE", agent_connected=False,
-        container_instance_id=record.container_instance_id, gpus=record.gpus, looked=True,
-    )  # fmt: skip
-    recovery.tell(record.instance_id, replace(described[1], looked=True) if described else gone)
+    if described is not None:
+        if described[1].ecs_status not in (EcsStatus.ACTIVE, EcsStatus.DRAINING):
+            recovery.tell(record.instance_id, replace(described[1], looked=True))
+    elif recovery.actions.ended_instances((record.instance_id,)):
+        recovery.tell(record.instance_id, acts.seen_gone(record, recovery.clock()))
 
 
-def compare_tasks(recovery: Recovery) -> None:
+def compare_tasks(recovery: Recovery, failures: list[Exception]) -> None:
     """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
     jobs: dict[str, Job | None] = {}
-    for fact in recovery.actions.running_tasks():
+
+    def compare(fact: TaskFact) -> None:
         named = attempt_of(fact.started_by)
         if named is None:
             tasks.task_changed(recovery, fact)
-            continue
+            return
         job_id, attempt = named
         if job_id not in jobs:
             jobs[job_id] = recovery.store.load_job(job_id)
         if _is_orphan(jobs[job_id], attempt):
             _stop_orphan(recovery, fact)
+
+    _each(recovery.actions.running_tasks(), compare, failures)
 
 
 def _is_orphan(job: Job | None, attempt: int) -> bool:

@@ -137,22 +137,31 @@ class Recovery:
     def act(self, record: Job | Instance, pending: Sequence[Pending]) -> None:
         """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
 
-        What was done before a failure is settled too, so that only the failed rest is repeated.
+        What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
+        that cannot be sent keeps nothing else from being done; it is raised when the rest is.
         """
         name = record.job_id if isinstance(record, Job) else record.instance_id
         done: list[str] = []
         deferred: dict[str, datetime] = {}
+        unsaid: list[Exception] = []
         try:
             for one in pending:
-                acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                try:
+                    acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                except Exception as failure:
+                    if not isinstance(one.command, acts.WORDS):
+                        raise
+                    unsaid.append(failure)
+                    continue
                 if acted.not_before is not None:
                     deferred[one.command_id] = acted.not_before
-                    continue
-                if not self._pass_on(acted.messages, name, one.command_id):
+                elif not self._pass_on(acted.messages, name, one.command_id):
                     done.append(one.command_id)
         finally:
             if done or deferred:
                 self._settle(record, done, deferred)
+        if unsaid:
+            raise ExceptionGroup(f"not everything could be said about {name}", unsaid)
 
     def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         if isinstance(record, Job):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
 from .core import events
 from .core.instance_record import InstanceStatus
-from .core.job_record import WAITING, JobStatus
-from .core.placement import Snapshot, place
+from .core.job_record import WAITING, Job, JobStatus
+from .core.placement import Placement, Snapshot, place
 from .recovery import Recovery
 
 JOBS_PER_PASS = 100
@@ -22,18 +25,30 @@ def schedule(recovery: Recovery) -> int:
         return 0
     instances = recovery.store.instances_in([s for s in InstanceStatus if s is not InstanceStatus.GONE])
     placement = place(Snapshot(jobs, instances), recovery.policy)
-    now = recovery.clock()
+    failures: list[Exception] = []
+    for job_id, event in _answers(jobs, placement, recovery.clock()):
+        try:
+            recovery.tell(job_id, event)
+        except Exception as failure:  # raised again at the end: one job that fails must not hold the queue
+            failures.append(failure)
+    if failures:
+        raise ExceptionGroup("not every job could be told its place", failures)
+    return len(placement.assignments)
+
+
+def _answers(jobs: Sequence[Job], placement: Placement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
+    """What each job of the snapshot must hear; one that waits in any case hears nothing."""
     for chosen in placement.assignments:
-        placed = events.JobPlaced(
+        yield chosen.job_id, events.JobPlaced(
             at=now, attempt=chosen.attempt, version=chosen.version, instances=chosen.instances, epochs=chosen.epochs,
             port_offset=chosen.port_offset,
         )  # fmt: skip
-        recovery.tell(chosen.job_id, placed)
-    queued = {job.job_id for job in jobs if job.status is JobStatus.QUEUED}
+    in_line = {job.job_id for job in jobs if job.status in (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)}
     for waiting in placement.short:
-        if waiting.job_id in queued:
-            short = events.ResourcesShort(
-                at=now, attempt=waiting.attempt, version=waiting.version, sentence=waiting.sentence
+        if waiting.job_id in in_line:
+            yield (
+                waiting.job_id,
+                events.ResourcesShort(
+                    at=now, attempt=waiting.attempt, version=waiting.version, sentence=waiting.sentence
+                ),
             )
-            recovery.tell(waiting.job_id, short)
-    return len(placement.assignments)

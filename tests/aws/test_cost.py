@@ -190,7 +190,7 @@ def test_a_later_failure_costs_at_most_two_calls(world: World, ranks: int) -> No
     """It only adds that the rank has ended."""
     world.running(ranks)
     world.task(rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
-    for rank in range(1, ranks - 1):
+    for rank in {1, ranks // 2, ranks - 2}:
         aws = world.task(rank_event(JOB, 1, rank, "STOPPED", exit_code=143, stop_code="UserInitiated"))
         assert sum(aws.operations().values()) <= 2
 

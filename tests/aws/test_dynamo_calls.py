@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from threading import Barrier, Lock
@@ -13,6 +15,7 @@ from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance_record import InstanceStatus
 from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.ports import CursorInvalid
 
 from tests.aws.records import JOB, instance, job, later
 
@@ -85,6 +88,14 @@ def test_keys_that_dynamodb_leaves_over_are_asked_for_again(moto_store: DynamoSt
 
     partial = meddled(moto_store, "batch_get_item", in_part)
     assert [one.job_id for one in partial.jobs_in((JobStatus.QUEUED,), 200)] == [f"job-{n:03d}" for n in range(103)]
+
+
+@pytest.mark.parametrize(("queued_at", "name"), [("", JOB), ("yesterday", JOB), ("2026-11-21T09:00:00Z", "")])
+def test_a_forged_place_in_a_listing_is_refused(moto_store: DynamoStore, queued_at: str, name: str) -> None:
+    """DynamoDB would call it a mistake of ours."""
+    place = {"status": "QUEUED", "queued_at": queued_at, "job_id_rank": name}
+    with pytest.raises(CursorInvalid):
+        moto_store.list_jobs(None, 10, base64.urlsafe_b64encode(json.dumps(place).encode()).decode())
 
 
 @pytest.mark.parametrize(

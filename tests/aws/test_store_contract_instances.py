@@ -108,7 +108,7 @@ def test_another_attempt_of_the_same_job_is_another_claim(store: Store) -> None:
 )  # fmt: skip
 def test_an_instance_that_is_not_free_cannot_be_claimed(store: Store, changes: dict[str, object]) -> None:
     """Another epoch, claim, reservation or status, or one that ECS does not place on."""
-    before = kept(store, instance(**changes))
+    before = kept(store, instance(**{"epoch": 2} | changes))
     assert not store.claim_instance(A, JOB, claim(), 2)
     assert read(store) == before
 

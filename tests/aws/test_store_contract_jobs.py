@@ -207,6 +207,15 @@ def test_a_settled_record_is_not_due_until_its_next_time(store: Store) -> None:
     assert set(store.due_jobs(later(50))) == {JOB}
 
 
+def test_settling_leaves_others_their_due_time(store: Store) -> None:
+    """Whoever read an older record does not know when the newer one is due."""
+    record = kept(store, job(commands=(pending(JOB, 1, until=30), pending(JOB, 2, until=40))))
+    store.save_job(replace(record, deadline_at=later(20)))
+    store.settle_job(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(50)})
+    assert set(store.due_jobs(later(19))) == set()
+    assert set(store.due_jobs(later(20))) == {JOB}
+
+
 def test_a_deferred_command_makes_its_record_due_at_the_time_given(store: Store) -> None:
     """The retry is not forgotten and not early."""
     record = kept(store, job(deadline_at=later(500), commands=(pending(JOB, 1, until=180),)))

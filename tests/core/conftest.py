@@ -1,6 +1,6 @@
-"""What both machines do, explored once for all tests that ask about every row."""
+"""What both machines do, explored once for all tests that ask about every move."""
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import instance, job
@@ -8,31 +8,34 @@ from gpu_recovery.core import instance, job
 from tests.core import tellings
 from tests.core.build import POLICIES
 
-Edge = tuple[Any, Any, Any]
+SHORT_OF_BREATH = [replace(policy, attempts_max=2, uncounted_max=1) for policy in POLICIES]
+"""Both presets with few attempts, so that exploring comes to where they are used up."""
 
 
 @pytest.fixture(scope="session")
-def job_edges() -> list[Edge]:
-    """Every (job, event, job after) that exploring finds under either policy."""
-    found: list[Edge] = []
-    for policy in POLICIES:
-        found += tellings.explore(
-            job, tellings.first_jobs(policy), tellings.anything_for_job, policy, tellings.job_signature(policy)
+def job_edges() -> list[tellings.Edge]:
+    """Every move of a job that exploring finds under either policy."""
+    return [
+        edge
+        for policy in SHORT_OF_BREATH
+        for edge in tellings.explore(
+            job, tellings.first_jobs(policy), tellings.anything_for_job, policy, tellings.job_signature
         )
-    return found
+    ]
 
 
 @pytest.fixture(scope="session")
-def instance_edges() -> list[Edge]:
-    """Every (instance, event, instance after) that exploring finds under either policy."""
-    found: list[Edge] = []
-    for policy in POLICIES:
-        found += tellings.explore(
+def instance_edges() -> list[tellings.Edge]:
+    """Every move of an instance that exploring finds under either policy."""
+    return [
+        edge
+        for policy in SHORT_OF_BREATH
+        for edge in tellings.explore(
             instance,
             tellings.first_instances(policy),
             tellings.anything_for_instance,
             policy,
-            tellings.instance_signature(policy),
-            tellings.claims_that_may_come,
+            tellings.instance_signature,
+            tellings.written_by_a_store,
         )
-    return found
+    ]

@@ -6,12 +6,15 @@ is met by events it must answer and not only by ones it may refuse.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import events, instance, job
 from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.commands import RunCheck
 from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job_record import Job
 from gpu_recovery.core.machine import Outcome
@@ -31,6 +34,8 @@ FINDINGS = (
     results(CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION),
     {},
 )
+AGES = timedelta(days=8)
+"""Longer than a job may wait in line."""
 Telling = tuple[datetime, Any]
 
 
@@ -82,8 +87,8 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         at = max(now, record.look_at)
         tellings.append((at, events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at)))
     if record.deadline_at is not None:
-        at = max(now, record.deadline_at)
-        for found in FINDINGS[:4]:
+        due = max(now, record.deadline_at)
+        for at, found in ((due, FINDINGS[0]), (due, FINDINGS[1]), (due, FINDINGS[3]), (due + AGES, FINDINGS[6])):
             event = events.JobDeadlineReached(
                 at=at, attempt=record.attempt, deadline_at=record.deadline_at, unconfirmed=IDS[:1], results=found
             )
@@ -111,6 +116,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
         events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
         events.RebootUncertain(at=now, epoch=record.epoch),
+        events.RebootRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
         events.ReleaseRequested(at=now, by="ada"),
     ]
     if record.check is not None:
@@ -129,62 +135,82 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
     return tellings
 
 
-def claims_that_may_come(record: Instance) -> list[Instance]:
-    """The record after each claim that a store may add to it: a launch's on a free instance, a person's at any time."""
-    taken = record.claims.get("sft-1")
-    if taken is not None or record.status is InstanceStatus.GONE:
+def written_by_a_store(record: Instance) -> list[Instance]:
+    """The record after each write that no event makes: a launch's or a person's claim, a check that ECS refused."""
+    if record.status is InstanceStatus.GONE:
         return []
-    return [replace(record, claims={**record.claims, "sft-1": Claim(attempt, 8)}) for attempt in (1, 2)]
+    new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
+    claims = [{**record.claims, job_id: Claim(attempt, 4)} for job_id, attempt in new if job_id not in record.claims]
+    refused = tuple(replace(one, refusals=1) if isinstance(one.command, RunCheck) else one for one in record.commands)
+    return [*(replace(record, claims=some) for some in claims), replace(record, commands=refused)]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One move that exploring found, and the events that had moved the record before it, the first told first."""
+
+    before: Any
+    event: Any
+    after: Any
+    at: datetime
+    path: tuple[Any, ...]
+    policy: RecoveryPolicy
+
+    def told_again(self) -> Iterator[Any]:
+        """Every event of the way here, this move's included.
+
+        A look is our own answer: nobody delivers it twice. Those of a job's earlier attempts are fenced off.
+        """
+        told = (event for event in (*self.path, self.event) if not getattr(event, "looked", False))
+        if isinstance(self.after, Job):
+            return (event for event in told if event.attempt == self.after.attempt)
+        return told
 
 
 def explore(
     machine: Any, firsts: list[Any], anything: Any, policy: RecoveryPolicy, signature: Any, grown: Any = None
-) -> list[tuple[Any, Any, Any]]:
-    """Every (record, event, record after) met by telling everything to every record that looks different.
+) -> list[Edge]:
+    """Every move that is met by telling everything to every record that looks different.
 
     signature: what makes two records different; grown: other records that one may become without an event.
     """
-    edges: list[tuple[Any, Any, Any]] = []
+    edges: list[Edge] = []
     seen: set[Any] = set()
-    front = [(record, NOW) for record in firsts]
+    moves: set[Any] = set()
+    front: deque[tuple[Any, datetime, tuple[Any, ...]]] = deque((record, NOW, ()) for record in firsts)
     while front:
-        record, now = front.pop(0)
+        record, now, path = front.popleft()
         if signature(record) in seen:
             continue
         seen.add(signature(record))
-        front += [(other, now) for other in (grown(record) if grown else [])]
+        front += [(other, now, path) for other in (grown(record) if grown else [])]
         for at, event in anything(record, now + timedelta(seconds=1)):
             decision = machine.decide(record, event, policy, at)
-            if decision.outcome is Outcome.APPLIED:
-                edges.append((record, event, decision.record))
-                front.append((decision.record, at))
+            # Variants of an event that lead to the same are one move.
+            move = (id(record), type(event), signature(decision.record))
+            if decision.outcome is Outcome.APPLIED and move not in moves:
+                moves.add(move)
+                edges.append(Edge(record, event, decision.record, at, path, policy))
+                front.append((decision.record, at, (*path, event)))
     return edges
 
 
-def job_signature(policy: RecoveryPolicy) -> Any:
+def job_signature(record: Job) -> Any:
     """What tells job records apart as far as the rows go."""
-
-    def signature(record: Job) -> Any:
-        kind = record.failure.ending.kind if record.failure else None
-        spent = any(n >= policy.uncounted_max for n in record.attempts_uncounted.values())
-        return (
-            record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, kind, spent,
-            record.attempts_left(policy), bool(record.repairing), record.launched,
-        )  # fmt: skip
-
-    return signature
+    return (
+        record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries,
+        record.failure.ending.kind if record.failure else None, record.attempts_counted,
+        tuple(sorted(record.attempts_uncounted.items())), bool(record.repairing), record.launch_ended,
+        record.claims_kept, sum(map(bool, record.instances)),
+    )  # fmt: skip
 
 
-def instance_signature(policy: RecoveryPolicy) -> Any:
+def instance_signature(record: Instance) -> Any:
     """What tells instance records apart as far as the rows go."""
-
-    def signature(record: Instance) -> Any:
-        check, reboot = record.check, record.reboot
-        return (
-            record.status, record.agent_connected, tuple(sorted(record.claims)),
-            len(record.reboots) >= policy.reboots_max,
-            (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
-            (bool(reboot.job_id), reboot.ends_rank, reboot.disconnected, reboot.uncertain) if reboot else None,
-        )  # fmt: skip
-
-    return signature
+    check, reboot = record.check, record.reboot
+    return (
+        record.status, record.agent_connected, tuple(sorted(record.claims)), min(len(record.reboots), 2),
+        (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
+        (bool(reboot.job_id), reboot.ends is None, reboot.disconnected, reboot.uncertain) if reboot else None,
+        any(one.refusals for one in record.commands),
+    )  # fmt: skip

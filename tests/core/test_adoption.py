@@ -103,7 +103,18 @@ def test_a_person_may_start_an_ended_job_anew() -> None:
     at = later(60)
     record = applied(tell(used, events.NewerTaskSeen(at=at, attempt=1, created_at=at), now=at))
     fresh = _adopted()
-    same = {"history", "commands", "version", "attempt", "reason", "status_at", "deadline_at", "look_at"}
+    assert record.adopted_after == used.status_at
+    same = {
+        "adopted_after",
+        "history",
+        "commands",
+        "version",
+        "attempt",
+        "reason",
+        "status_at",
+        "deadline_at",
+        "look_at",
+    }
     for name in Job.__slots__:
         if name not in same:
             assert getattr(record, name) == getattr(fresh, name), name
@@ -135,14 +146,28 @@ def test_an_observed_job_ends_as_its_ranks_did(kind: EndingKind, status: JobStat
     assert tell(_adopted(hands_off=True), end).record.status is status
 
 
-def test_an_observed_job_that_is_slow_to_start_is_only_noted() -> None:
-    """Its deadline passes once."""
-    record = _adopted(hands_off=True)
+def _start_overdue(record: Job) -> Any:
     assert record.deadline_at is not None
     event = events.JobDeadlineReached(at=record.deadline_at, attempt=1, deadline_at=record.deadline_at)
-    decision = tell(record, event, now=record.deadline_at)
-    assert (decision.record.status, decision.record.deadline_at) == (JobStatus.SUBMITTED, None)
-    assert decision.commands == ()
+    return tell(record, event, now=record.deadline_at)
+
+
+@pytest.mark.parametrize("hands_off", [False, True])
+def test_a_persons_gang_of_which_ranks_are_never_seen_is_let_go(hands_off: bool) -> None:
+    """It was misunderstood: nothing of it is stopped, and operators hear that it is not watched."""
+    decision = _start_overdue(applied(tell(_adopted(hands_off), _seen(0))))
+    assert decision.record.status is JobStatus.CANCELED
+    assert orders(decision, commands.NotifyOperator)
+    assert not orders(decision, commands.StopAttempt)
+
+
+def test_a_persons_gang_that_is_slow_to_start_is_stopped_only_if_we_may() -> None:
+    """Observed only, it is noted, and looked at again later."""
+    for hands_off, status in ((True, JobStatus.SUBMITTED), (False, JobStatus.STOPPING)):
+        record = applied(tell(_adopted(hands_off), _seen(0)))
+        decision = _start_overdue(applied(tell(record, _seen(1))))
+        assert decision.record.status is status
+        assert decision.record.deadline_at is not None
 
 
 def test_a_recovered_adopted_job_is_started_by_us() -> None:

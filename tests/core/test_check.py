@@ -56,6 +56,12 @@ def test_code_and_document_that_disagree_could_not_tell(code: int) -> None:
     assert "CONFIGURATION" in verdict.summary
 
 
-def test_only_two_outcomes_are_evidence_against_the_gpus() -> None:
+def test_only_what_is_broken_or_gone_is_evidence_against_an_instance() -> None:
     """What could not tell and what is set up wrongly blame nothing."""
-    assert {one for one in CheckOutcome if one.blames_hardware} == {CheckOutcome.REBOOT, CheckOutcome.REPLACE}
+    blamed = {one for one in CheckOutcome if one.blames_hardware}
+    assert blamed == {CheckOutcome.REBOOT, CheckOutcome.REPLACE, CheckOutcome.GONE}
+
+
+def test_no_exit_code_says_that_an_instance_is_gone() -> None:
+    """Only its leaving does."""
+    assert CheckOutcome.GONE not in EXIT_CODES.values()

@@ -95,7 +95,7 @@ def test_an_instance_that_leaves_ends_what_was_on_it() -> None:
     assert (working.record.status, working.record.claims) == (InstanceStatus.GONE, {})
     assert [(one.job_id, one.attempt) for one in orders(working, commands.ConfirmEnd)] == [("sft-1", 1)]
     under_check = tell(checking(), gone)
-    assert [one.outcome for one in orders(under_check, commands.ReportCheck)] == [INCONCLUSIVE]
+    assert [one.outcome for one in orders(under_check, commands.ReportCheck)] == [CheckOutcome.GONE]
     under_repair = tell(rebooting(), observed(9, ecs_status="INACTIVE"))
     assert [one.event.healed for one in orders(under_repair, commands.TellJob)] == [False]
 
@@ -267,6 +267,8 @@ def test_only_a_disconnect_a_new_registration_or_a_long_wait_makes_us_look() -> 
     ("boot_before", "boot_after", "booted_at", "proved"),
     [
         ("boot-1", "boot-2", None, True),
+        ("boot-1", "boot-2", later(30), True),
+        ("boot-1", "boot-2", later(-3_600), False),
         ("boot-1", "boot-1", later(30), False),
         (None, "boot-2", later(30), True),
         (None, "boot-2", later(-30), False),
@@ -278,7 +280,7 @@ def test_only_a_disconnect_a_new_registration_or_a_long_wait_makes_us_look() -> 
 def test_a_reboot_is_proved_by_the_machines_own_words(
     boot_before: str | None, boot_after: str | None, booted_at: Any, proved: bool
 ) -> None:
-    """Another boot id; where one is not known, a boot later than the request."""
+    """Another boot id and a boot no older than the request; where one of them is not known, the other alone."""
     assert proves_reboot(Reboot(NOW, boot_before), Verdict(HEALTHY, "", boot_after, booted_at)) is proved
 
 
@@ -312,6 +314,16 @@ def test_a_reboot_of_unknown_outcome_is_asked_for_again_only_on_the_old_boot() -
     silent = tell(unsure, verdict_of(unsure, HEALTHY, None))
     assert not orders(silent, commands.RebootInstance)
     assert tell(silent.record, events.RebootUncertain(at=NOW, epoch=1)).outcome is Outcome.IGNORED
+
+
+def test_a_refused_reboot_goes_to_a_person_at_once() -> None:
+    """Nobody waits half an hour for what will not come; a refusal of an earlier reboot refuses nothing."""
+    refused = events.RebootRefused(at=NOW, epoch=1, sentence="EC2 refused: not authorized")
+    decision = tell(rebooting(), refused)
+    assert decision.record.status is QUARANTINED
+    assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]
+    assert orders(decision, commands.NotifyOperator)
+    assert tell(rebooting(epoch=1), refused).outcome is Outcome.OUTDATED
 
 
 def test_a_reboot_that_did_not_cure_is_repeated_within_the_cap() -> None:
@@ -355,7 +367,35 @@ def test_a_rank_that_cannot_be_stopped_ends_with_a_proved_reboot() -> None:
     decision = tell(record, verdict_of(record, HEALTHY, "boot-2"))
     assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
     assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("sft-1", 1)]
-    assert not orders(decision, commands.TellJob)
+
+
+def test_a_rank_whose_reboot_fails_is_told_as_never_ended() -> None:
+    """Its job need not wait for its own deadline; the claim stays."""
+    record = applied(tell(claimed(), REPAIR))
+    decision = _overdue(record)
+    assert decision.record.claims == record.claims
+    assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]
+    assert not orders(decision, commands.ConfirmEnd)
+
+
+def test_a_reboot_that_would_cost_another_jobs_work_is_a_persons_to_decide() -> None:
+    """Two jobs share the instance; only one of them has a rank that cannot be stopped."""
+    shared = claimed()
+    shared = replace(shared, claims={**shared.claims, "other-1": Claim(1, 4)})
+    decision = tell(shared, REPAIR)
+    assert decision.record.status is QUARANTINED
+    assert decision.record.claims == shared.claims
+    assert not orders(decision, commands.RebootInstance)
+
+
+def test_an_instance_whose_check_ecs_never_started_is_not_blamed() -> None:
+    """The GPUs were taken by somebody: that says nothing about the machine."""
+    record = checking()
+    refused = replace(record, commands=tuple(replace(one, refusals=3) for one in record.commands))
+    decision = _overdue(refused)
+    assert decision.record.status is AVAILABLE
+    assert [one.outcome for one in orders(decision, commands.ReportCheck)] == [INCONCLUSIVE]
+    assert orders(decision, commands.NotifyOperator)
 
 
 @pytest.mark.parametrize("outcome", [REBOOT, REPLACE])
@@ -375,13 +415,9 @@ def test_a_reboot_is_not_asked_for_an_attempt_that_holds_nothing_here() -> None:
 
 
 def test_a_reboot_that_has_been_made_is_not_made_again_for_the_same_wish() -> None:
-    """Quarantined and released by a person, it still holds the claim; the old wish must not reboot it anew."""
-    record = applied(_overdue(applied(tell(claimed(), REPAIR))))
-    at = later(9_999)
-    record = applied(tell(record, events.ReleaseRequested(at=at, by="ada"), now=at))
-    record = applied(tell(record, verdict_of(record, HEALTHY), now=at))
-    assert record.claims
-    assert tell(record, REPAIR, now=at).outcome is Outcome.IGNORED
+    """The order may be carried out twice; what was asked before the last reboot is done."""
+    assert tell(claimed(reboots=(later(1),)), REPAIR).outcome is Outcome.IGNORED
+    assert tell(claimed(reboots=(later(-1),)), REPAIR).outcome is Outcome.APPLIED
 
 
 # -- quarantine --------------------------------------------------------------------------------------------------------
@@ -405,6 +441,17 @@ def test_a_release_leads_through_a_check() -> None:
     assert decision.record.status is InstanceStatus.VERIFYING
     failed = tell(decision.record, verdict_of(decision.record, REBOOT), now=at)
     assert failed.record.status is QUARANTINED
+
+
+def test_a_released_instance_that_passes_its_check_is_nobodys() -> None:
+    """A person vouched for it and its check had every GPU: the claim of a rank that was never confirmed is over."""
+    record = applied(_overdue(applied(tell(claimed(), REPAIR))))
+    assert record.claims
+    at = later(9_999)
+    record = applied(tell(record, events.ReleaseRequested(at=at, by="ada"), now=at))
+    decision = tell(record, verdict_of(record, HEALTHY), now=at)
+    assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
+    assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("sft-1", 1)]
 
 
 def test_a_release_from_before_the_quarantine_releases_nothing() -> None:

@@ -87,37 +87,58 @@ def test_a_placement_made_from_an_older_record_is_outdated() -> None:
     assert tell(record, late).outcome is Outcome.OUTDATED
 
 
-def test_a_job_short_of_resources_looks_again_and_says_what_it_lacks() -> None:
-    """PENDING_RESOURCES is left for the queue when its retry is due."""
+def _pending() -> Job:
     event = events.ResourcesShort(at=NOW, attempt=0, version=1, sentence="needs 2 instance(s); 1 are free")
-    pending = applied(tell(queued(), event))
-    assert (pending.status, pending.reason) == (JobStatus.PENDING_RESOURCES, event.sentence)
+    return applied(tell(queued(), event))
+
+
+def test_a_job_short_of_resources_looks_again_and_says_what_it_lacks() -> None:
+    """Every minute the scheduler is poked once more, without a word in the history."""
+    pending = _pending()
+    assert (pending.status, pending.reason) == (JobStatus.PENDING_RESOURCES, "needs 2 instance(s); 1 are free")
     assert pending.deadline_at == later(ADAPTIVE.pending_retry_s)
-    again = _overdue(pending)
-    assert again.record.status is JobStatus.QUEUED
+    again = _overdue(replace(pending, commands=()))
     assert orders(again, commands.PokeScheduler)
+    assert again.record.deadline_at == later(2 * ADAPTIVE.pending_retry_s)
+    assert again.record.history == pending.history
 
 
-def test_the_queue_deadline_counts_from_the_submission_however_often_it_looked() -> None:
-    """Going back and forth between QUEUED and PENDING_RESOURCES does not buy time."""
-    record = queued()
-    first = record.deadline_at
-    short = events.ResourcesShort(at=NOW, attempt=0, version=1, sentence="none free")
-    assert _overdue(applied(tell(record, short))).record.deadline_at == first
-    assert _overdue(record).record.status is JobStatus.FAILED
+def test_a_job_that_lacks_something_else_now_says_so() -> None:
+    """The same sentence again would be no news."""
+    pending = _pending()
+    told = {"at": NOW, "attempt": 0, "version": pending.version}
+    assert tell(pending, events.ResourcesShort(**told, sentence=pending.reason)).outcome is Outcome.IGNORED
+    assert tell(pending, events.ResourcesShort(**told, sentence="waits behind a")).record.reason == "waits behind a"
+
+
+def _waited_out(pending: Job) -> int:
+    """For how many seconds the job goes on looking until it gives up."""
+    record, began = pending, pending.status_at
+    for _ in range(100_000):
+        assert record.deadline_at is not None
+        decision = _overdue(replace(record, commands=()))
+        if decision.record.status is JobStatus.FAILED:
+            return int((record.deadline_at - began).total_seconds())
+        record = decision.record
+    raise AssertionError("it never gives up")
+
+
+def test_the_queues_time_counts_from_the_submission_however_often_it_looked() -> None:
+    """Looking again does not buy time."""
+    assert _overdue(queued()).record.status is JobStatus.FAILED
+    waited = _waited_out(_pending())
+    assert 0 <= waited - ADAPTIVE.queue_timeout_s <= ADAPTIVE.pending_retry_s
 
 
 def test_a_job_that_ran_for_long_may_wait_for_a_place_again() -> None:
     """After eight days of running, a relaunch that finds no room has the queue's whole time before it."""
-    begun = 8 * 86_400
-    record = running(now=later(begun))
-    record = applied(tell(record, events.RankFailed(at=NOW, attempt=1, failure=SHORT), now=later(begun)))
-    pending = stopped(record, now=later(begun))
+    begun = later(8 * 86_400)
+    record = running(now=begun)
+    record = applied(tell(record, events.RankFailed(at=begun, attempt=1, failure=SHORT), now=begun))
+    pending = stopped(record, now=begun)
     assert pending.status is JobStatus.PENDING_RESOURCES
-    again = _overdue(pending).record
-    assert again.status is JobStatus.QUEUED
-    assert again.deadline_at == later(begun + ADAPTIVE.queue_timeout_s)
-    assert again.queued_at == NOW
+    assert pending.queued_at == NOW
+    assert 0 <= _waited_out(pending) - ADAPTIVE.queue_timeout_s <= ADAPTIVE.pending_retry_s
 
 
 # -- launching ---------------------------------------------------------------------------------------------------------
@@ -278,6 +299,20 @@ def test_looks_whose_orders_are_never_carried_out_do_not_pile_up(make: Any) -> N
     for _ in range(50):
         record = applied(_look(record))
     assert len(record.commands) <= before + 1
+
+
+def test_a_rank_that_even_a_reboot_did_not_end_fails_the_job_at_once() -> None:
+    """Its GPUs stay claimed, and when it does end in spite of all, they are given back."""
+    record = stopping(CRASH)
+    told = events.RepairEnded(at=NOW, attempt=1, instance_id=IDS[1], healed=False, sentence="it did not come back")
+    decision = tell(record, told)
+    assert decision.record.status is JobStatus.FAILED
+    assert [one.keep_claims_of for one in orders(decision, commands.ReleaseInstances)] == [IDS[1:]]
+    end = events.AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+    late = tell(decision.record, end)
+    assert (late.record.status, late.record.reason.startswith(decision.reason)) == (JobStatus.FAILED, True)
+    assert [one.keep_claims_of for one in orders(late, commands.ReleaseInstances)] == [()]
+    assert tell(late.record, end).outcome is Outcome.IGNORED
 
 
 # -- canceling ---------------------------------------------------------------------------------------------------------

@@ -103,6 +103,19 @@ def test_a_recovering_gang_that_waits_does_not_hold_the_queue_back() -> None:
     assert _given(placement) == {"small": ("i-1",)}
 
 
+def test_a_recovering_gang_that_takes_spares_keeps_those_it_has_found() -> None:
+    """Otherwise small jobs would take each spare as it comes, and the gang would never be whole; the rest may work."""
+    fleet = [*_fleet("i-1", "i-2", "i-3"), *_fleet("i-4", "i-5", status=InstanceStatus.REBOOTING)]
+    waiting = _recovering("back", "i-3", "i-4", "i-5", "i-6")
+    placement = _place([waiting, _job("small")], [*fleet, *_fleet("i-6", gpus=16, claims={"x": Claim(1, 8)})])
+    assert _given(placement) == {}
+    more = _place([waiting, _job("small")], [*fleet, *_fleet("i-0", "i-7", gpus=4), *_fleet("i-9", gpus=16, epoch=1)])
+    assert "back" in _given(more)
+    small = replace(_job("small"), spec=replace(SPEC, nnodes=1, gpus_per_node=4))
+    beside = _place([waiting, small], [*fleet, *_fleet("i-0", gpus=4)])
+    assert _given(beside) == {"small": ("i-0",)}
+
+
 def test_classic_waits_for_its_own_instances() -> None:
     """Seed 001 re-runs on the instance that came back, spare capacity or not."""
     fleet = [*_fleet("i-1", "i-9"), *_fleet("i-2", status=InstanceStatus.REBOOTING)]
@@ -144,7 +157,7 @@ def test_two_ranks_that_a_person_put_on_one_instance_are_never_relaunched_there_
     """An adopted gang may have shared an instance; ours has one rank on each, and the pass goes on for everybody."""
     record = _recovering("run-1", "i-1", "i-1", origin=Origin.ADOPTED)
     placement = _place([record, _job("other")], _fleet("i-1", "i-2"), policy)
-    assert _given(placement) == ({"run-1": ("i-1", "i-2")} if policy is ADAPTIVE else {"other": ("i-1",)})
+    assert _given(placement) == ({"run-1": ("i-1", "i-2")} if policy is ADAPTIVE else {"other": ("i-2",)})
 
 
 def test_an_assignment_carries_what_it_was_decided_from() -> None:

@@ -88,6 +88,7 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         agent_connected=bool(detail.get("agentConnected")),
         container_instance_id=last_part(arn),
         gpus=_gpus(detail.get("registeredResources") or []),
+        gpus_free=_gpus(detail["remainingResources"]) if detail.get("remainingResources") else None,
         availability_zone=attributes.get("ecs.availability-zone", ""),
     )
 

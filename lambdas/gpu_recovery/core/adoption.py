@@ -77,6 +77,6 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "attempt": job.attempt + 1, "instances": ("",) * job.spec.nnodes, "attempts_counted": 0, "failure": None,
         "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
-        "in_line_at": None, "started_by_person": True,
+        "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
     }  # fmt: skip
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes)

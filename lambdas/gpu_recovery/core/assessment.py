@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .check import CheckOutcome
 from .events import Checked
 from .job_record import Cause, Job, StopPurpose
+from .names import LISTED_MAX
 from .policy import RecoveryPolicy
 from .task import EndingKind, RankFailure
 
@@ -43,9 +45,7 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
     """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
-    told = "; ".join(
-        f"{i or 'an unknown instance'}: {results[i].outcome if i in results else 'no answer'}" for i in job.instances
-    )
+    told = _told(job, results)
     if not job.attempts_left(policy):
         return Assessment(
             False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"
@@ -61,6 +61,15 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
         )
     repairing = tuple(i for i in faulty if results[i].repairing and i not in job.repaired)
     return Assessment(True, f"faulty GPUs found ({told}); waiting for healthy instances", repairing)
+
+
+def _told(job: Job, results: Mapping[str, Checked]) -> str:
+    """The checks in a sentence, those that matter first: a gang may have thousands of healthy ones."""
+    outcome = {i: results[i].outcome if i in results else "no answer" for i in job.instances}
+    order = sorted(job.instances, key=lambda i: outcome[i] == CheckOutcome.HEALTHY)
+    shown = order if len(order) <= LISTED_MAX else [i for i in order if outcome[i] != CheckOutcome.HEALTHY][:LISTED_MAX]
+    words = [f"{i or 'an unknown instance'}: {outcome[i]}" for i in shown]
+    return "; ".join(words) + (f"; {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
 
 def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment:

@@ -18,11 +18,12 @@ class CheckOutcome(StrEnum):
     REPLACE = "REPLACE"
     CONFIGURATION = "CONFIGURATION"
     INCONCLUSIVE = "INCONCLUSIVE"
+    GONE = "GONE"  # no check says so: the instance left before it could be checked
 
     @property
     def blames_hardware(self) -> bool:
-        """Whether this outcome is evidence against the instance's GPUs."""
-        return self in (CheckOutcome.REBOOT, CheckOutcome.REPLACE)
+        """Whether this outcome is evidence against the instance: its GPUs are broken, or it is there no more."""
+        return self in (CheckOutcome.REBOOT, CheckOutcome.REPLACE, CheckOutcome.GONE)
 
 
 EXIT_CODES: dict[int, CheckOutcome] = {

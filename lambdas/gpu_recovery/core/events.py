@@ -163,6 +163,8 @@ class InstanceObserved(InstanceEvent):
     container_instance_id: str
     gpus: int
     availability_zone: str = ""
+    gpus_free: int | None = None
+    """How many ECS has left to give; None where it does not say."""
     looked: bool = False
     """From a fresh look of ours: worth thinking about even when ECS has nothing newer, because time has passed."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from . import commands, events, notice
 from .check import CheckOutcome, Verdict
 from .deadlines import instance_deadlines
-from .instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from .instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Rank, Reboot
 from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
 from .names import attempt_id, check_id
 from .policy import RecoveryPolicy, within
@@ -113,7 +113,7 @@ def _seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
     return {
         "container_instance_id": event.container_instance_id, "past_registrations": past,
         "ecs_status": event.ecs_status, "ecs_version": event.ecs_version, "agent_connected": event.agent_connected,
-        "gpus": event.gpus, "gpus_most": max(instance.gpus_most, event.gpus),
+        "gpus": event.gpus, "gpus_free": event.gpus_free, "gpus_most": max(instance.gpus_most, event.gpus),
         "availability_zone": event.availability_zone,
     }  # fmt: skip
 
@@ -128,7 +128,8 @@ def _observed(instance: Instance, event: events.InstanceObserved, given: Given) 
         return _gone(instance, f"its registration is {event.ecs_status}", _seen(instance, event), given.now)
     if _is_gone(event):
         return Ignore("about a registration this instance no longer has")
-    back = event.agent_connected and not instance.agent_connected
+    freed = (event.gpus_free or 0) > (instance.gpus_free or 0)
+    back = (event.agent_connected and not instance.agent_connected) or freed
     orders = (_poke(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
     return Step(instance.status, instance.reason, _seen(instance, event), orders)
 
@@ -156,7 +157,7 @@ def _gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetim
     if instance.check is not None and instance.check.job_id:
         run = instance.check
         if instance.status is InstanceStatus.CHECKING:
-            orders.append(commands.ReportCheck(run.job_id, run.attempt, CheckOutcome.INCONCLUSIVE, reason, False))
+            orders.append(commands.ReportCheck(run.job_id, run.attempt, CheckOutcome.GONE, reason, False))
     orders += _after_repair(instance, False, f"{instance.instance_id} is gone: {reason}", now)
     orders += [
         commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
@@ -211,7 +212,8 @@ def _check_impossible(instance: Instance, event: events.CheckRequested, given: G
     if _asked_before(instance, event):
         return _ASKED_BEFORE
     blamed = instance.reboot is not None
-    outcome = CheckOutcome.REBOOT if blamed else CheckOutcome.INCONCLUSIVE
+    gone = instance.status is InstanceStatus.GONE
+    outcome = CheckOutcome.REBOOT if blamed else CheckOutcome.GONE if gone else CheckOutcome.INCONCLUSIVE
     summary = f"the instance is {instance.status}: {instance.reason}"
     left = {job: claim for job, claim in instance.claims.items() if job != event.job_id}
     changes: dict[str, Any] = {"claims": left, "checked_for": _checked_for(instance, event)}
@@ -252,9 +254,16 @@ def _check_overdue(instance: Instance, event: events.InstanceDeadlineReached, gi
     if run is None:
         return _NO_CHECK
     reason = f"its health check gave no answer within {given.policy.check_timeout_s} s"
+    report = commands.ReportCheck(run.job_id, run.attempt, CheckOutcome.INCONCLUSIVE, reason, False)
+    refused = any(one.command == commands.RunCheck(run.check_id) and one.refusals for one in instance.commands)
+    if refused and instance.agent_connected:
+        # ECS never had the GPUs for it: that says something about who uses them, and nothing about the machine.
+        reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
+        told = (report, notice.never_checked(instance, reason), _poke(instance))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None}, told)
     orders = (
         commands.StopCheck(run.check_id),
-        commands.ReportCheck(run.job_id, run.attempt, CheckOutcome.INCONCLUSIVE, reason, False),
+        report,
     )
     return _quarantine(instance, reason, {"check": None}, orders)
 
@@ -289,7 +298,10 @@ def _repair_requested(instance: Instance, event: events.RepairRequested, given: 
         return Ignore("that attempt has no claim on this instance")
     if any(at >= event.at for at in instance.reboots):
         return Ignore("it was rebooted after that was asked")
-    reboot = Reboot(given.now, instance.boot_id, event.job_id, event.attempt, ends_rank=True)
+    if others := sorted(job_id for job_id in instance.claims if job_id != event.job_id):
+        return _quarantine(instance, f"{event.sentence}, and {others[0]} would lose its work by a reboot", {}, ())
+    ends = Rank(event.job_id, event.attempt)
+    reboot = Reboot(given.now, instance.boot_id, event.job_id, event.attempt, ends)
     return _reboot(instance, f"{event.sentence}; rebooting", reboot, {"reserved_for": event.job_id}, (), given)
 
 
@@ -343,8 +355,14 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome is CheckOutcome.HEALTHY:
         proved = "the reboot is proved and its check passed" if run.proof_needed else "its check passed"
-        changes = {**seen, "check": None, "reboot": None, "claims": claims_left(instance)}
-        orders = (*_after_repair(instance, True, f"{instance.instance_id}: {proved}", given.now), _poke(instance))
+        changes = {**seen, "check": None, "reboot": None, "claims": claims_left(instance) if run.proof_needed else {}}
+        # Back after a person's word or a new registration: the check had the GPUs, so no earlier rank can have them.
+        over = () if run.proof_needed else tuple(instance.claims.items())
+        freed = [
+            commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back") for job, claim in over
+        ]
+        healed = _after_repair(instance, True, f"{instance.instance_id}: {proved}", given.now)
+        orders = (*freed, *healed, _poke(instance))
         return Step(InstanceStatus.AVAILABLE, proved, changes, orders)
     if verdict.outcome is CheckOutcome.INCONCLUSIVE and run.repeats < REPEATED_CHECKS_MAX:
         again = _verify(instance, f"checking once more ({told})", run.proof_needed, {}, run.repeats + 1)
@@ -357,7 +375,7 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
         once_more = replace(reboot, asked_at=given.now, boot_id=verdict.boot_id or reboot.boot_id, disconnected=False,
                             uncertain=False, looked_at=None, deadline_at=None)  # fmt: skip
         orders = confirm_ended(instance)
-        return _reboot(instance, f"{told}; rebooting once more", replace(once_more, ends_rank=False),
+        return _reboot(instance, f"{told}; rebooting once more", replace(once_more, ends=None),
                        {**seen, "check": None, "claims": claims_left(instance)}, orders, given)  # fmt: skip
     ended = _after_repair(instance, False, f"{instance.instance_id} did not pass its check: {told}", given.now)
     return _quarantine(instance, told, {**seen, "check": None, "reboot": None, "claims": claims_left(instance)},
@@ -394,12 +412,10 @@ def _after_repair(instance: Instance, healed: bool, sentence: str, now: datetime
     reboot = instance.reboot
     if reboot is None or not reboot.job_id:
         return ()
-    if reboot.ends_rank:
-        return confirm_ended(instance) if healed else ()
     event = events.RepairEnded(
         at=now, attempt=reboot.attempt, instance_id=instance.instance_id, healed=healed, sentence=sentence
     )
-    return (commands.TellJob(reboot.job_id, event),)
+    return (*(confirm_ended(instance) if healed else ()), commands.TellJob(reboot.job_id, event))
 
 
 # -- waiting for people, and for time ----------------------------------------------------------------------------------
@@ -440,14 +456,14 @@ _S = InstanceStatus
 TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.AVAILABLE, events.InstanceObserved): Row.to(_observed, _S.AVAILABLE, _S.GONE),
     (_S.AVAILABLE, events.CheckRequested): Row.to(_check_requested, _S.CHECKING, _S.AVAILABLE),
-    (_S.AVAILABLE, events.RepairRequested): Row.to(_repair_requested, _S.REBOOTING),
+    (_S.AVAILABLE, events.RepairRequested): Row.to(_repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(_unreserved, _S.AVAILABLE),
     (_S.CHECKING, events.InstanceObserved): Row.to(_observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.CheckRequested): Row.to(_check_impossible, _S.CHECKING),
     (_S.CHECKING, events.CheckEnded): Row.to(_check_ended, _S.AVAILABLE, _S.REBOOTING, _S.QUARANTINED),
-    (_S.CHECKING, events.RepairRequested): Row.to(_repair_requested, _S.REBOOTING),
+    (_S.CHECKING, events.RepairRequested): Row.to(_repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.InstanceLookDue): Row.to(_look_at_check, _S.CHECKING),
-    (_S.CHECKING, events.InstanceDeadlineReached): Row.to(_check_overdue, _S.QUARANTINED),
+    (_S.CHECKING, events.InstanceDeadlineReached): Row.to(_check_overdue, _S.QUARANTINED, _S.AVAILABLE),
     (_S.REBOOTING, events.InstanceObserved): Row.to(_observed_rebooting, _S.REBOOTING, _S.VERIFYING, _S.GONE),
     (_S.REBOOTING, events.CheckRequested): Row.to(_check_impossible, _S.REBOOTING),
     (_S.REBOOTING, events.RebootUncertain): Row.to(_reboot_uncertain, _S.VERIFYING),

@@ -50,6 +50,14 @@ class CheckRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Rank:
+    """A job's rank on an instance, by the attempt it belongs to."""
+
+    job_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reboot:
     """A reboot under way, and how the instance looked before it.
 
@@ -61,7 +69,8 @@ class Reboot:
     boot_id: str | None
     job_id: str = ""
     attempt: int = 0
-    ends_rank: bool = False
+    ends: Rank | None = None
+    """The rank that could not be stopped and that this reboot ends; `job_id` is who waits for the repair."""
     disconnected: bool = False
     looked_at: datetime | None = None
     """When a look last found the old boot: the noise of that look's own check must not start the next one."""
@@ -88,6 +97,8 @@ class Instance:
     ecs_version: int = 0
     agent_connected: bool = True
     gpus: int = 0
+    gpus_free: int | None = None
+    """How many ECS has left to give, whoever holds the rest; None where it did not say."""
     gpus_most: int = 0
     """The most it ever registered: a check that finds fewer has lost one, however few ECS registers now."""
     availability_zone: str = ""

@@ -19,9 +19,10 @@ from . import commands, events, notice
 from .adoption import newer_task, rank_seen
 from .assessment import assess, purpose_of
 from .deadlines import job_deadlines
+from .endings import failed, finished, poke
 from .job_record import Cause, Job, JobStatus, Origin, StopPurpose
 from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
-from .names import attempt_id
+from .names import attempt_id, listed
 from .policy import RecoveryPolicy, within
 from .spec import JobSpec
 from .task import EndingKind, RankFailure
@@ -89,7 +90,6 @@ def _applied(
 
 def _placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
     attempt = job.attempt + 1
-    where = ", ".join(event.instances)
     launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
     changes = {
         "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
@@ -98,23 +98,29 @@ def _placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
     }  # fmt: skip
     left = tuple(instance for instance in job.instances if instance not in event.instances)
     orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
-    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {where}", changes, orders)
+    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 
 
 def _short(job: Job, event: events.ResourcesShort, given: Given) -> Step | Ignore:
+    if job.status is JobStatus.PENDING_RESOURCES and event.sentence == job.reason:
+        return Ignore("it is known to be short of that")
     return Step(JobStatus.PENDING_RESOURCES, event.sentence)
 
 
 def _retry_due(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    return Step(JobStatus.QUEUED, "time to look for resources again", {"stop_cause": None}, (_poke(job),))
+    """Look for resources again, without a word in the history: it would say the same each minute."""
+    if given.now >= (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s):
+        return _queued_too_long(job, event, given)
+    changes = {"stop_cause": None, "deadline_at": given.now + within(given.policy.pending_retry_s)}
+    return Step(JobStatus.PENDING_RESOURCES, job.reason, changes, unless_pending(job, poke(job)))
 
 
 def _poke_again(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
-    return Step(job.status, job.reason, {}, unless_pending(job, _poke(job)))
+    return Step(job.status, job.reason, {}, unless_pending(job, poke(job)))
 
 
 def _queued_too_long(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    return _failed(job, f"found no place within {given.policy.queue_timeout_s} s", ())
+    return failed(job, f"found no place within {given.policy.queue_timeout_s} s", ())
 
 
 def _launched(job: Job, event: events.AttemptLaunched, given: Given) -> Step:
@@ -147,10 +153,18 @@ def _launch_overdue(job: Job, event: events.JobDeadlineReached, given: Given) ->
 
 
 def _start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """A gang of ours that does not start is broken; a person's of which ranks never showed is only misunderstood."""
     reason = f"not every rank was running within {given.policy.start_timeout_s} s"
-    return (
-        Step(job.status, reason, {"deadline_at": None}) if job.hands_off else _stop(job, StopPurpose.DIAGNOSE, reason)
-    )
+    if not job.started_by_person:
+        return _stop(job, StopPurpose.DIAGNOSE, reason)
+    unseen = sum(not instance for instance in job.instances)
+    if unseen:
+        reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
+        step = finished(job, JobStatus.CANCELED, reason)
+        return replace(step, commands=(*step.commands, notice.unwatched(job, reason)))
+    if job.hands_off:
+        return Step(job.status, reason, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
+    return _stop(job, StopPurpose.DIAGNOSE, reason)
 
 
 def _running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
@@ -215,11 +229,11 @@ def _stop(
 def _ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """Every rank ended while none was being stopped: success, or a gang that died all at once."""
     if event.failure is None:
-        return _finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
+        return finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
     if job.hands_off:
         person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
-        return _finished(job, JobStatus.CANCELED, reason) if person else _failed(job, reason, ())
+        return finished(job, JobStatus.CANCELED, reason) if person else failed(job, reason, ())
     stop = _stop_for(job, event.failure, given.policy)
     stopped = replace(job, **stop.changes)
     after = _all_stopped(stopped, event, given)
@@ -234,9 +248,9 @@ def _all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """The end of every rank is confirmed: do what the gang was stopped for."""
     match job.stop_purpose:
         case StopPurpose.CANCEL:
-            return _finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
+            return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
         case StopPurpose.FAIL:
-            return _failed(job, job.stop_reason, ())
+            return failed(job, job.stop_reason, ())
         case StopPurpose.RELAUNCH:
             return _relaunch(job, given.now)
         case _:
@@ -249,7 +263,7 @@ def _all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
 def _relaunch(job: Job, now: datetime) -> Step:
     cause = job.stop_cause or Cause.INTERRUPTED
     uncounted = {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
-    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), _poke(job))
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
     changes: dict[str, Any] = {"attempts_uncounted": uncounted}
     if cause is Cause.INSUFFICIENT_RESOURCES:
         changes["in_line_at"] = now
@@ -262,7 +276,7 @@ def _relaunch(job: Job, now: datetime) -> Step:
 def _stop_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
     """First ask and stop again, then reboot what does not answer, then give up: GPUs never come back on suspicion."""
     tries = job.stop_tries + 1
-    silent = ", ".join(event.unconfirmed) or "none"
+    silent = listed(event.unconfirmed)
     changes = {"stop_tries": tries, "deadline_at": given.now + within(given.policy.stop_timeout_s)}
     if tries == 1:
         reason = f"ranks on {silent} have not ended in time: asking ECS and stopping them again"
@@ -278,9 +292,25 @@ def _stop_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> S
         repair = events.RepairRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
         orders = tuple(commands.TellInstance(instance, repair) for instance in event.unconfirmed)
         return Step(JobStatus.STOPPING, f"ranks on {silent} cannot be stopped: rebooting to end them", changes, orders)
-    return _failed(
+    return failed(
         job, f"the ranks on {silent} were never confirmed to have ended; their GPUs stay claimed", event.unconfirmed
     )
+
+
+def _rank_not_ended(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
+    """The reboot that was to end a rank has failed: nobody will ever confirm that end."""
+    if event.healed:
+        return Ignore("the end of its rank is reported apart")
+    reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
+    return failed(job, reason, (event.instance_id,))
+
+
+def _late_end(job: Job, event: events.AllRanksStopped, given: Given) -> Step | Ignore:
+    """The last rank has ended after its job had: now its GPUs can be given back."""
+    if not job.claims_kept:
+        return Ignore("the end of every rank is known")
+    release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
+    return Step(job.status, f"{job.reason}; every rank has ended since", {"claims_kept": False}, (release, poke(job)))
 
 
 def _cancel_running(job: Job, event: events.CancelRequested, given: Given) -> Step:
@@ -294,7 +324,7 @@ def _cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> S
 
 
 def _cancel_idle(job: Job, event: events.CancelRequested, given: Given) -> Step:
-    return _finished(job, JobStatus.CANCELED, f"canceled by {event.by}")
+    return finished(job, JobStatus.CANCELED, f"canceled by {event.by}")
 
 
 def _runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
@@ -321,9 +351,9 @@ def _after_checks(job: Job, results: Mapping[str, events.Checked], policy: Recov
     assessment = assess(job, results, policy)
     changes = {"attempts_counted": job.attempts_counted + 1}
     if not assessment.goes_on:
-        return _failed(job, assessment.reason, (), changes)
+        return failed(job, assessment.reason, (), changes)
     recovering = {**changes, "repairing": assessment.repairing}
-    return Step(JobStatus.RECOVERING, assessment.reason, recovering, (_poke(job),))
+    return Step(JobStatus.RECOVERING, assessment.reason, recovering, (poke(job),))
 
 
 def _repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
@@ -338,37 +368,12 @@ def _repair_ended(job: Job, event: events.RepairEnded, given: Given) -> Step | I
         return Ignore("the job does not wait for this instance")
     rest = tuple(i for i in job.repairing if i != event.instance_id)
     if not event.healed and given.policy.relaunch_on_same_instances:
-        return _failed(job, event.sentence, ())
-    return Step(JobStatus.RECOVERING, event.sentence, {"repairing": rest}, (_poke(job),))
+        return failed(job, event.sentence, ())
+    return Step(JobStatus.RECOVERING, event.sentence, {"repairing": rest}, (poke(job),))
 
 
 def _recovery_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    return _failed(job, f"no healthy instances were to be had within {given.policy.recover_timeout_s} s", ())
-
-
-# -- ending ------------------------------------------------------------------------------------------------------------
-
-
-def _finished(job: Job, status: JobStatus, reason: str) -> Step:
-    return Step(
-        status, reason, {"incident_id": None, "repairing": ()},
-        (commands.ReleaseInstances(job.instances, attempt=job.attempt), _poke(job)),
-    )  # fmt: skip
-
-
-def _failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> Step:
-    """A terminal failure: whatever is still claimed is given back but for `unconfirmed`, and operators are told."""
-    incident = job.incident_id or attempt_id(job.job_id, job.attempt)
-    data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-    orders = (
-        commands.ReleaseInstances(job.instances, unconfirmed, job.attempt), notice.failed(job, incident, reason),
-        commands.PublishEvent("Recovery Failed", data), _poke(job),
-    )  # fmt: skip
-    return Step(JobStatus.FAILED, reason, {"repairing": (), "incident_id": incident, **(changes or {})}, orders)
-
-
-def _poke(job: Job) -> commands.PokeScheduler:
-    return commands.PokeScheduler(f"{job.job_id}/{job.version + 1}")
+    return failed(job, f"no healthy instances were to be had within {given.policy.recover_timeout_s} s", ())
 
 
 _S = JobStatus
@@ -380,7 +385,8 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.QUEUED, events.JobDeadlineReached): Row.to(_queued_too_long, _S.FAILED),
     (_S.PENDING_RESOURCES, events.JobPlaced): Row.to(_placed, _S.SUBMITTING),
     (_S.PENDING_RESOURCES, events.CancelRequested): Row.to(_cancel_idle, _S.CANCELED),
-    (_S.PENDING_RESOURCES, events.JobDeadlineReached): Row.to(_retry_due, _S.QUEUED),
+    (_S.PENDING_RESOURCES, events.ResourcesShort): Row.to(_short, _S.PENDING_RESOURCES),
+    (_S.PENDING_RESOURCES, events.JobDeadlineReached): Row.to(_retry_due, _S.PENDING_RESOURCES, _S.FAILED),
     (_S.SUBMITTING, events.AttemptLaunched): Row.to(_launched, _S.SUBMITTED),
     (_S.SUBMITTING, events.LaunchRefused): Row.to(_refused, _S.STOPPING),
     (_S.SUBMITTING, events.AllRanksRunning): Row.to(_running, _S.RUNNING),
@@ -399,7 +405,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     ),
     (_S.SUBMITTED, events.CancelRequested): Row.to(_cancel_running, _S.STOPPING),
     (_S.SUBMITTED, events.JobLookDue): Row.to(_observe, _S.SUBMITTED),
-    (_S.SUBMITTED, events.JobDeadlineReached): Row.to(_start_overdue, _S.STOPPING, _S.SUBMITTED),
+    (_S.SUBMITTED, events.JobDeadlineReached): Row.to(_start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED),
     (_S.RUNNING, events.RankFailed): Row.to(_rank_failed, _S.STOPPING, _S.RUNNING),
     (_S.RUNNING, events.AllRanksStopped): Row.to(
         _ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
@@ -413,6 +419,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.STOPPING, events.AllRanksStopped): Row.to(
         _all_stopped, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.FAILED, _S.CANCELED
     ),
+    (_S.STOPPING, events.RepairEnded): Row.to(_rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Row.to(_cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobLookDue): Row.to(_observe, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Row.to(_stop_overdue, _S.STOPPING, _S.FAILED),
@@ -426,6 +433,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.RECOVERING, events.CancelRequested): Row.to(_cancel_idle, _S.CANCELED),
     (_S.RECOVERING, events.JobLookDue): Row.to(_poke_again, _S.RECOVERING),
     (_S.RECOVERING, events.JobDeadlineReached): Row.to(_recovery_overdue, _S.FAILED),
+    (_S.FAILED, events.AllRanksStopped): Row.to(_late_end, _S.FAILED),
     (_S.SUCCEEDED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
     (_S.FAILED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
     (_S.CANCELED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
@@ -440,7 +448,6 @@ _AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_LINE),
     **ignored("the job is not in line", events.ResourcesShort, *_NOT_IN_LINE),
-    **ignored("it is known to be short of resources", events.ResourcesShort, _S.PENDING_RESOURCES),
     **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
     **ignored(
         "the launch of this attempt is over", events.AttemptLaunched, *_IN_LINE, *_AFTER_LAUNCH, *_AFTER_STOP, *_ENDED
@@ -459,7 +466,9 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.AllRanksRunning, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the gang is being stopped: ranks are expected to end", events.RankFailed, _S.STOPPING),
     **ignored("the attempt has ended", events.RankFailed, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("the end of every rank is known", events.AllRanksStopped, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored(
+        "the end of every rank is known", events.AllRanksStopped, *_IN_LINE, *_AFTER_STOP, _S.SUCCEEDED, _S.CANCELED
+    ),
     **ignored(
         "the attempt is not being diagnosed",
         events.InstancesChecked,
@@ -475,7 +484,6 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
         *_IN_LINE,
         _S.SUBMITTING,
         *_AFTER_LAUNCH,
-        _S.STOPPING,
         *_ENDED,
     ),
     **ignored("the job has ended", events.CancelRequested, *_ENDED),

@@ -97,6 +97,10 @@ class Job:
     stop_purpose: StopPurpose | None = None
     stop_cause: Cause | None = None
     stop_tries: int = 0
+    claims_kept: bool = False
+    """It ended while the end of some rank was not confirmed: those instances stay claimed until it is."""
+    adopted_after: datetime | None = None
+    """A person started it anew after this time: tasks created before belong to a run that is over."""
     stop_reason: str = ""
     """Why the current attempt's gang was stopped, kept while the record's reason goes on to say what is done."""
     failure: RankFailure | None = None

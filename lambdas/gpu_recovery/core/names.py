@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 ATTEMPT = re.compile(r"(?P<job>.+)--a(?P<attempt>\d{2,})")
 CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
+
+
+LISTED_MAX = 8
+
+
+def listed(names: Iterable[str], most: int = LISTED_MAX) -> str:
+    """Names in a sentence, the first `most` of them: a gang of thousands must not fill its record with its reasons."""
+    every = [name for name in names if name]
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return (", ".join(every[:most]) or "none") + more
 
 
 def attempt_id(job_id: str, attempt: int) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from .commands import NotifyOperator
+from .names import listed
 
 if TYPE_CHECKING:
     from .instance_record import Instance
@@ -45,7 +46,7 @@ def recovered(job: Job, now: datetime) -> NotifyOperator:
     """The job runs again after an incident."""
     incident_id = job.incident_id or ""
     body = _body(
-        what=f"Job {job.job_id} runs again: attempt {job.attempt} on {', '.join(job.instances)}.",
+        what=f"Job {job.job_id} runs again: attempt {job.attempt} on {listed(job.instances)}.",
         done="Its ranks were started again and read their last checkpoint.",
         then="The incident is closed. Instances under repair come back by themselves or are reported apart.",
         you=f"Nothing is needed. The whole story: gpu-recovery explain {job.job_id}",
@@ -107,6 +108,33 @@ def quarantined(instance: Instance, reason: str) -> NotifyOperator:
     return _message(incident_id, Severity.SEV2, f"{instance.instance_id}: quarantined, needs a person", body)
 
 
+def never_checked(instance: Instance, reason: str) -> NotifyOperator:
+    """A health check that ECS never started, most often because somebody else holds the GPUs."""
+    incident_id = f"{instance.instance_id}/unchecked"
+    body = _body(
+        what=f"Instance {instance.instance_id} could not be checked: {reason}.",
+        done="Its check counts as one that could not tell; the instance stays in use.",
+        then="It is checked again when a job fails on it.",
+        you="See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running.",
+        ids=f"instance {instance.instance_id}, incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: its health check never started", body)
+
+
+def unwatched(job: Job, reason: str) -> NotifyOperator:
+    """A person's job of which not every rank was ever seen."""
+    incident_id = f"{job.job_id}/unwatched/{job.attempt}"
+    body = _body(
+        what=f"Job {job.job_id}, which a person started, is no longer watched: {reason}.",
+        done="Its tasks were left alone.",
+        then="Nothing.",
+        you="WORLD_SIZE must be the number of tasks (instances), and RANK the task's number, from 0; torchrun's own "
+        "WORLD_SIZE counts processes. Start it again so, to have it recovered.",
+        ids=_job_ids(job, incident_id),
+    )
+    return _message(incident_id, Severity.SEV3, f"{job.job_id}: not every rank was seen, no longer watched", body)
+
+
 def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
     """A health check that found the host set up wrongly: no reboot cures that."""
     body = _body(
@@ -121,7 +149,7 @@ def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
 
 
 def _job_ids(job: Job, incident_id: str) -> str:
-    where = ", ".join(job.instances) or "none"
+    where = listed(job.instances)
     return f"job {job.job_id}, attempt {job.attempt}, incident {incident_id}, instances {where}"
 
 

@@ -83,7 +83,20 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy) -> Placement:
         short.append(_short(job, _what_is_missing(job, fitting, could_fit, policy)))
         if could_fit and job.status is not JobStatus.RECOVERING:
             blocked_by = job.job_id
+        if could_fit and job.status is JobStatus.RECOVERING:
+            # Its turn has come, only its instances have not: what fits it is kept, the rest may go to others.
+            for instance in _kept_back(job, fitting, policy):
+                del free[instance.instance_id]
     return Placement(tuple(assignments), tuple(short))
+
+
+def _kept_back(job: Job, fitting: list[Instance], policy: RecoveryPolicy) -> list[Instance]:
+    """What a recovering gang that still waits keeps from the queue: its own instances, and spares if it takes any."""
+    own = [instance for instance in fitting if instance.instance_id in job.instances]
+    if policy.relaunch_on_same_instances:
+        return own
+    spares = sorted((i for i in fitting if i not in own), key=lambda i: (i.gpus, i.instance_id))
+    return [*own, *spares][: job.spec.nnodes]
 
 
 def _is_free(instance: Instance) -> bool:
@@ -92,12 +105,14 @@ def _is_free(instance: Instance) -> bool:
         and instance.ecs_status == EcsStatus.ACTIVE
         and instance.agent_connected
         and not instance.claims
+        and (instance.gpus_free is None or instance.gpus_free >= instance.gpus)
     )
 
 
 def _could_serve(instance: Instance, job: Job) -> bool:
     """Whether the instance, once free and healthy, has the GPUs the job asks for."""
-    return instance.status is not InstanceStatus.GONE and instance.gpus >= job.spec.gpus_per_node
+    lost = instance.status in (InstanceStatus.GONE, InstanceStatus.QUARANTINED)
+    return not lost and instance.gpus >= job.spec.gpus_per_node
 
 
 def _choose(job: Job, fitting: list[Instance], policy: RecoveryPolicy) -> list[Instance] | None:

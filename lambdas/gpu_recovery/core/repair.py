@@ -11,7 +11,6 @@ from .instance_record import CheckRun, Claim, Instance, Reboot
 from .machine import Given
 from .policy import within
 
-
 CLOCK_SKEW = timedelta(seconds=60)
 
 
@@ -48,13 +47,13 @@ def why_no_reboot(instance: Instance, run: CheckRun, verdict: Verdict, given: Gi
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:
     """A proved reboot ends every rank that was launched before it."""
     reboot = instance.reboot
-    if reboot is None or not reboot.ends_rank:
+    if reboot is None or reboot.ends is None:
         return ()
-    return (ConfirmEnd(reboot.job_id, reboot.attempt, "ended when its instance was rebooted"),)
+    return (ConfirmEnd(reboot.ends.job_id, reboot.ends.attempt, "ended when its instance was rebooted"),)
 
 
 def claims_left(instance: Instance) -> dict[str, Claim]:
     """The claims left once a proved reboot has ended the rank it was asked for."""
     reboot = instance.reboot
-    ended = reboot.job_id if reboot is not None and reboot.ends_rank else ""
+    ended = reboot.ends.job_id if reboot is not None and reboot.ends is not None else ""
     return {job: claim for job, claim in instance.claims.items() if job != ended}
