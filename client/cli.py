@@ -91,7 +91,7 @@ def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command("list")
-def list_jobs(  # noqa: PLR0917 - one parameter per option
+def list_jobs(
     context: typer.Context,
     status: Annotated[str | None, typer.Option(help="Only jobs of this status, such as RUNNING.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many jobs a page has.")] = PAGE,

@@ -63,7 +63,7 @@ def down(directory: Directory = None) -> None:
 
 
 @app.command()
-def fault(  # noqa: PLR0917 - one parameter per option
+def fault(
     instance: Annotated[str, typer.Option(help="The instance's id.")],
     kind: Annotated[FaultKind, typer.Option(help="What goes wrong.")],
     cured_by: Annotated[str | None, typer.Option(help="What ends a GPU fault: reboot, replace or never.")] = None,

@@ -20,7 +20,7 @@ REQUIRED = {
 }
 
 
-def submit(  # noqa: PLR0917 - one parameter per option
+def submit(
     context: typer.Context,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="What the ranks run; begin it with --.")

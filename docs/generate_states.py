@@ -91,10 +91,10 @@ def _diagram(machine: ModuleType, statuses: type[enum.StrEnum]) -> Iterable[str]
     arrows: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (status, event), row in _sorted(machine.TRANSITIONS, statuses):
         for target in (one for one in statuses if one in row.targets and one is not status):
-            arrows[status, target].append(event.__name__)
+            arrows[str(status), str(target)].append(event.__name__)
     yield "```mermaid\nstateDiagram-v2"
-    for (status, target), names in arrows.items():
-        yield f"    {status} --> {target}: {', '.join(names)}"
+    for (before, after), names in arrows.items():
+        yield f"    {before} --> {after}: {', '.join(names)}"
     yield "```\n"
 
 

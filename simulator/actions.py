@@ -15,9 +15,8 @@ from gpu_recovery.core.job_record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Refusal
 
-from sandbox.cluster.model_instances import MANAGED_TAG
-
 from sandbox.cluster.model import Ec2State
+from sandbox.cluster.model_instances import MANAGED_TAG
 
 from .ecs import OrderlyEcs
 from .fleet import Fleet

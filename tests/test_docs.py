@@ -257,7 +257,7 @@ def _pattern(text: ast.expr) -> str:
 @each_readme
 def test_the_events_on_the_bus(page: Page) -> None:
     """The detail types named are those that the core publishes."""
-    modules = [f"lambdas/gpu_recovery/core/{name}.py" for name in ("job", "instance")]
+    modules = [f"lambdas/gpu_recovery/core/{name}.py" for name in ("job", "instance", "endings")]
     published = {call.args[0].value for module in modules for call in calls(module, "PublishEvent")}
     kinds = re.compile(r"(Job|Instance|Recovery|Operator) [A-Z]\w+( [A-Z]\w+)?")
     assert {span for span in page.spans() if kinds.fullmatch(span)} == published

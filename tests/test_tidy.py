@@ -48,7 +48,9 @@ CORE_LIBRARY = {
 AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
 
 STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
-BROAD_EXCEPTS = {"lambdas/gpu_recovery/reconcile.py": "collects every failure of a round and raises them together"}
+BROAD_EXCEPTS = {
+    "lambdas/gpu_recovery/isolation.py": "collects every failure and has its caller raise them together",
+}
 BANNED = {
     "unfinished": re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|NotImplemented" r"Error"),
     "a path of somebody's machine": re.compile(r"(?<![\w.:/}])/(home|Users|root|work)/\w"),

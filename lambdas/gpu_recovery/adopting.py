@@ -16,7 +16,7 @@ def consider(recovery: Recovery, fact: TaskFact) -> None:
     """Adopt the task, enter its news, refuse it, or leave it alone. Reads nothing for a task without a JOB_ID."""
     says = carried(fact.environment)
     if recovery.adoption is Adoption.OFF or says is None:
-        return
+        return None
     record = recovery.store.load_job(says.job_id)
     if record is None:
         record = _adopt(recovery, fact, says)

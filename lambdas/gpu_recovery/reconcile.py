@@ -6,9 +6,7 @@ the tables. It decides nothing: what it finds becomes the same events that Event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from . import acts, tasks
 from .acts import untold_to
@@ -17,29 +15,19 @@ from .core.instance_record import EcsStatus, Instance, InstanceStatus
 from .core.job_record import LIVE, TERMINAL, Job, JobStatus
 from .core.names import attempt_of
 from .core.task import OUR_STOP, TaskFact
-from .ports import StaleRecord
+from .isolation import raise_all, try_each
 from .recovery import Recovery
 
 
 def reconcile(recovery: Recovery) -> None:
     """One round. A record that fails does not keep the others waiting; all failures are raised together at the end."""
-    failures: list[Exception] = []
     now = recovery.clock()
-    _each(recovery.store.due_jobs(now), lambda job_id: open_job(recovery, job_id), failures)
-    _each(recovery.store.due_instances(now), lambda instance_id: open_instance(recovery, instance_id), failures)
-    _each((compare_instances, compare_tasks), lambda compare: compare(recovery, failures), failures)
-    if failures:
-        raise ExceptionGroup("the reconciler could not finish everything", failures)
-
-
-def _each(items: Iterable[Any], work: Callable[[Any], object], failures: list[Exception]) -> None:
-    for item in items:
-        try:
-            work(item)
-        except StaleRecord:
-            continue  # somebody else is moving this record at this moment: nothing is due any more
-        except Exception as failure:  # raised again, all together, when the round is over
-            failures.append(failure)
+    failures = [
+        *try_each(lambda job_id: open_job(recovery, job_id), recovery.store.due_jobs(now)),
+        *try_each(lambda instance_id: open_instance(recovery, instance_id), recovery.store.due_instances(now)),
+        *try_each(lambda compare: compare(recovery), (compare_instances, compare_tasks)),
+    ]
+    raise_all("the reconciler could not finish everything", failures)
 
 
 def open_job(recovery: Recovery, job_id: str) -> None:
@@ -93,15 +81,18 @@ def open_instance(recovery: Recovery, instance_id: str) -> None:
         recovery.store.settle_instance(instance, (), {})
 
 
-def compare_instances(recovery: Recovery, failures: list[Exception]) -> None:
+def compare_instances(recovery: Recovery) -> None:
     """Every registration that ECS knows better than we do, and every one that it knows no more."""
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     known = {instance.instance_id: instance for instance in recovery.store.instances_in(present)}
     shown = dict(recovery.actions.container_instances())
     news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
-    _each(news, lambda told: recovery.tell(*told), failures)
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
-    _each(missing, lambda record: _ask_about_missing(recovery, record), failures)
+    failures = [
+        *try_each(lambda told: recovery.tell(*told), news),
+        *try_each(lambda record: _ask_about_missing(recovery, record), missing),
+    ]
+    raise_all("not every instance could be compared", failures)
 
 
 def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
@@ -118,7 +109,7 @@ def _ask_about_missing(recovery: Recovery, record: Instance) -> None:
         recovery.tell(record.instance_id, acts.seen_gone(record, recovery.clock()))
 
 
-def compare_tasks(recovery: Recovery, failures: list[Exception]) -> None:
+def compare_tasks(recovery: Recovery) -> None:
     """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
     jobs: dict[str, Job | None] = {}
 
@@ -133,7 +124,7 @@ def compare_tasks(recovery: Recovery, failures: list[Exception]) -> None:
         if _is_orphan(jobs[job_id], attempt):
             _stop_orphan(recovery, fact)
 
-    _each(recovery.actions.running_tasks(), compare, failures)
+    raise_all("not every task could be compared", try_each(compare, recovery.actions.running_tasks()))
 
 
 def _is_orphan(job: Job | None, attempt: int) -> bool:

@@ -9,6 +9,7 @@ from .core import events
 from .core.instance_record import InstanceStatus
 from .core.job_record import WAITING, Job, JobStatus
 from .core.placement import Placement, Snapshot, place
+from .isolation import raise_all, try_each
 from .recovery import Recovery
 
 JOBS_PER_PASS = 100
@@ -25,14 +26,8 @@ def schedule(recovery: Recovery) -> int:
         return 0
     instances = recovery.store.instances_in([s for s in InstanceStatus if s is not InstanceStatus.GONE])
     placement = place(Snapshot(jobs, instances), recovery.policy)
-    failures: list[Exception] = []
-    for job_id, event in _answers(jobs, placement, recovery.clock()):
-        try:
-            recovery.tell(job_id, event)
-        except Exception as failure:  # raised again at the end: one job that fails must not hold the queue
-            failures.append(failure)
-    if failures:
-        raise ExceptionGroup("not every job could be told its place", failures)
+    failures = try_each(lambda told: recovery.tell(*told), _answers(jobs, placement, recovery.clock()))
+    raise_all("not every job could be told its place", failures)
     return len(placement.assignments)
 
 

@@ -67,8 +67,12 @@ class CountedAws:
         self.calls.append((service, operation, asked))
         if service == "dynamodb":
             return None
-        answer = self.answers.get(operation) or getattr(self, f"_{operation}", None)
-        return AWSResponse("", 200, {}, None), answer(asked) if answer else {}
+        return AWSResponse("", 200, {}, None), (self.answers.get(operation) or self.usual(operation))(asked)
+
+    def usual(self, operation: str) -> Answer:
+        """How an operation is answered where no test says otherwise."""
+        answer: Answer = getattr(self, f"_{operation}", lambda asked: {})
+        return answer
 
     def forget(self) -> None:
         """Begin to count anew."""

@@ -238,12 +238,52 @@ def test_a_reboot_names_its_instance(actions: AwsActions) -> None:
         ec2.assert_no_pending_responses()
 
 
-def test_a_reboot_that_ec2_refuses_is_raised(actions: AwsActions) -> None:
-    """A definite no is neither done nor unknown."""
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "InvalidInstanceID.NotFound", "IncorrectInstanceState"])
+def test_a_reboot_that_ec2_refuses_is_a_lasting_no(actions: AwsActions, code: str) -> None:
+    """It is neither done nor unknown, and asking again does not help."""
     with Stubber(actions._ec2) as ec2:
-        ec2.add_client_error("reboot_instances", "UnauthorizedOperation")
-        with pytest.raises(ClientError, match="UnauthorizedOperation"):
+        ec2.add_client_error("reboot_instances", code, "not this one")
+        assert actions.reboot(A) == Refusal(f"EC2 will not reboot it: {code}: not this one", lasting=True)
+
+
+@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "Unavailable", "InternalError"])
+def test_a_reboot_asked_for_too_often_is_raised(actions: AwsActions, code: str) -> None:
+    """That passes; whether it was heard is found out at the machine."""
+    with Stubber(actions._ec2) as ec2:
+        ec2.add_client_error("reboot_instances", code)
+        with pytest.raises(ClientError, match=code):
             actions.reboot(A)
+
+
+def test_instances_that_ended_are_asked_for_by_filter(actions: AwsActions) -> None:
+    """Every page, two hundred ids at a time: one that EC2 has forgotten would make a question by id fail."""
+    ids = [f"i-{n}" for n in range(201)]
+
+    def asked(some: list[str], **more: str) -> dict[str, Any]:
+        states = {"Name": "instance-state-name", "Values": ["stopped", "terminated"]}
+        return {"Filters": [{"Name": "instance-id", "Values": some}, states], **more}
+
+    def found(instance_id: str) -> list[dict[str, Any]]:
+        return [{"Instances": [{"InstanceId": instance_id}]}]
+
+    with Stubber(actions._ec2_reads) as ec2:
+        ec2.add_response("describe_instances", {"Reservations": found("i-1"), "NextToken": "more"}, asked(ids[:200]))
+        ec2.add_response("describe_instances", {"Reservations": found("i-2")}, asked(ids[:200], NextToken="more"))
+        ec2.add_response("describe_instances", {"Reservations": found("i-200")}, asked(ids[200:]))
+        assert actions.ended_instances(ids) == ("i-1", "i-2", "i-200")
+        ec2.assert_no_pending_responses()
+        assert actions.ended_instances([]) == ()
+
+
+def test_the_tasks_on_an_instance_are_all_that_are_to_run(actions: AwsActions, ecs: Stubber) -> None:
+    """Whoever started them."""
+    asked = {"cluster": CLUSTER, "containerInstance": f"ci-{A}", "desiredStatus": "RUNNING"}
+    ecs.add_response("list_tasks", {"taskArns": [TASK]}, asked)
+    known = {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}], "failures": []}
+    ecs.add_response("describe_tasks", known, {"cluster": CLUSTER, "tasks": ["0a1b"]})
+    assert [fact.task_id for fact in actions.tasks_on(instance())] == ["0a1b"]
+    ecs.add_response("list_tasks", {"taskArns": []}, asked)
+    assert actions.tasks_on(instance()) == ()
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from gpu_recovery.core.instance_record import EcsStatus, Instance, InstanceStatu
 from gpu_recovery.core.job_record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports import StaleRecord, Store
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from moto import mock_aws
@@ -207,7 +207,9 @@ class BothStores(RuleBasedStateMachine):
             self.both("load_instance", name)
 
 
-BRIEFLY = settings(max_examples=16, stateful_step_count=30, deadline=None, derandomize=True, database=None)
+BRIEFLY = settings(
+    max_examples=16, stateful_step_count=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+)
 AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
 
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import events, instance, job
+from gpu_recovery.core.assessment import CURED_BY_RESTART
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import RunCheck
 from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus
@@ -155,6 +156,8 @@ class Edge:
     at: datetime
     path: tuple[Any, ...]
     policy: RecoveryPolicy
+    shape: int
+    """Equal for records after it that look the same, within one exploration."""
 
     def told_again(self) -> Iterator[Any]:
         """Every event of the way here, this move's included.
@@ -177,6 +180,7 @@ def explore(
     edges: list[Edge] = []
     seen: set[Any] = set()
     moves: set[Any] = set()
+    shapes: dict[Any, int] = {}
     front: deque[tuple[Any, datetime, tuple[Any, ...]]] = deque((record, NOW, ()) for record in firsts)
     while front:
         record, now, path = front.popleft()
@@ -187,10 +191,12 @@ def explore(
         for at, event in anything(record, now + timedelta(seconds=1)):
             decision = machine.decide(record, event, policy, at)
             # Variants of an event that lead to the same are one move.
-            move = (id(record), type(event), signature(decision.record))
+            look = signature(decision.record)
+            shape = shapes.setdefault(look, len(shapes))
+            move = (len(seen), type(event), shape)
             if decision.outcome is Outcome.APPLIED and move not in moves:
                 moves.add(move)
-                edges.append(Edge(record, event, decision.record, at, path, policy))
+                edges.append(Edge(record, event, decision.record, at, path, policy, shape))
                 front.append((decision.record, at, (*path, event)))
     return edges
 
@@ -199,7 +205,7 @@ def job_signature(record: Job) -> Any:
     """What tells job records apart as far as the rows go."""
     return (
         record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries,
-        record.failure.ending.kind if record.failure else None, record.attempts_counted,
+        record.failure is None or record.failure.ending.kind in CURED_BY_RESTART, record.attempts_counted,
         tuple(sorted(record.attempts_uncounted.items())), bool(record.repairing), record.launch_ended,
         record.claims_kept, sum(map(bool, record.instances)),
     )  # fmt: skip

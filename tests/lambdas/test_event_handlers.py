@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.actions import VerdictUnreadable
 from gpu_recovery.aws.settings import SettingsMissing
 from gpu_recovery.aws.task_facts import EventUnusable
 from gpu_recovery.core import commands
+from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.instance_record import CheckRun, InstanceStatus, Reboot
 from gpu_recovery.core.job_record import Job, JobStatus
 from gpu_recovery.core.names import attempt_id
@@ -174,12 +174,15 @@ def test_somebody_elses_run_of_the_check_is_left_alone(functions: Functions, sta
     assert functions.aws.calls == []
 
 
-def test_a_document_that_is_no_verdict_is_raised(functions: Functions) -> None:
-    """And the instance stays under check until its deadline."""
+@pytest.mark.parametrize("exit_code", [0, 1, 42])
+def test_a_document_that_is_no_verdict_could_not_tell(functions: Functions, exit_code: int) -> None:
+    """Neither blame nor a pass, whatever the exit code says; the reason names the document."""
     checking(functions, "SPLENDID")
-    with pytest.raises(VerdictUnreadable):
-        functions.call("dcgm_task_monitor", check_event(plan().instances[0], 1, 0))
-    assert functions.instance(plan().instances[0]).status is InstanceStatus.CHECKING
+    functions.call("dcgm_task_monitor", check_event(plan().instances[0], 1, exit_code))
+    progress = functions.store.load_progress(JOB, 1)
+    assert progress is not None and progress.checked[0].outcome is CheckOutcome.INCONCLUSIVE
+    assert "no verdict" in functions.instance(plan().instances[0]).reason
+    assert functions.aws.count("ec2") == 0
 
 
 # -- ecs_instance_monitor ----------------------------------------------------------------------------------------------
@@ -226,15 +229,19 @@ def test_a_pass_over_an_empty_line_reads_no_instance(functions: Functions) -> No
     assert functions.aws.operations("dynamodb") == {"Query": 3}
 
 
-def test_a_launch_that_failed_is_raised(functions: Functions) -> None:
-    """SQS shows the message again."""
+def test_a_launch_that_fails_is_raised_and_does_not_hold_the_queue(functions: Functions) -> None:
+    """SQS shows the message again; the next job in line is launched all the same."""
     functions.store.create_job(job(), "")
-    for machine in plan().instances:
+    functions.store.create_job(job(OTHER_JOB, queued_at=later(1)), "")
+    for machine in plan(world=4).instances:
         functions.store.save_instance(instance(machine))
-    functions.aws.answers["RunTask"] = throttled
-    with pytest.raises(ClientError, match="Throttling"):
+    usual = functions.aws.usual("RunTask")
+    functions.aws.answers["RunTask"] = lambda asked: (throttled if JOB in asked["startedBy"] else usual)(asked)
+    with pytest.raises(ExceptionGroup) as raised:
         functions.call("scheduler", {"Records": []})
-    assert functions.job().status is JobStatus.SUBMITTING
+    assert raised.group_contains(ClientError, match="Throttling")
+    assert functions.job(JOB).status is JobStatus.SUBMITTING
+    assert functions.job(OTHER_JOB).status is JobStatus.SUBMITTED
 
 
 # -- reconciler --------------------------------------------------------------------------------------------------------

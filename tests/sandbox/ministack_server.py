@@ -139,9 +139,7 @@ def serve(folder: Path, command: tuple[str, ...]) -> Iterator[Cloud]:
     for path in folders.values():
         Path(path).mkdir(parents=True)
     environment = ministack.environment(port, speed=120.0) | folders | {"LAMBDA_ASYNC_RETRY_BASE_SECONDS": "0.05"}
-    server = processes.start(
-        "ministack", command, processes.clean_environment(environment), ROOT, folder / "log"
-    )
+    server = processes.start("ministack", command, processes.clean_environment(environment), ROOT, folder / "log")
     try:
         processes.wait_until(lambda: is_ready(url), server)
         yield Cloud(url, folder)

@@ -146,8 +146,9 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
     ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"])
     ids = sorted(i["instance_id"] for i in deployed.client.instances())
     shared = {
-        "JOB_ID": "by-hand", "WORLD_SIZE": "2", "MASTER_PORT": "2300", "CHECKPOINT_DIR": str(deployed.directory / "hand"),
-        "TOTAL_STEPS": "60", "STEP_SECONDS": "0.1", "COLLECTIVE_TIMEOUT_S": "20",
+        "JOB_ID": "by-hand", "WORLD_SIZE": "2", "MASTER_PORT": "2300",
+        "CHECKPOINT_DIR": str(deployed.directory / "hand"), "TOTAL_STEPS": "60",
+        "STEP_SECONDS": "0.1", "COLLECTIVE_TIMEOUT_S": "20",
         "MASTER_ADDR": sandbox.cluster_state(deployed.directory)["instances"][0]["private_ip"],
     }  # fmt: skip
     first = sandbox.cluster_state(deployed.directory)["instances"][0]["instance_id"]

@@ -64,9 +64,7 @@ def test_plain_ministack_calls_a_failing_target_once(plain: Cloud) -> None:
     name, arn, seen, failures = failing_function(plain)
     plain.send(plain.rule({"Arn": arn}), "from the rule")
     wait_for(lambda: lines(seen))
-    plain.client("lambda").invoke(
-        FunctionName=name, InvocationType="Event", Payload=json.dumps({"detail": "direct"})
-    )
+    plain.client("lambda").invoke(FunctionName=name, InvocationType="Event", Payload=json.dumps({"detail": "direct"}))
     buried = wait_for(lambda: plain.messages(failures))
     assert [json.loads(m["Body"])["requestPayload"]["detail"] for m in buried] == ["direct"]
     assert lines(seen) == ["from the rule", "direct", "direct", "direct"]

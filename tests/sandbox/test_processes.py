@@ -66,9 +66,7 @@ def test_a_server_that_dies_while_starting_is_an_error_with_its_last_words(tmp_p
 
 
 @linux_only
-def test_a_stray_is_found_by_its_home_and_nobody_else_is(
-    tmp_path: Path, bystander: subprocess.Popen[bytes]
-) -> None:
+def test_a_stray_is_found_by_its_home_and_nobody_else_is(tmp_path: Path, bystander: subprocess.Popen[bytes]) -> None:
     """A process in a session of its own, whose parent was killed, is ended with the sandbox."""
     folders = processes.own_folders(tmp_path)
     stray = start(tmp_path, SLEEP, **folders)

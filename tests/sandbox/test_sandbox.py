@@ -119,9 +119,7 @@ def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) 
     reach = sandbox.up(tmp_path)
     ecs = sandbox.client("ecs", reach["ecs_endpoint_url"])
     wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
-    ecs.run_task(
-        cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]}
-    )
+    ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})
     wait_for(lambda: len(list((tmp_path / "run/cluster/tasks").glob("*.log"))) == 1)
     for server in processes.recall(tmp_path / "processes.json"):
         processes.stop([server], grace_s=0)
@@ -137,9 +135,7 @@ def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) 
     ("number", "step", "code"),
     [(signal.SIGINT, "Starting", 130), (signal.SIGINT, "Deploying", 130), (signal.SIGTERM, "Deploying", 130)],
 )
-def test_an_interrupted_start_leaves_nothing(
-    tmp_path: Path, number: signal.Signals, step: str, code: int
-) -> None:
+def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Signals, step: str, code: int) -> None:
     """Ctrl-C and SIGTERM at any step end the servers, the CDK and the files."""
     command = [sys.executable, "-m", "sandbox", "--directory", str(tmp_path), "up"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as up:

@@ -177,8 +177,8 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, ObserveAttempt, CheckInstances, TellInstance, ReleaseInstances, PokeScheduler,
-    NotifyOperator, PublishEvent,
+    LaunchAttempt, ClaimInstance, StopAttempt, ObserveAttempt, CheckInstances, TellInstance, ReleaseInstances,
+    PokeScheduler, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
     RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance, TellJob,

@@ -12,6 +12,7 @@ from .names import attempt_id
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:
+    """An end that needs nobody: whatever is still claimed is given back."""
     return Step(
         status, reason, {"incident_id": None, "repairing": ()},
         (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job)),
@@ -31,4 +32,5 @@ def failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping
 
 
 def poke(job: Job) -> commands.PokeScheduler:
+    """The order that makes the scheduler look: something changed for those in line."""
     return commands.PokeScheduler(f"{job.job_id}/{job.version + 1}")

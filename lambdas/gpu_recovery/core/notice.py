@@ -103,7 +103,8 @@ def quarantined(instance: Instance, reason: str) -> NotifyOperator:
         you="Replace the instance (stop and start it for another host, or terminate it in its Auto Scaling group), or "
         f"repair it and give it back: gpu-recovery release {instance.instance_id} (it must pass a check first). "
         f"Its history: gpu-recovery instances {instance.instance_id}",
-        ids=f"instance {instance.instance_id}, container instance {instance.container_instance_id}, incident {incident_id}",
+        ids=f"instance {instance.instance_id}, container instance {instance.container_instance_id}, "
+        f"incident {incident_id}",
     )
     return _message(incident_id, Severity.SEV2, f"{instance.instance_id}: quarantined, needs a person", body)
 

@@ -22,6 +22,10 @@ class Preset(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+CLAIM_S_MIN = 120
+"""No function may have a timeout this long (`infra/functions.py`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryPolicy:
     """The thresholds that every decision is taken under. Times are in seconds."""
@@ -36,7 +40,7 @@ class RecoveryPolicy:
     retry_crashes: bool = True
     """A rank ended by a signal on GPUs that pass their check is relaunched instead of failed."""
     retry_exits: bool = False
-    """So is one that exited by itself: for launchers such as torchrun, which exit with 1 whatever killed their worker."""
+    """So is one that exited by itself: for launchers such as torchrun, which exit with 1 for everything."""
     relaunch_on_same_instances: bool = False
     """Seed 001: the job waits for its own instances. Otherwise any healthy capacity will do."""
     reboots_max: int = 2
@@ -59,7 +63,7 @@ class RecoveryPolicy:
     """Without a disconnect seen, an agent that is connected this long after the request makes us look for the boot."""
     verify_timeout_s: int = 2_400
     recover_timeout_s: int = 21_600
-    reserve_s: int = 3_600
+    reserve_s: int = 7_200
     """How long a healthy instance of a failed attempt is kept for its job."""
     quarantine_reminder_s: int = 86_400
     history_max: int = 60
@@ -69,6 +73,8 @@ class RecoveryPolicy:
             value = getattr(self, field.name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
+        if self.claim_s < CLAIM_S_MIN:
+            raise PolicyInvalid(f"policy claim_s must be at least {CLAIM_S_MIN}: a claim must outlive any function")
 
 
 def within(seconds: int) -> timedelta:
