@@ -92,11 +92,9 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy) -> Placement:
 
 def _kept_back(job: Job, fitting: list[Instance], policy: RecoveryPolicy) -> list[Instance]:
     """What a recovering gang that still waits keeps from the queue: its own instances, and spares if it takes any."""
-    own = [instance for instance in fitting if instance.instance_id in job.instances]
-    if policy.relaunch_on_same_instances:
-        return own
-    spares = sorted((i for i in fitting if i not in own), key=lambda i: (i.gpus, i.instance_id))
-    return [*own, *spares][: job.spec.nnodes]
+    if not policy.relaunch_on_same_instances:
+        return fitting
+    return [instance for instance in fitting if instance.instance_id in job.instances]
 
 
 def _is_free(instance: Instance) -> bool:
