@@ -19,7 +19,8 @@ GPUS = 8
 PATIENCE_S = 120.0
 QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
 TRAINER = ["python", "-m", "sandbox.trainer"]
-EXITS_ONE = ["sh", "-c", "python -m sandbox.trainer || exit 1"]
+EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainer || exit 1"]
+"""As a launcher does: whatever ends the worker, it exits with 1, the one code that `classic` checks for."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,21 @@ class Deployment:
             time.sleep(0.2)
         return job
 
-    def until_checkpoint(self, name: str) -> None:
+    def eventually(self, condition: Callable[[], bool], what: str) -> None:
+        """A status is saved before what follows from it is done: give that its time."""
         deadline = time.monotonic() + PATIENCE_S
-        while not any((self.directory / name).glob("**/*.json")):
-            assert time.monotonic() < deadline, "the trainer never wrote a checkpoint"
+        while not condition():
+            assert time.monotonic() < deadline, f"never: {what}"
             time.sleep(0.2)
+
+    def until_checkpoint(self, name: str) -> None:
+        self.eventually(lambda: any((self.directory / name).glob("**/*.json")), "a checkpoint")
+
+    def until_free(self) -> None:
+        def free() -> bool:
+            return all(i["status"] == "AVAILABLE" and not i["claims"] for i in self.client.instances())
+
+        self.eventually(free, "every instance free again")
 
     def ends(self, job_id: str) -> dict[str, Any]:
         return self.wait(job_id, lambda job: job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"))
@@ -105,6 +116,7 @@ def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     attempt = ["SUBMITTING", "SUBMITTED", "RUNNING"]
     assert statuses(job) == ["QUEUED", *attempt, "STOPPING", "DIAGNOSING", "RECOVERING", *attempt, "SUCCEEDED"]
     assert "resumed from step" in deployed.logs(job_id, 2) and "resumed from step 0" not in deployed.logs(job_id, 2)
+    deployed.until_free()
     healed, spared = deployed.instance(sick), deployed.instance(well)
     assert statuses(healed)[1:] == ["CHECKING", "REBOOTING", "VERIFYING", "AVAILABLE"]
     assert statuses(spared)[1:] == ["CHECKING", "AVAILABLE"]
@@ -112,21 +124,18 @@ def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     assert after[sick]["boot_id"] not in (before[sick]["boot_id"], None)
     assert after[sick]["boot_id"] == healed["boot_id"] and after[well]["boot_id"] == before[well]["boot_id"]
     assert after[sick]["status"] == "ACTIVE" and not after[sick]["faults"]
-    assert healed["claims"] == spared["claims"] == {}
-    assert [subject.split(": ", 1)[1] for subject in deployed.subjects(job_id)] == [
-        "attempt 1 failed, recovering",
-        "recovered on attempt 2",
-    ]
+    told = [subject.split(": ", 1)[1] for subject in deployed.subjects(job_id)]
+    assert told == ["attempt 1 failed, recovering", "recovered on attempt 2"]
 
 
 def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deployment) -> None:
     """Exit 1 with nothing wrong: both presets check, blame nobody, fail the job and tell the operators."""
     job_id = deployed.submit("broken", ["sh", "-c", "sleep 1; exit 1"])
     job = deployed.ends(job_id)
-    assert (job["status"], job["attempt"]) == ("FAILED", 1)
+    assert (job["status"], job["attempt"]) == ("FAILED", 1), [entry["reason"] for entry in job["history"]]
     assert "no instance is to blame" in job["reason"]
-    assert [i["status"] for i in deployed.client.instances()] == ["AVAILABLE", "AVAILABLE"]
-    assert deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1")
+    deployed.until_free()
+    deployed.eventually(lambda: deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1"), "the e-mail")
 
 
 def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deployment) -> None:
@@ -137,7 +146,7 @@ def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deplo
     assert deployed.ends(job_id)["status"] == "CANCELED"
     tasks = [t for t in sandbox.cluster_state(deployed.directory)["tasks"] if t["started_by"].startswith(job_id)]
     assert [task["last_status"] for task in tasks] == ["STOPPED", "STOPPED"]
-    assert [i["claims"] for i in deployed.client.instances()] == [{}, {}]
+    deployed.until_free()
 
 
 def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deployment) -> None:
@@ -159,10 +168,7 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
             placementConstraints=[{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
             overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": TRAINER}]},
         )  # fmt: skip
-    deadline = time.monotonic() + PATIENCE_S
-    while "by-hand" not in {job["job_id"] for job in deployed.client.jobs()}:
-        assert time.monotonic() < deadline, "the tasks were not adopted"
-        time.sleep(0.2)
+    deployed.eventually(lambda: "by-hand" in {job["job_id"] for job in deployed.client.jobs()}, "the adoption")
     deployed.wait("by-hand", lambda job: job["status"] == "RUNNING")
     deployed.until_checkpoint("hand")
     sandbox.fault(deployed.directory, first, "kill")
@@ -172,18 +178,15 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
 
 
 def test_a_reboot_that_never_happens_is_escalated_to_a_person(deployed: Deployment) -> None:
-    """No proof of the reboot by the deadline: quarantine, DRAINING, e-mail; a release leads through a check again."""
+    """No proof of the reboot by the deadline: quarantine, DRAINING, e-mail; the job goes on waiting for a place."""
     only(deployed, "adaptive")
     job_id = deployed.submit("stuck", TRAINER, steps=100_000)
     job = deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
     sick = job["instances"][0]
     sandbox.fault(deployed.directory, sick, "ecc", reboot="ignored")
-    deadline = time.monotonic() + PATIENCE_S
-    while deployed.instance(sick)["status"] != "QUARANTINED":
-        assert time.monotonic() < deadline, deployed.instance(sick)["history"]
-        time.sleep(0.5)
-    assert deployed.instance(sick)["ecs_status"] == "DRAINING"
-    assert any(sick in subject and "quarantined" in subject for subject in deployed.subjects(sick))
+    deployed.eventually(lambda: deployed.instance(sick)["status"] == "QUARANTINED", "the quarantine")
+    deployed.eventually(lambda: deployed.instance(sick)["ecs_status"] == "DRAINING", "the drain")
+    deployed.eventually(lambda: any("quarantined" in subject for subject in deployed.subjects(sick)), "the e-mail")
     assert deployed.client.job(job_id)["status"] == "RECOVERING"
     deployed.client.cancel(job_id)
     assert deployed.ends(job_id)["status"] == "CANCELED"
