@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
-from gpu_recovery.aws.requests import check_request
+from gpu_recovery.aws.requests import CheckTask, check_request
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.check import Verdict
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
@@ -23,7 +23,7 @@ from .fleet import Fleet
 from .lives import Lives
 from .programs import Checks
 
-BUCKET, CHECK_LEVEL = "verdicts", 2
+BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 
 
 class SimulatedActions:
@@ -44,8 +44,8 @@ class SimulatedActions:
         return self.ecs.run_ranks(job, plan, self.fleet.cluster.instances[plan.instances[0]].private_ip)
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
-        cluster, definition = self.ecs.cluster, self.check_definition
-        return self.ecs.run(check_request(cluster, definition, instance, check_id, refusals, BUCKET, CHECK_LEVEL, True))
+        check = CheckTask(self.check_definition, BUCKET, CHECK_LEVEL, True, CHECK_TIMEOUT_S)
+        return self.ecs.run(check_request(self.ecs.cluster, check, instance, check_id, refusals))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.ecs.stop_tasks(task_ids, reason)

@@ -145,6 +145,8 @@ class World:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
         try:
             survived = self.lives.live(name, work)
+        except invariants.InvariantBroken:
+            raise  # the world itself has found something that never may be: no retry may hide it
         except Exception as failure:
             self.failures.append((name, failure))
             if not self.retries:

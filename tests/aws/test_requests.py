@@ -10,7 +10,7 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
-from gpu_recovery.aws.requests import MASTER_PORT, check_request, rank_request
+from gpu_recovery.aws.requests import MASTER_PORT, CheckTask, check_request, rank_request
 from gpu_recovery.core.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
 
 from tests.aws.environment import CHECK_TASK, CLUSTER
@@ -30,7 +30,7 @@ def check(refusals: int = 0, *, number: int = 1, reserve: bool = True, gpus: int
     """The request for one health check."""
     machine = instance(gpus=gpus)
     check_id = f"check/{A}/{number}"
-    return check_request(CLUSTER, CHECK_TASK, machine, check_id, refusals, "bucket", 2, reserve, 2_400)
+    return check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, reserve, 2_400), machine, check_id, refusals)
 
 
 def override_of(request: dict[str, Any]) -> dict[str, Any]:
@@ -155,6 +155,6 @@ def test_a_check_reserves_every_gpu_the_instance_has() -> None:
 def test_a_check_expects_the_most_gpus_the_instance_ever_had() -> None:
     """One that lost a GPU registers fewer; the check must miss it."""
     lost = instance(gpus=7, gpus_most=8)
-    request = check_request(CLUSTER, CHECK_TASK, lost, f"check/{A}/1", 0, "bucket", 2, True, 2_400)
+    request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), lost, f"check/{A}/1", 0)
     assert environment_of(request)["EXPECTED_GPUS"] == "8"
     assert override_of(request)["resourceRequirements"] == [{"type": "GPU", "value": "7"}]

@@ -11,7 +11,7 @@ from gpu_recovery.core.task import EndingKind
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.core.build import NOW, available, failure, running
+from tests.core.build import available, failure, running
 
 HEADINGS = ("WHAT HAPPENED", "DONE", "NEXT", "YOU", "IDS")
 HOSTILE = "run\r\n[SEV1] \x00\x1b[31m\u2028Grüße\x7f " + "x" * 200
@@ -23,7 +23,7 @@ def _messages(job_id: str, reason: str) -> dict[str, NotifyOperator]:
     machine = replace(available(), instance_id=job_id)
     return {
         "opened": notice.opened(record, f"{job_id}--a01", reason),
-        "recovered": notice.recovered(record, NOW),
+        "recovered": notice.recovered(record),
         "failed": notice.failed(record, f"{job_id}--a01", reason),
         "would_have_acted": notice.would_have_acted(record, failure(EndingKind.CRASHED)),
         "adoption_refused": notice.adoption_refused(job_id, "task-1", reason),

@@ -137,4 +137,5 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
         "ReconcilerFunctionName",
         "SchedulerFunctionName",
         "JobApiFunctionName",
+        "HealthCheckLogGroupName",
     }

@@ -87,19 +87,12 @@ class AwsActions:
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
         settings = self.settings
-        return self.ecs.run(
-            requests.check_request(
-                settings.cluster,
-                settings.check_task_definition,
-                instance,
-                check_id,
-                refusals,
-                settings.verdict_bucket,
-                settings.check_level,
-                settings.check_reserves_gpus,
-                min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s),
-            )
-        )
+        limit_s = min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s)
+        check = requests.CheckTask(
+            settings.check_task_definition, settings.verdict_bucket, settings.check_level, settings.check_reserves_gpus,
+            limit_s,
+        )  # fmt: skip
+        return self.ecs.run(requests.check_request(settings.cluster, check, instance, check_id, refusals))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.ecs.stop_tasks(task_ids, reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.attempt import Plan
@@ -55,27 +56,39 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) 
     )  # fmt: skip
 
 
-def check_request(
-    cluster: str, task_definition: str, instance: Instance, check_id: str, refusals: int, bucket: str, level: int,
-    reserve_gpus: bool, timeout_s: int = 2_400,
-) -> dict[str, Any]:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """How health checks are run: the ECS task definition, where verdicts go, the DCGM run level, and for how long.
+
+    timeout_s: when the control plane gives the check up; the check itself gives up `CHECK_MARGIN_S` before that.
+    """
+
+    task_definition: str
+    bucket: str
+    level: int
+    reserve_gpus: bool
+    timeout_s: int
+
+
+def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: str, refusals: int) -> dict[str, Any]:
     """RunTask for one health check.
 
     Reserving the GPUs makes ECS give the container the driver's libraries. Their number is asked for, not `ALL`: that
     means all *available* GPUs, and while a rank still holds some the check would run on the rest and miss them.
     """
     environment = {
-        "CHECK_ID": check_id, "INSTANCE_ID": instance.instance_id, "VERDICT_BUCKET": bucket,
-        "VERDICT_KEY": verdict_key(check_id), "CHECK_LEVEL": str(level), "EXPECTED_GPUS": str(instance.gpus_most),
-        "CHECK_TIMEOUT_S": str(max(timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
+        "CHECK_ID": check_id, "INSTANCE_ID": instance.instance_id, "VERDICT_BUCKET": check.bucket,
+        "VERDICT_KEY": verdict_key(check_id), "CHECK_LEVEL": str(check.level),
+        "EXPECTED_GPUS": str(instance.gpus_most),
+        "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
     }  # fmt: skip
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
-    if reserve_gpus:
+    if check.reserve_gpus:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]
-    client_token = token(check_id, refusals)
     return _request(
-        cluster, task_definition, instance.instance_id, override, started_by=check_id, client_token=client_token
-    )
+        cluster, check.task_definition, instance.instance_id, override,
+        started_by=check_id, client_token=token(check_id, refusals),
+    )  # fmt: skip
 
 
 def verdict_key(check_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime
 from functools import cache
 
@@ -15,6 +16,8 @@ from .journal import LogJournal
 from .settings import Settings
 from .store import DynamoStore
 
+# Most invocations change no status and so count nothing; that is no reason for a warning each time.
+warnings.filterwarnings("ignore", message="No application metrics to publish")
 logger = Logger()
 metrics = Metrics()
 

@@ -12,11 +12,11 @@ from .names import attempt_id
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:
-    """An end that needs nobody: whatever is still claimed is given back."""
-    return Step(
-        status, reason, {"incident_id": None, "repairing": ()},
-        (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job)),
-    )  # fmt: skip
+    """An end that needs nobody: whatever is still claimed is given back, and an incident that is open is closed."""
+    orders: tuple[Any, ...] = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+    if status is JobStatus.SUCCEEDED and job.incident_id is not None:
+        orders = (*orders, notice.recovered(job))
+    return Step(status, reason, {"incident_id": None, "repairing": ()}, orders)
 
 
 def failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> Step:

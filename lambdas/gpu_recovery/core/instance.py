@@ -356,7 +356,7 @@ def _verified(instance: Instance, event: events.CheckEnded, given: Given) -> Ste
     if verdict.outcome is CheckOutcome.HEALTHY:
         proved = "the reboot is proved and its check passed" if run.proof_needed else "its check passed"
         changes = {**seen, "check": None, "reboot": None, "claims": claims_left(instance) if run.proof_needed else {}}
-        # Back after a person's word or a new registration: the check had the GPUs, so no earlier rank can have them.
+        # Back by a person's word or by a new registration: whatever ran on it before is over.
         over = () if run.proof_needed else tuple(instance.claims.items())
         freed = [
             commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back") for job, claim in over

@@ -173,7 +173,7 @@ def _running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
     if job.incident_id is None:
         return Step(JobStatus.RUNNING, reason, changes)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
-    orders = (notice.recovered(job, given.now), commands.PublishEvent("Recovery Succeeded", data))
+    orders = (notice.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
     return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)
 
 

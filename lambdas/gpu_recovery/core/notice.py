@@ -6,7 +6,6 @@ message about it carries the same incident id.
 
 from __future__ import annotations
 
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -42,12 +41,12 @@ def opened(job: Job, incident_id: str, reason: str) -> NotifyOperator:
     return _message(incident_id, Severity.SEV3, f"{job.job_id}: attempt {job.attempt} failed, recovering", body)
 
 
-def recovered(job: Job, now: datetime) -> NotifyOperator:
+def recovered(job: Job) -> NotifyOperator:
     """The job runs again after an incident."""
     incident_id = job.incident_id or ""
     body = _body(
         what=f"Job {job.job_id} runs again: attempt {job.attempt} on {listed(job.instances)}.",
-        done="Its ranks were started again and read their last checkpoint.",
+        done="Its ranks were started again, to go on from their last checkpoint.",
         then="The incident is closed. Instances under repair come back by themselves or are reported apart.",
         you=f"Nothing is needed. The whole story: gpu-recovery explain {job.job_id}",
         ids=_job_ids(job, incident_id),
