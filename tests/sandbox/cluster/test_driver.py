@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+pytestmark = pytest.mark.slow  # real processes, with their real stop times
+
 import pytest
 
 NAME = "nwcd-gpu-testing"
