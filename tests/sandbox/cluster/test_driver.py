@@ -6,9 +6,9 @@ import re
 import signal
 from pathlib import Path
 
-pytestmark = pytest.mark.slow  # real processes, with their real stop times
-
 import pytest
+
+pytestmark = pytest.mark.slow  # real processes, with their real stop times
 
 NAME = "nwcd-gpu-testing"
 
