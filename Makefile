@@ -37,7 +37,7 @@ test: setup ## Every test, offline
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: setup ## The tests that start no server
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
