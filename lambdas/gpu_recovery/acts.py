@@ -360,7 +360,8 @@ def _reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != order.epoch:
         return DONE
     uncertain = Message(instance.instance_id, events.RebootUncertain(at=kit.now, epoch=order.epoch))
-    if pending.tries > 1 or instance.status is InstanceStatus.VERIFYING:
+    died_before = pending.tries > pending.refusals + 1  # each refusal was followed by one more try, on purpose
+    if died_before or instance.status is InstanceStatus.VERIFYING:
         return Acted((uncertain,))
     if _others_work_on(kit, instance):
         return Acted(not_before=kit.now + OTHERS_RETRY)  # looked at afresh; the deadline of the reboot escalates

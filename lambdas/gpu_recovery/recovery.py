@@ -12,6 +12,7 @@ over. Whoever dies before it has changed nothing. A writer who read an older rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -32,6 +33,10 @@ SAVES_MAX = 20
 
 class TooContended(RecoveryError):
     """A record was written by others each time we decided: the event must be delivered again."""
+
+
+class Unsaid(ExceptionGroup):
+    """Everything was done, but somebody could not be told. The words stay in the record and are tried again."""
 
 
 class Journal(Protocol):
@@ -67,10 +72,15 @@ class Recovery:
         return self._tell_instance(to, event)
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
-        """Keep a new job and act on its first commands; False if its id is taken."""
+        """Keep a new job and act on its first commands; False if its id is taken.
+
+        A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
+        reconciler finds the words that are left, and raises what keeps them from being said.
+        """
         if not self.store.create_job(decision.record, submitted):
             return False
-        self.act(replace(decision.record, revision=1), decision.commands)
+        with suppress(Unsaid):
+            self.act(replace(decision.record, revision=1), decision.commands)
         return True
 
     def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
@@ -155,13 +165,13 @@ class Recovery:
                     continue
                 if acted.not_before is not None:
                     deferred[one.command_id] = acted.not_before
-                elif not self._pass_on(acted.messages, name, one.command_id):
+                elif not self._pass_on(acted.messages, name, one.command_id, unsaid):
                     done.append(one.command_id)
         finally:
             if done or deferred:
                 self._settle(record, done, deferred)
         if unsaid:
-            raise ExceptionGroup(f"not everything could be said about {name}", unsaid)
+            raise Unsaid(f"not everything could be said about {name}", unsaid)
 
     def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         if isinstance(record, Job):
@@ -169,16 +179,25 @@ class Recovery:
         else:
             self.store.settle_instance(record, done, deferred)
 
-    def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str) -> bool:
-        """Tell others first, then the record itself; whether that last write settled the command."""
-        others = [message for message in messages if message.to != name]
+    def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
+        """Tell others first, then the record itself; whether that last write settled the command.
+
+        One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.
+        """
+
+        def tell(message: acts.Message, settling: str = "") -> None:
+            try:
+                if isinstance(message.event, events.JobEvent):
+                    self._tell_job(message.to, message.event, settling)
+                else:
+                    self._tell_instance(message.to, message.event, settling)
+            except Unsaid as silence:
+                unsaid.append(silence)
+
         own = [message for message in messages if message.to == name]
-        self.each(lambda message: self.tell(message.to, message.event), others)
+        self.each(tell, [message for message in messages if message.to != name])
         for message in own:
-            if isinstance(message.event, events.JobEvent):
-                self._tell_job(message.to, message.event, command_id)
-            else:
-                self._tell_instance(message.to, message.event, command_id)
+            tell(message, command_id)
         return bool(own)
 
     def take_over(self, record: Job | Instance) -> None:

@@ -12,6 +12,8 @@ from health_check import run as running
 from health_check.run import diagnose, run_bounded
 from tests.health_check.programs import HOST_ENGINE, install, install_dcgmi, is_running
 
+pytestmark = pytest.mark.slow  # real processes, with their real deadlines
+
 WITHIN_S = 20.0
 
 
