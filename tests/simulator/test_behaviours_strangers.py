@@ -23,7 +23,7 @@ def test_a_job_is_not_placed_where_a_strangers_task_holds_the_gpus() -> None:
 
 
 def test_a_job_started_by_hand_with_the_wrong_world_size_is_left_running() -> None:
-    """WORLD_SIZE in torchrun's sense promises ranks that never come: it is no longer watched, and nothing is stopped."""
+    """WORLD_SIZE in torchrun's sense promises ranks that never come: the job is let go, and nothing is stopped."""
     world = World(instances=1, train_s=86_400.0, adoption=Adoption.RECOVER)
     world.until(lambda: len(world.instances()) == 1, "not registered")
     task = world.start_by_hand("nightly", 0, 8, world.machine(0))
