@@ -6,12 +6,12 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_recovery.core import job
 from gpu_recovery.core.events import AllRanksRunning, AttemptLaunched, JobPlaced
-from gpu_recovery.core.instance_record import Instance
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.placement import Snapshot, place
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.core.spec import JobSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]

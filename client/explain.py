@@ -9,7 +9,7 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from gpu_recovery.core.job_record import TERMINAL
+from gpu_recovery.core.job.record import TERMINAL
 
 from .api import RecoveryClient
 from .errors import RequestRefused

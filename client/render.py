@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.job_record import TERMINAL, JobStatus
+from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.names import attempt_id
 
 from .table import cleaned, line, table

@@ -15,8 +15,8 @@ from gpu_recovery.aws.api_sources import operator_token, task_definition
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid
 from gpu_recovery.submitting import submit

@@ -10,8 +10,8 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.check import Verdict
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.events import InstanceObserved
-from gpu_recovery.core.instance_record import EcsStatus, Instance
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Refusal
 

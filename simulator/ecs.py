@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import Ecs
 from gpu_recovery.aws.requests import rank_request
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.ports import Refusal
 
 from sandbox.cluster import model_instances as instances

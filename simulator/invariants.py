@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import Instance, InstanceStatus
-from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus, Origin
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.machine import due_at
 from gpu_recovery.core.policy import RecoveryPolicy
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator
-from gpu_recovery.core.instance_record import Instance
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import Decision, Outcome
 
 from sandbox.cluster.model import Cluster

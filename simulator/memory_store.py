@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.instance_record import Claim, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Pending, due_at
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports import LISTED, Addition, CursorInvalid, JobPage, StaleRecord

@@ -18,11 +18,11 @@ from typing import Any, cast
 
 from gpu_recovery import tasks as entry
 from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
-from gpu_recovery.core.adoption import Adoption
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
-from gpu_recovery.core.instance_record import Instance, InstanceStatus
-from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.ports import Store
 from gpu_recovery.reconcile import reconcile

@@ -14,14 +14,17 @@ from typing import Any
 import pytest
 import typer
 from gpu_recovery.aws.requests import rank_environment
-from gpu_recovery.core import check, instance, job
+from gpu_recovery.core import check
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.deadlines import instance_deadlines, job_deadlines
-from gpu_recovery.core.instance_record import Instance, InstanceStatus
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.spec import OUR_VARIABLES, JobSpec
 from gpu_recovery.core.machine import Given
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.core.spec import OUR_VARIABLES, JobSpec
 from gpu_recovery_client import cli
 
 from health_check import remedies
@@ -257,7 +260,7 @@ def _pattern(text: ast.expr) -> str:
 @each_readme
 def test_the_events_on_the_bus(page: Page) -> None:
     """The detail types named are those that the core publishes."""
-    modules = [f"lambdas/gpu_recovery/core/{name}.py" for name in ("job", "instance", "endings")]
+    modules = [path.relative_to(ROOT).as_posix() for path in (ROOT / "lambdas/gpu_recovery/core").rglob("*.py")]
     published = {call.args[0].value for module in modules for call in calls(module, "PublishEvent")}
     kinds = re.compile(r"(Job|Instance|Recovery|Operator) [A-Z]\w+( [A-Z]\w+)?")
     assert {span for span in page.spans() if kinds.fullmatch(span)} == published

@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .core import check, commands, events
-from .core.adoption import carried
 from .core.attempt import Plan, Progress, news_of_stopped, untold
 from .core.check import CheckOutcome
-from .core.instance_record import Claim, Instance, InstanceStatus, Reboot
-from .core.job_record import LIVE, Job, JobStatus
+from .core.instance.record import Claim, Instance, InstanceStatus, Reboot
+from .core.job.adoption import carried
+from .core.job.record import LIVE, Job, JobStatus
 from .core.machine import Pending
 from .core.names import attempt_id, instance_of_check
 from .core.policy import RecoveryPolicy

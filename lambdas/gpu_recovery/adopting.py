@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from . import ranks
-from .core import events, job, notice
-from .core.adoption import Adoption, Carried, carried, template
+from .core import events, notice
 from .core.attempt import Plan
-from .core.job_record import LIVE, TERMINAL, Job, Origin
+from .core.job import machine as job
+from .core.job.adoption import Adoption, Carried, carried, template
+from .core.job.record import LIVE, TERMINAL, Job, Origin
 from .core.task import OUR_STOP, LastStatus, TaskFact
 from .recovery import Recovery
 from .unseen import instance_of

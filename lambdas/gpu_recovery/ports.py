@@ -15,8 +15,8 @@ from .core.check import Verdict
 from .core.commands import NotifyOperator, PublishEvent
 from .core.errors import RecoveryError
 from .core.events import Checked, InstanceObserved
-from .core.instance_record import Claim, Instance, InstanceStatus
-from .core.job_record import Job, JobStatus
+from .core.instance.record import Claim, Instance, InstanceStatus
+from .core.job.record import Job, JobStatus
 from .core.task import RankFailure, TaskFact
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from . import acts, tasks
 from .acts import untold_to
 from .core import events
-from .core.instance_record import EcsStatus, Instance, InstanceStatus
-from .core.job_record import LIVE, TERMINAL, Job, JobStatus
+from .core.instance.record import EcsStatus, Instance, InstanceStatus
+from .core.job.record import LIVE, TERMINAL, Job, JobStatus
 from .core.names import attempt_of
 from .core.task import OUR_STOP, TaskFact
 from .isolation import raise_all, try_each

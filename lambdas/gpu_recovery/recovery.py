@@ -18,11 +18,13 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from . import acts
-from .core import events, instance, job
-from .core.adoption import Adoption
+from .core import events
 from .core.errors import RecoveryError
-from .core.instance_record import Instance
-from .core.job_record import Job
+from .core.instance import machine as instance
+from .core.instance.record import Instance
+from .core.job import machine as job
+from .core.job.adoption import Adoption
+from .core.job.record import Job
 from .core.machine import Decision, Outcome, Pending
 from .core.policy import RecoveryPolicy, within
 from .ports import Actions, StaleRecord, Store

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from .core import events
-from .core.instance_record import InstanceStatus
-from .core.job_record import WAITING, Job, JobStatus
+from .core.instance.record import InstanceStatus
+from .core.job.record import WAITING, Job, JobStatus
 from .core.placement import Placement, Snapshot, place
 from .isolation import raise_all, try_each
 from .recovery import Recovery

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from . import wire
-from .core import job
 from .core.errors import SpecInvalid
-from .core.job_record import Job
-from .core.spec import JobSpec, parse_spec
+from .core.job import machine as job
+from .core.job.record import Job
+from .core.job.spec import JobSpec, parse_spec
 from .recovery import Recovery
 
 NAMES_TRIED = 5

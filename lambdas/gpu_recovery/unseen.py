@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .core.adoption import carried
 from .core.attempt import Plan
+from .core.job.adoption import carried
 from .core.names import attempt_of
 from .core.task import TaskFact
 from .ports import Actions, Store

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from .core.instance_record import Instance
-from .core.job_record import Job
+from .core.instance.record import Instance
+from .core.job.record import Job
 from .core.machine import HistoryEntry
 from .core.policy import RecoveryPolicy
 

@@ -16,7 +16,7 @@ from gpu_recovery.aws.ecs import InstanceStatusRefused
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import OutcomeUnknown, Refusal
 
 from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC

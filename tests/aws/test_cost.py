@@ -18,9 +18,9 @@ from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.task_facts import instance_fact, task_fact
-from gpu_recovery.core import job as job_machine
-from gpu_recovery.core.adoption import Adoption
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.job import machine as job_machine
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.recovery import Recovery

@@ -13,8 +13,8 @@ import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import CursorInvalid
 
 from tests.aws.records import JOB, instance, job, later

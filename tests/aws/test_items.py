@@ -19,8 +19,8 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import InstanceEvent, JobEvent
-from gpu_recovery.core.instance_record import Instance
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Pending
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 from gpu_recovery.aws.requests import MASTER_PORT, CheckTask, check_request, rank_request
-from gpu_recovery.core.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
+from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
 
 from tests.aws.environment import CHECK_TASK, CLUSTER
 from tests.aws.records import JOB, A, instance, job, plan, spec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.aws.settings import Settings, SettingsMissing
-from gpu_recovery.core.adoption import Adoption
 from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from tests.aws.environment import FUNCTION, REQUIRED

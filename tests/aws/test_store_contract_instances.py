@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import commands
-from gpu_recovery.core.instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports import StaleRecord, Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending

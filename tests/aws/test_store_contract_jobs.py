@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import commands
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.ports import LISTED, CursorInvalid, StaleRecord, Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan

@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports import StaleRecord, Store
 from hypothesis import Phase, settings

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery import wire
-from gpu_recovery.core.instance_record import Claim, Instance
-from gpu_recovery.core.job_record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.core.spec import JobSpec
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery_client import explain, render
 

@@ -6,14 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_recovery.core import events, instance, job
+from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.instance_record import Claim, Instance
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.core.spec import JobSpec
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)

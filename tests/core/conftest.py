@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from gpu_recovery.core import instance, job
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.job import machine as job
 
 from tests.core import tellings
 from tests.core.build import POLICIES

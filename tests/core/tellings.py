@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_recovery.core import events, instance, job
-from gpu_recovery.core.assessment import CURED_BY_RESTART
+from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import RunCheck
-from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.assessment import CURED_BY_RESTART
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core import commands, events, job
-from gpu_recovery.core.adoption import Carried, carried, template
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.adoption import Carried, carried, template
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.spec import NNODES_MAX
 from gpu_recovery.core.machine import Outcome
-from gpu_recovery.core.spec import NNODES_MAX
 from gpu_recovery.core.task import EndingKind, TaskFact
 
 from tests.core.build import ADAPTIVE, IDS, NOW, SPEC, applied, failure, later, orders, stopped, tell

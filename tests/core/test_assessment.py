@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_recovery.core.assessment import assess, purpose_of
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.job_record import Cause, StopPurpose
+from gpu_recovery.core.job.assessment import assess, purpose_of
+from gpu_recovery.core.job.record import Cause, StopPurpose
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import ADAPTIVE, CLASSIC, IDS, diagnosing, failure, results

@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core.attempt import Plan, Progress, news_of_running, news_of_stopped, untold
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
-from gpu_recovery.core.job_record import TERMINAL, JobStatus
+from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import IDS, NOW, failure

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome, Verdict
-from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.instance.rules import proves_reboot
 from gpu_recovery.core.machine import Decision, Outcome
-from gpu_recovery.core.repair import proves_reboot
 
 from tests.core.build import (
     ADAPTIVE,

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core import commands, events, job
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.job_record import Job, JobStatus, StopPurpose
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core.instance_record import Claim, Instance, InstanceStatus
-from gpu_recovery.core.job_record import Job, JobStatus, Origin
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.placement import Placement, Snapshot, place
 from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import given, settings

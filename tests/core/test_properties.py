@@ -8,13 +8,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.core import commands, events, instance, job
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import Instance, InstanceStatus, Rank
-from gpu_recovery.core.job_record import TERMINAL, Job, Origin
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, Rank
+from gpu_recovery.core.instance.rules import proves_reboot
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.record import TERMINAL, Job, Origin
 from gpu_recovery.core.machine import Outcome, due_at
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
-from gpu_recovery.core.repair import proves_reboot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

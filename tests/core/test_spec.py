@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.core.spec import COMMAND_AND_ENV_CHARACTERS_MAX, NNODES_MAX, OUR_VARIABLES, JobSpec, parse_spec
+from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, NNODES_MAX, OUR_VARIABLES, JobSpec, parse_spec
 
 LEAST = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
 

@@ -8,10 +8,12 @@ from itertools import product
 from typing import Any
 
 import pytest
-from gpu_recovery.core import events, instance, job
+from gpu_recovery.core import events
 from gpu_recovery.core.errors import IllegalTransition
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import TERMINAL, JobStatus
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.machine import Row, Step
 
 from tests.core.build import ADAPTIVE, NOW, available, queued, tell

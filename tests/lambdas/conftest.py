@@ -15,8 +15,8 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.core.instance_record import Instance
-from gpu_recovery.core.job_record import Job
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
 from moto import mock_aws
 
 from tests.aws.counted_aws import CountedAws

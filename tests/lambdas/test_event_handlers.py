@@ -16,8 +16,8 @@ from gpu_recovery.aws.settings import SettingsMissing
 from gpu_recovery.aws.task_facts import EventUnusable
 from gpu_recovery.core import commands
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import CheckRun, InstanceStatus, Reboot
-from gpu_recovery.core.job_record import Job, JobStatus
+from gpu_recovery.core.instance.record import CheckRun, InstanceStatus, Reboot
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.tasks import RankMissing
 

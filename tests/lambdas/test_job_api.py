@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.names import attempt_id
 
 from tests.aws.records import JOB, NOW, A, B, claim, failure, instance, job, later, plan

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.core.adoption import Adoption
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import RebootBehaviour

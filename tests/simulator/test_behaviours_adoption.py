@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.adoption import Adoption
-from gpu_recovery.core.job_record import JobStatus, Origin
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus, Origin
 
 from simulator.delivery import Envelope, is_task, losing
 from simulator.programs import environment

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 
 from simulator.world import World
 from tests.simulator import incidents

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.job.record import JobStatus
 
 from simulator.delivery import Envelope, Unruly, is_task, losing
 from simulator.lives import KillAt, Step

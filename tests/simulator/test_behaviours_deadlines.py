@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model import CuredBy, RebootBehaviour

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.scheduling import schedule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import OUR_STOP
 
 from sandbox.cluster import model_instances

@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
 
 from simulator.programs import Scripted
 from tests.simulator import incidents

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.adoption import Adoption
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.events import CheckEnded, CheckRequested
-from gpu_recovery.core.instance_record import InstanceStatus
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model import Task
 from simulator.actions import SimulatedActions

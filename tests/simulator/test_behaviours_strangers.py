@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.adoption import Adoption
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import policy_from
 
 from simulator.world import World

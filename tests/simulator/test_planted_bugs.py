@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery import acts
-from gpu_recovery.core import instance, job
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import JobDeadlineReached
-from gpu_recovery.core.job_record import JobStatus
+from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome, Row
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import schedule

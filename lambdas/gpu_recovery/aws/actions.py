@@ -17,8 +17,8 @@ from ..core.check import CheckOutcome, Verdict
 from ..core.commands import NotifyOperator, PublishEvent
 from ..core.errors import RecoveryError
 from ..core.events import InstanceObserved
-from ..core.instance_record import EcsStatus, Instance
-from ..core.job_record import Job
+from ..core.instance.record import EcsStatus, Instance
+from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..ports import OutcomeUnknown, Refusal, VerdictUnreadable
 from . import requests

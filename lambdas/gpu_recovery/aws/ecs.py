@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from ..core.attempt import Plan
 from ..core.events import InstanceObserved
-from ..core.instance_record import EcsStatus, Instance
-from ..core.job_record import Job
+from ..core.instance.record import EcsStatus, Instance
+from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..ports import Refusal
 from . import requests

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.instance_record import Claim, EcsStatus, Instance, InstanceStatus
+from ..core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from ..ports import StaleRecord
 from .items import decode, encode
 from .job_store import commands_list, commands_map

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.job_record import Job, JobStatus
+from ..core.job.record import Job, JobStatus
 from ..core.machine import Pending
 from ..ports import LISTED, CursorInvalid, JobPage, StaleRecord
 from .items import decode, encode, from_iso

@@ -7,8 +7,8 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from ..core.instance_record import Instance
-from ..core.job_record import Job
+from ..core.instance.record import Instance
+from ..core.job.record import Job
 from ..core.machine import Decision, Outcome
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.attempt import Plan
-from ..core.instance_record import Instance
-from ..core.job_record import Job
+from ..core.instance.record import Instance
+from ..core.job.record import Job
 from ..core.names import attempt_id
 
 MASTER_PORT = 2222

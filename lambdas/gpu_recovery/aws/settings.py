@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..core.adoption import Adoption
 from ..core.errors import RecoveryError
+from ..core.job.adoption import Adoption
 from ..core.policy import RecoveryPolicy, policy_from
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from .job_record import JobStatus
+from .job.record import JobStatus
 from .task import RankFailure
 
 

@@ -13,8 +13,8 @@ from .commands import NotifyOperator
 from .names import listed
 
 if TYPE_CHECKING:
-    from .instance_record import Instance
-    from .job_record import Job
+    from .instance.record import Instance
+    from .job.record import Job
     from .task import RankFailure
 
 SUBJECT_CHARACTERS_MAX = 99

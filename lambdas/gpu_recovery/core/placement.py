@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .instance_record import EcsStatus, Instance, InstanceStatus
-from .job_record import Job, JobStatus
+from .instance.record import EcsStatus, Instance, InstanceStatus
+from .job.record import Job, JobStatus
 from .policy import RecoveryPolicy
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .check import CheckOutcome
-from .events import Checked
-from .job_record import Cause, Job, StopPurpose
-from .names import LISTED_MAX
-from .policy import RecoveryPolicy
-from .task import EndingKind, RankFailure
+from ..check import CheckOutcome
+from ..events import Checked
+from ..names import LISTED_MAX
+from ..policy import RecoveryPolicy
+from ..task import EndingKind, RankFailure
+from .record import Cause, Job, StopPurpose
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""

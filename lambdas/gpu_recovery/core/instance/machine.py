@@ -15,14 +15,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from . import commands, events, notice
-from .check import CheckOutcome, Verdict
-from .deadlines import instance_deadlines
-from .instance_record import CheckRun, EcsStatus, Instance, InstanceStatus, Rank, Reboot
-from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
-from .names import attempt_id, check_id
-from .policy import RecoveryPolicy, within
-from .repair import claims_left, confirm_ended, proves_reboot, why_no_reboot
+from .. import commands, events, notice
+from ..check import CheckOutcome, Verdict
+from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
+from ..names import attempt_id, check_id
+from ..policy import RecoveryPolicy, within
+from .deadlines import deadlines
+from .record import CheckRun, EcsStatus, Instance, InstanceStatus, Rank, Reboot
+from .rules import claims_left, confirm_ended, proves_reboot, why_no_reboot
 
 REPEATED_CHECKS_MAX = 1
 REMEMBERED_MAX = 8
@@ -97,7 +97,7 @@ def _applied(
         step,
         instance.instance_id,
         event,
-        lambda after: instance_deadlines(after, Given(policy, now)),
+        lambda after: deadlines(after, Given(policy, now)),
         policy,
         now,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import SpecInvalid
+from ..errors import SpecInvalid
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")

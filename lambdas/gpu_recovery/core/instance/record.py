@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from .machine import HistoryEntry, Pending
+from ..machine import HistoryEntry, Pending
 
 
 class InstanceStatus(StrEnum):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from .check import CheckOutcome, Verdict
-from .commands import ConfirmEnd
-from .instance_record import CheckRun, Claim, Instance, Reboot
-from .machine import Given
-from .policy import within
+from ..check import CheckOutcome, Verdict
+from ..commands import ConfirmEnd
+from ..machine import Given
+from ..policy import within
+from .record import CheckRun, Claim, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 

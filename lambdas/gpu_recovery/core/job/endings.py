@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import commands, notice
-from .job_record import Job, JobStatus
-from .machine import Step
-from .names import attempt_id
+from .. import commands, notice
+from ..machine import Step
+from ..names import attempt_id
+from .record import Job, JobStatus
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:

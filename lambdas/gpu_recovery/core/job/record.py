@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from .machine import HistoryEntry, Pending
-from .policy import RecoveryPolicy
+from ..machine import HistoryEntry, Pending
+from ..policy import RecoveryPolicy
+from ..task import RankFailure
 from .spec import JobSpec
-from .task import RankFailure
 
 
 class JobStatus(StrEnum):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from . import commands, events
-from .job_record import Job, JobStatus, Origin
-from .machine import Given, Ignore, Step
+from .. import commands, events
+from ..machine import Given, Ignore, Step
+from ..task import TaskFact
+from .record import Job, JobStatus, Origin
 from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
-from .task import TaskFact
 
 JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
 """What a relaunch can carry as its `startedBy`, and a table as the beginning of its keys."""

@@ -15,17 +15,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from . import commands, events, notice
+from .. import commands, events, notice
+from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
+from ..names import attempt_id, listed
+from ..policy import RecoveryPolicy, within
+from ..task import EndingKind, RankFailure
 from .adoption import newer_task, rank_seen
 from .assessment import assess, purpose_of
-from .deadlines import job_deadlines
+from .deadlines import deadlines
 from .endings import failed, finished, poke
-from .job_record import Cause, Job, JobStatus, Origin, StopPurpose
-from .machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored, unless_pending
-from .names import attempt_id, listed
-from .policy import RecoveryPolicy, within
+from .record import Cause, Job, JobStatus, Origin, StopPurpose
 from .spec import JobSpec
-from .task import EndingKind, RankFailure
 
 
 def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
@@ -82,7 +82,7 @@ def _applied(
             "before": job.status if job.version else None, "reason": step.reason, "version": job.version + 1,
         }  # fmt: skip
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data)))
-    return applied(job, step, job.job_id, event, lambda after: job_deadlines(after, Given(policy, now)), policy, now)
+    return applied(job, step, job.job_id, event, lambda after: deadlines(after, Given(policy, now)), policy, now)
 
 
 # -- getting in line and being launched --------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""The instance machine: an instance works, is checked, is repaired, or waits for a person."""
