@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from gpu_recovery.aws.requests import CheckTask, check_request
@@ -13,11 +13,9 @@ from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports import Refusal
+from gpu_recovery.ports import Machine, MachineStatus, Refusal
 
-from sandbox.cluster.model import Ec2State
-from sandbox.cluster.model_instances import MANAGED_TAG
-
+from .ec2 import ModelEc2
 from .ecs import OrderlyEcs
 from .fleet import Fleet
 from .lives import Lives
@@ -34,6 +32,7 @@ class SimulatedActions:
         poked: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.ecs, self.fleet, self.checks, self.lives = ecs, fleet, checks, lives
+        self.ec2 = ModelEc2(fleet, lives)
         self.check_definition, self._poked = check_definition, poked
         self.notified: list[tuple[datetime, NotifyOperator]] = []
         self.published: list[PublishEvent] = []
@@ -62,10 +61,11 @@ class SimulatedActions:
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         return self.ecs.tasks_on(instance)
 
-    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
-        machines = self.fleet.cluster.instances
-        ended = (Ec2State.STOPPED, Ec2State.TERMINATED)
-        return tuple(i for i in instance_ids if i not in machines or machines[i].ec2_state in ended)
+    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+        return self.ec2.machines(instance_ids)
+
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+        return self.ec2.machine_statuses(instance_ids)
 
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         return self.ecs.container_instances()
@@ -80,11 +80,16 @@ class SimulatedActions:
         self.ecs.set_status(instance, EcsStatus.ACTIVE)
 
     def reboot(self, instance_id: str) -> Refusal | None:
-        """The role may reboot what carries the tag; without it EC2 refuses, for good."""
-        if self.fleet.cluster.instances[instance_id].tags.get(MANAGED_TAG) != "true":
-            return Refusal("EC2 will not reboot it: UnauthorizedOperation", lasting=True)
-        self.lives.effect("RebootInstances", {"instance": instance_id}, lambda: self.fleet.reboot(instance_id))
-        return None
+        return self.ec2.reboot(instance_id)
+
+    def replace(self, instance_id: str, group: str) -> Refusal | None:
+        return self.ec2.replace(instance_id, group)
+
+    def start(self, instance_id: str) -> Refusal | None:
+        return self.ec2.start(instance_id)
+
+    def deregister(self, container_instance_id: str) -> None:
+        self.ecs.deregister(container_instance_id)
 
     def verdict(self, check_id: str) -> Verdict | None:
         return self.checks.bucket.get(check_id)

@@ -53,6 +53,15 @@ class ModelClient:
 
         return self._effect("UpdateContainerInstancesState", params, update)
 
+    def deregister_container_instance(self, **params: Any) -> dict[str, Any]:
+        def deregister() -> dict[str, Any]:
+            reference, force = params["containerInstance"], params["force"]
+            return self.fleet.change(
+                lambda now: instances.deregister(self.fleet.cluster, reference, force=force, now=now)
+            )
+
+        return self._effect("DeregisterContainerInstance", params, deregister)
+
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
         return reads.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 

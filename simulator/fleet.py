@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.model import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
 
 from .timeline import Timeline
@@ -29,6 +30,7 @@ class Timings:
     stop_timeout_s: float = 30  # SIGTERM to SIGKILL
     down_s: float = 15  # reboot requested to the machine being off
     boot_s: float = 165  # off, to the agent being back
+    launch_s: float = 300  # a machine of a group terminated, to the agent of its successor
     spot_notice_s: float = 120
     check_s: float = 60
     abort_s: float = 3  # a GPU breaks, to the rank that uses it dying
@@ -130,13 +132,28 @@ class Fleet:
 
     def interrupt(self, instance: Instance) -> None:
         """A Spot interruption: two minutes' notice, then the machine is terminated."""
-        self.change(lambda now: instances.warn_of_spot_interruption(self.cluster, instance, now))
+        self.change(lambda now: watchers.warn_of_spot_interruption(self.cluster, instance, now))
         self.timeline.after(self.timings.spot_notice_s, lambda: self.terminate(instance))
 
     def terminate(self, instance: Instance) -> None:
         """The machine is gone for good."""
         self.change(lambda now: instances.begin_terminate(self.cluster, instance, now))
-        self.change(lambda now: instances.terminated(self.cluster, instance, now))
+        self.shut_down(instance, instances.terminated)
+        self.succeed(instance)
+
+    def shut_down(self, instance: Instance, operation: Callable[..., Outcome]) -> None:
+        """The machine is off, `stopped` or `terminated`; whatever its processes were deaf to, they are dead."""
+        self.change(lambda now: operation(self.cluster, instance, now))
+        self.stuck.discard(instance.instance_id)
+        self._down.discard(instance.instance_id)
+
+    def succeed(self, gone: Instance) -> None:
+        """An Auto Scaling group launches another machine in the place of one that it loses."""
+        if watchers.group_of(gone):
+            self.timeline.after(self.timings.launch_s, lambda: self._launch_in_place_of(gone))
+
+    def _launch_in_place_of(self, gone: Instance) -> None:
+        self.change(lambda now: watchers.launch_in_place_of(self.cluster, gone, now))
 
     def disconnect(self, instance: Instance) -> None:
         """The agent is cut off; the processes go on."""

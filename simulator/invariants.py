@@ -36,6 +36,12 @@ def broken(world: World) -> Iterator[str]:
     yield from _counts(jobs, world.policy)
     yield from _attempts(world)
     yield from _claimed(world)
+    yield from _budget(world, instances)
+
+
+_REPAIRED = (
+    InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
+)  # fmt: skip
 
 
 def _owners(instances: Iterable[Instance]) -> Iterator[str]:
@@ -101,10 +107,19 @@ def _claimed(world: World) -> Iterator[str]:
             yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
 
 
+def _budget(world: World, instances: Iterable[Instance]) -> Iterator[str]:
+    """I5: never more than the health budget under repair, and the fleet's record knows exactly who is."""
+    fleet = world.store.load_fleet()
+    repairing = {one.instance_id for one in instances if one.under_repair}
+    if repairing != fleet.repairing:
+        yield f"I5: {sorted(repairing)} are under repair, but the fleet's record says {sorted(fleet.repairing)}"
+    if len(repairing) > max(1, len(list(instances)) * world.policy.repair_budget_percent // 100):
+        yield f"I5: {len(repairing)} instances are under repair at once"
+
+
 def returned_to_work(world: World, before: Instance, after: Instance) -> Iterator[str]:
     """I6: an instance works again only after proof of its reboot and a passing check."""
-    repaired = before.status in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
-    if not (repaired and after.status is InstanceStatus.AVAILABLE):
+    if before.status not in _REPAIRED or after.status is not InstanceStatus.AVAILABLE or before.withdrawn:
         return
     machine = world.cluster.instances[after.instance_id]
     if before.status is not InstanceStatus.VERIFYING or before.check is None:

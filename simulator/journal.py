@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import Decision, Outcome
@@ -47,6 +49,18 @@ class Journal:
         else:
             where = before if before == after else f"{before} -> {after}"
         self._line(f"{name}  {label}  {where}: {decision.reason}")
+
+    def created(self, decision: Decision[Any]) -> None:
+        """The transcript begins with the submission itself."""
+
+    def opened(self, record: Job | Instance, now: datetime) -> None:
+        """What follows from it has a line of its own."""
+
+    def braked(self, fleet: Fleet, now: datetime) -> None:
+        """What the brakes hold back is said by what is held."""
+
+    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+        """`told` and the calls say what was sent; what could not be sent is said when it is tried again."""
 
     def unknown(self, record_id: str, event: Any) -> None:
         self._line(f"{record_id}  {type(event).__name__}  (no such record)")

@@ -135,13 +135,14 @@ class WatchedStore:
         method = getattr(self._store, name)
         if name.startswith(_READS):
 
-            def read(*given: Any) -> Any:
+            def read(*given: Any, **named: Any) -> Any:
                 self._lives.check_alive()
-                return method(*given)
+                return method(*given, **named)
 
             return read
 
-        def write(*given: Any) -> Any:
-            return self._lives.effect(f"store.{name}", {"given": given}, lambda: method(*given))
+        def write(*given: Any, **named: Any) -> Any:
+            told = {"given": given, **named}
+            return self._lives.effect(f"store.{name}", told, lambda: method(*given, **named))
 
         return write

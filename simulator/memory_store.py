@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.events import Checked
+from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Pending, due_at
@@ -90,6 +91,7 @@ class MemoryStore:
         self.plans: dict[tuple[str, int], Plan] = {}
         self.progress: dict[tuple[str, int], Progress] = {}
         self.registered: dict[str, str] = {}
+        self.fleet = Fleet()
 
     def create_job(self, job: Job, submitted: str) -> bool:
         if job.job_id in self.jobs.records:
@@ -110,10 +112,14 @@ class MemoryStore:
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         self.jobs.settle(job.job_id, job, done, deferred)
 
-    def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
+    def jobs_in(
+        self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
+    ) -> tuple[Job, ...]:
         return tuple(job for status in statuses for job in self._queued(status)[:limit])
 
-    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage:
+    def list_jobs(
+        self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
+    ) -> JobPage:
         statuses = (status,) if status else LISTED
         at, after = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
@@ -152,13 +158,13 @@ class MemoryStore:
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
         known = self.load_progress(job_id, attempt)
-        if known is None or rank in known.running | known.stopped:
+        if known is None or rank >= known.world or rank in known.running | known.stopped:
             return None
         return Addition(self._progressed(replace(known, running=known.running | {rank})))
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
         known = self.load_progress(job_id, attempt)
-        if known is None or rank in known.stopped:
+        if known is None or rank >= known.world or rank in known.stopped:
             return None
         first = failure is not None and known.failure is None
         after = replace(known, stopped=known.stopped | {rank}, failure=failure if first else known.failure)
@@ -177,8 +183,25 @@ class MemoryStore:
     def load_instance(self, instance_id: str) -> Instance | None:
         return self.machines.records.get(instance_id)
 
-    def save_instance(self, instance: Instance) -> Instance:
-        return self.machines.keep(instance.instance_id, instance)
+    def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
+        if fleet is not None:
+            self._check_fleet(fleet)
+        saved = self.machines.keep(instance.instance_id, instance)
+        if fleet is not None:
+            self.save_fleet(fleet)
+        return saved
+
+    def load_fleet(self) -> Fleet:
+        return self.fleet
+
+    def save_fleet(self, fleet: Fleet) -> Fleet:
+        self._check_fleet(fleet)
+        self.fleet = replace(fleet, revision=fleet.revision + 1)
+        return self.fleet
+
+    def _check_fleet(self, fleet: Fleet) -> None:
+        if fleet.revision != self.fleet.revision:
+            raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
 
     def remember_registration(self, instance: Instance) -> None:
         self.registered.setdefault(instance.container_instance_id, instance.instance_id)
@@ -203,7 +226,9 @@ class MemoryStore:
         if instance is not None and instance.reserved_for == job_id:
             self.machines.change(instance_id, replace(instance, reserved_for=""))
 
-    def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]:
+    def instances_in(
+        self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
+    ) -> tuple[Instance, ...]:
         known = sorted(self.machines.records.items())
         return tuple(instance for status in statuses for _, instance in known if instance.status is status)
 

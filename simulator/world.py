@@ -312,7 +312,9 @@ class World:
         return self.job(job_id)
 
     def _quiet(self) -> bool:
-        busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.VERIFYING)
+        busy = (
+            InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING
+        )  # fmt: skip
         records: list[Any] = [*self.jobs(), *self.instances()]
         return not any(one.commands or one.status in busy for one in records)
 
@@ -341,7 +343,7 @@ class World:
 
     def about_to(self, step: Step) -> None:
         """Asked before each effect of the product."""
-        if step.name == "RebootInstances":
+        if step.name in ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalingGroup"):
             self._raise(list(invariants.rebooted(self, step.given["instance"])))
 
     def settle(self) -> None:

@@ -14,9 +14,11 @@ from .core.attempt import Plan, Progress
 from .core.check import Verdict
 from .core.commands import NotifyOperator, PublishEvent
 from .core.errors import RecoveryError
-from .core.events import Checked, InstanceObserved
+from .core.events import Checked, DepartureAnnounced, HealthReported, InstanceObserved
+from .core.fleet import Fleet
 from .core.instance.record import Claim, Instance, InstanceStatus
 from .core.job.record import Job, JobStatus
+from .core.signals import MachineState
 from .core.task import RankFailure, TaskFact
 
 
@@ -30,6 +32,10 @@ class CursorInvalid(RecoveryError):
 
 class VerdictUnreadable(RecoveryError):
     """A verdict document that is not one."""
+
+
+class TryAgainSoon(RecoveryError):
+    """AWS did definitely not do it, because too much is asked of it or its answers do not agree yet."""
 
 
 class OutcomeUnknown(RecoveryError):
@@ -50,6 +56,42 @@ class Refusal:
 
     reason: str
     lasting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What EC2 says of one instance at this moment, as far as a repair must know it.
+
+    handed_over:  it carries the tag by which its owners let us reboot and replace it.
+    kept_back:    it carries the tag by which a person keeps it from us for a while (maintenance).
+    group:        its Auto Scaling group, "" if it is in none.
+    restartable:  it may be stopped and started again: on demand, with a root volume on EBS.
+    """
+
+    state: MachineState
+    handed_over: bool = True
+    kept_back: bool = False
+    group: str = ""
+    restartable: bool = False
+
+
+def state_of(instance_id: str, machines: Mapping[str, Machine]) -> MachineState | None:
+    """The state of a machine that was asked for; None for one that is none of EC2's (ECS Anywhere: `mi-...`).
+
+    EC2 forgets a terminated instance after an hour or so: one that it does not know is terminated.
+    """
+    if instance_id in machines:
+        return machines[instance_id].state
+    return MachineState.TERMINATED if instance_id.startswith("i-") else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineStatus:
+    """What EC2's own checks and plans say of one instance: both status checks, and the scheduled events."""
+
+    state: MachineState
+    health: tuple[HealthReported, ...] = ()
+    departures: tuple[DepartureAnnounced, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +141,46 @@ class Store(Protocol):
         """Enter every rank's task into the plan."""
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
-        """Enter that the rank runs; None if that is known, or it has ended, or there is no such attempt."""
+        """Enter that the rank runs; None if that is known, or it has ended, or there is no such rank."""
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
-        """Enter that the rank has ended; None if that is known or there is no such attempt."""
+        """Enter that the rank has ended; None if that is known or there is no such rank."""
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
         """Enter the check of the rank's instance; None if it is in or there is no such attempt."""
 
-    def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
-        """The first `limit` jobs in each of `statuses`, by when they were queued, freshly read."""
+    def jobs_in(
+        self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
+    ) -> tuple[Job, ...]:
+        """The first `limit` jobs in each of `statuses`, by when they were queued, freshly read.
 
-    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage:
-        """Up to `limit` jobs in `status`, or in every one of LISTED, from `cursor` on. Raises CursorInvalid."""
+        A record that cannot be read is an error; with `unreadable`, the error is added there and the others are found.
+        """
+
+    def list_jobs(
+        self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
+    ) -> JobPage:
+        """Up to `limit` jobs in `status`, or in every one of LISTED, from `cursor` on. Raises CursorInvalid.
+
+        `unreadable` as in jobs_in.
+        """
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         """The ids of jobs whose deadline, look or claim has passed."""
 
     def load_instance(self, instance_id: str) -> Instance | None: ...
 
-    def save_instance(self, instance: Instance) -> Instance:
-        """Keep `instance` if nobody wrote it since its revision (0: it must not exist). Raises StaleRecord."""
+    def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
+        """Keep `instance` if nobody wrote it since its revision (0: it must not exist). Raises StaleRecord.
+
+        With `fleet`, both are kept in one transaction or neither is: StaleRecord also if somebody wrote the fleet.
+        """
+
+    def load_fleet(self) -> Fleet:
+        """The brakes, consistently read; a blank record where there is none yet."""
+
+    def save_fleet(self, fleet: Fleet) -> Fleet:
+        """Keep `fleet` if nobody wrote it since its revision. Raises StaleRecord."""
 
     def remember_registration(self, instance: Instance) -> None:
         """Let `instance_of` find the instance by its present container instance id."""
@@ -136,7 +197,10 @@ class Store(Protocol):
         With `attempt`, the claim of a later attempt stays.
         """
 
-    def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]: ...
+    def instances_in(
+        self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
+    ) -> tuple[Instance, ...]:
+        """Every instance in `statuses`; `unreadable` as in jobs_in."""
 
     def instance_of(self, container_instance_id: str) -> str | None:
         """The EC2 instance that registered as this container instance."""
@@ -151,7 +215,10 @@ class Actions(Protocol):
         """One ECS task per rank on its instance; the task ids, or why not, in rank order."""
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
-        """The check's task id, or why not; `refusals` noes so far make this another request than the last."""
+        """The check's task id, or why not; `refusals` noes so far make this another request than the last.
+
+        A check that is passive (`instance.check`) takes no GPU: others work on the instance.
+        """
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """StopTask for each; a task that ECS does not know or that has stopped is no error."""
@@ -168,8 +235,11 @@ class Actions(Protocol):
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         """Every task on the instance that is to run, whoever started it."""
 
-    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
-        """Those of the instances that EC2 shows stopped or terminated: nothing runs on them any more."""
+    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+        """What EC2 says of those of the instances that it still knows."""
+
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+        """What EC2's status checks and scheduled events say of those of the instances that it still knows."""
 
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         """Every container instance of the cluster as (EC2 instance id, what ECS says)."""
@@ -182,6 +252,18 @@ class Actions(Protocol):
 
     def reboot(self, instance_id: str) -> Refusal | None:
         """RebootInstances; why not, if EC2 definitely refuses. Raises OutcomeUnknown if the answer was lost."""
+
+    def replace(self, instance_id: str, group: str) -> Refusal | None:
+        """Terminate it in its Auto Scaling group `group`, which puts another in its place; "": stop it. Why not, else.
+
+        Both may be asked for again.
+        """
+
+    def start(self, instance_id: str) -> Refusal | None:
+        """Start the stopped machine; why not, if EC2 definitely refuses. It may be asked for again."""
+
+    def deregister(self, container_instance_id: str) -> None:
+        """Take a registration away by force, tasks or not; one that ECS does not know is no error."""
 
     def verdict(self, check_id: str) -> Verdict | None:
         """The document that the check left, None if there is none with its id. Raises VerdictUnreadable."""

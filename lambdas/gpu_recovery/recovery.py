@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from . import acts
 from .core import events
 from .core.errors import RecoveryError
+from .core.fleet import Fleet
 from .core.instance import machine as instance
 from .core.instance.record import Instance
 from .core.job import machine as job
@@ -27,10 +28,12 @@ from .core.job.adoption import Adoption
 from .core.job.record import Job
 from .core.machine import Decision, Outcome, Pending
 from .core.policy import RecoveryPolicy, within
-from .ports import Actions, StaleRecord, Store
+from .ports import Actions, StaleRecord, Store, TryAgainSoon
 
 Record = TypeVar("Record", Job, Instance)
 SAVES_MAX = 20
+BUSY_RETRY = timedelta(seconds=15)
+"""What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
 
 
 class TooContended(RecoveryError):
@@ -44,9 +47,23 @@ class Unsaid(ExceptionGroup):
 class Journal(Protocol):
     """Where decisions are told: the log of a function, the transcript of a simulation."""
 
-    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None: ...
+    def created(self, decision: Decision[Job]) -> None:
+        """A new job is kept."""
 
-    def unknown(self, record_id: str, event: Any) -> None: ...
+    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
+        """A decision about `record` is taken and, if it changes anything, kept: told once, however often refused."""
+
+    def opened(self, record: Job | Instance, now: datetime) -> None:
+        """The reconciler opened a record because it is due."""
+
+    def braked(self, fleet: Fleet, now: datetime) -> None:
+        """The reconciler has looked at the brakes, as it does each round."""
+
+    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+        """A word to the outside was sent, or, because of `failure`, was not."""
+
+    def unknown(self, record_id: str, event: Any) -> None:
+        """An event is about something that there is no record of."""
 
 
 def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -81,6 +98,7 @@ class Recovery:
         """
         if not self.store.create_job(decision.record, submitted):
             return False
+        self.journal.created(decision)
         with suppress(Unsaid):
             self.act(replace(decision.record, revision=1), decision.commands)
         return True
@@ -93,17 +111,18 @@ class Recovery:
                 return None
             settled = _without(record, settling)
             decision = job.decide(settled, event, self.policy, self.clock())
-            self.journal.decided(record, event, decision)
-            return self._keep_job(record, decision, settling)
+            return self._keep_job(record, event, decision, settling)
 
         return self._until_kept(attempt)
 
-    def _keep_job(self, before: Job, decision: Decision[Job], settling: str) -> Decision[Job]:
+    def _keep_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
         if decision.outcome is not Outcome.APPLIED:
+            self.journal.decided(before, event, decision)
             if settling:
                 self.store.settle_job(before, (settling,), {})
             return decision
         saved = self.store.save_job(decision.record)
+        self.journal.decided(before, event, decision)
         self.act(saved, decision.commands)
         return replace(decision, record=saved)
 
@@ -120,19 +139,24 @@ class Recovery:
                 decision = instance.registered(instance_id, event, self.policy, now)
                 before = replace(decision.record, commands=())
             else:
-                decision = instance.decide(_without(record, settling), event, self.policy, now)
+                # Read after the instance: brakes older than the record could let it do what they forbid by now.
+                fleet = self.store.load_fleet() if instance.minds_the_brakes(record, event) else None
+                decision = instance.decide(_without(record, settling), event, self.policy, now, fleet)
                 before = record
-            self.journal.decided(before, event, decision)
-            return self._keep_instance(before, decision, settling)
+            return self._keep_instance(before, event, decision, settling)
 
         return self._until_kept(attempt)
 
-    def _keep_instance(self, before: Instance, decision: Decision[Instance], settling: str) -> Decision[Instance]:
+    def _keep_instance(
+        self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], settling: str
+    ) -> Decision[Instance]:
         if decision.outcome is not Outcome.APPLIED:
+            self.journal.decided(before, event, decision)
             if settling:
                 self.store.settle_instance(before, (settling,), {})
             return decision
-        saved = self.store.save_instance(decision.record)
+        saved = self.store.save_instance(decision.record, decision.fleet)
+        self.journal.decided(before, event, decision)
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:
             self.store.remember_registration(saved)
         self.act(saved, decision.commands)
@@ -158,17 +182,24 @@ class Recovery:
         unsaid: list[Exception] = []
         try:
             for one in pending:
+                is_word = isinstance(one.command, acts.WORDS)
                 try:
                     acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                    if acted.not_before is not None:
+                        deferred[one.command_id] = acted.not_before
+                    elif not self._pass_on(acted.messages, name, one.command_id, unsaid):
+                        done.append(one.command_id)
+                except TryAgainSoon:
+                    deferred[one.command_id] = self.clock() + BUSY_RETRY
+                    continue
                 except Exception as failure:
-                    if not isinstance(one.command, acts.WORDS):
+                    if not is_word:
                         raise
+                    self.journal.said(record, one.command, failure)
                     unsaid.append(failure)
                     continue
-                if acted.not_before is not None:
-                    deferred[one.command_id] = acted.not_before
-                elif not self._pass_on(acted.messages, name, one.command_id, unsaid):
-                    done.append(one.command_id)
+                if is_word:
+                    self.journal.said(record, one.command, None)
         finally:
             if done or deferred:
                 self._settle(record, done, deferred)

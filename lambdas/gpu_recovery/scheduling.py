@@ -13,6 +13,7 @@ from .isolation import raise_all, try_each
 from .recovery import Recovery
 
 JOBS_PER_PASS = 100
+UNFINISHED = "not every job could be given or told its place"
 
 
 def schedule(recovery: Recovery) -> int:
@@ -21,12 +22,17 @@ def schedule(recovery: Recovery) -> int:
     A job that has moved since the snapshot refuses what it is told (the version is a fence), and an instance that has
     been taken refuses the claim, so a pass on an old snapshot does no harm.
     """
-    jobs = tuple(job for job in recovery.store.jobs_in(WAITING, JOBS_PER_PASS) if not job.waits_to_retry)
+    now = recovery.clock()
+    failures: list[Exception] = []  # a record that nobody can read keeps no other job waiting
+    waiting = recovery.store.jobs_in(WAITING, JOBS_PER_PASS, failures)
+    jobs = tuple(job for job in waiting if not job.waits_to_retry and not (job.not_before and job.not_before > now))
     if not jobs:
+        raise_all(UNFINISHED, failures)
         return 0
-    instances = recovery.store.instances_in([s for s in InstanceStatus if s is not InstanceStatus.GONE])
+    present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
+    instances = recovery.store.instances_in(present, failures)
     placement = place(Snapshot(jobs, instances), recovery.policy)
-    failures = try_each(lambda told: recovery.tell(*told), _answers(jobs, placement, recovery.clock()))
+    failures += try_each(lambda told: recovery.tell(*told), _answers(jobs, placement, now))
     raise_all("not every job could be told its place", failures)
     return len(placement.assignments)
 

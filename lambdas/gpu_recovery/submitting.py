@@ -14,6 +14,8 @@ from .core.job.spec import JobSpec, parse_spec
 from .recovery import Recovery
 
 NAMES_TRIED = 5
+ACTIVE = "ACTIVE"
+"""ECS still describes a revision that was deregistered, but runs no task of it."""
 
 
 def submit(
@@ -37,7 +39,7 @@ def submit(
 
 def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSpec:
     """`spec` with its container, once the task definition is known to suit a gang. SpecInvalid says what does not."""
-    if definition is None:
+    if definition is None or definition.get("status", ACTIVE) != ACTIVE:
         raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
     if definition.get("networkMode") != "host":
         raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")

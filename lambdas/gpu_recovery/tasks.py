@@ -19,11 +19,10 @@ def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> N
     if named is None:
         adopting.consider(recovery, fact)
         return
-    text = (fact.environment or {}).get("RANK", "")
-    if not text.isdecimal():
+    if fact.rank is None:
         raise RankMissing(f"task {fact.task_id} was started by {fact.started_by} but carries no RANK")
     job_id, attempt = named
-    ranks.enter(recovery, fact, job_id, attempt, int(text), instance_id or fact.instance_id)
+    ranks.enter(recovery, fact, job_id, attempt, fact.rank, instance_id or fact.instance_id)
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:

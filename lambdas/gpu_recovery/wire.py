@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from .core.instance.record import Instance
 from .core.job.record import Job
 from .core.machine import HistoryEntry
 from .core.policy import RecoveryPolicy
+
+
+def read_json(text: str) -> Any:
+    """The value that `text` spells; ValueError or RecursionError if it is none, or one that means two things.
+
+    Stricter than `json`: no NaN, no key given twice, no half characters, which neither a table nor ECS can hold.
+    """
+    document = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    json.dumps(document, ensure_ascii=False).encode()
+    return document
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!r} is given twice")
+        found[key] = value
+    return found
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number in JSON")
 
 
 def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:

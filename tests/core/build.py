@@ -9,6 +9,7 @@ from typing import Any
 from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.events import Checked
+from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job import machine as job
@@ -48,10 +49,18 @@ def failure(kind: EndingKind, exit_code: int | None = None, rank: int = 0) -> Ra
     return RankFailure(rank, IDS[rank], NOW, Ending(kind, code, f"ended as {kind}"))
 
 
-def tell(record: Any, event: Any, policy: Any = ADAPTIVE, now: datetime = NOW) -> Decision[Any]:
-    """What the machine that `event` belongs to decides."""
-    machine = job if isinstance(event, events.JobEvent) else instance
-    return machine.decide(record, event, policy, now)
+FLEET = Fleet(gpu_instances=100)
+"""Brakes that let up to twenty instances be under repair."""
+
+
+def tell(
+    record: Any, event: Any, policy: Any = ADAPTIVE, now: datetime = NOW, fleet: Fleet | None = None
+) -> Decision[Any]:
+    """What the machine that `event` belongs to decides; an instance as the loop has it decide, with the brakes."""
+    if isinstance(event, events.JobEvent):
+        return job.decide(record, event, policy, now)
+    brakes = (fleet or FLEET) if instance.minds_the_brakes(record, event) else None
+    return instance.decide(record, event, policy, now, brakes)
 
 
 def queued(policy: Any = ADAPTIVE, job_id: str = "sft-1", spec: JobSpec = SPEC, now: datetime = NOW) -> Job:

@@ -24,7 +24,7 @@ from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import IDS, NOW, SPEC, failure, observed, results
+from tests.core.build import IDS, NOW, SPEC, failure, observed, results, tell
 
 ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
@@ -119,7 +119,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
         events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
         events.RebootUncertain(at=now, epoch=record.epoch),
-        events.RebootRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
+        events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
         events.ReleaseRequested(at=now, by="ada"),
     ]
     if record.check is not None:
@@ -191,7 +191,7 @@ def explore(
         seen.add(signature(record))
         front += [(other, now, path) for other in (grown(record) if grown else [])]
         for at, event in anything(record, now + timedelta(seconds=1)):
-            decision = machine.decide(record, event, policy, at)
+            decision = tell(record, event, policy, at)
             # Variants of an event that lead to the same are one move.
             look = signature(decision.record)
             shape = shapes.setdefault(look, len(shapes))

@@ -318,7 +318,7 @@ def test_a_reboot_of_unknown_outcome_is_asked_for_again_only_on_the_old_boot() -
 
 def test_a_refused_reboot_goes_to_a_person_at_once() -> None:
     """Nobody waits half an hour for what will not come; a refusal of an earlier reboot refuses nothing."""
-    refused = events.RebootRefused(at=NOW, epoch=1, sentence="EC2 refused: not authorized")
+    refused = events.RepairRefused(at=NOW, epoch=1, sentence="EC2 refused: not authorized")
     decision = tell(rebooting(), refused)
     assert decision.record.status is QUARANTINED
     assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core import tellings
-from tests.core.build import POLICIES
+from tests.core.build import POLICIES, tell
 from tests.core.tellings import Edge
 from tests.core.walks import AGAIN, STEPS, Run, Step, run_of
 
@@ -69,7 +69,7 @@ def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request:
             if (edge.policy.preset, edge.shape, id(event)) in told:
                 continue
             told.add((edge.policy.preset, edge.shape, id(event)))
-            again = machine.decide(edge.after, event, edge.policy, edge.at + timedelta(seconds=1))
+            again = tell(edge.after, event, edge.policy, edge.at + timedelta(seconds=1))
             assert again.outcome is not Outcome.APPLIED, (edge.after.status, event)
 
 
@@ -94,7 +94,7 @@ def test_a_decision_is_a_function_of_its_arguments(
     walked = run(policy, first, steps)
     for step in walked.taken:
         given_before = copy.deepcopy((step.before, step.event))
-        again = walked.machine.decide(step.before, step.event, policy, step.now)
+        again = tell(step.before, step.event, policy, step.now)
         assert again == step.decision
         assert (step.before, step.event) == given_before
 

@@ -12,7 +12,7 @@ from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import strategies as st
 
-from tests.core.build import NOW
+from tests.core.build import NOW, tell
 
 FRESH, AGAIN, ELSEWHERE = "fresh", "again", "about another attempt"
 STEP = st.tuples(st.sampled_from((FRESH, FRESH, FRESH, AGAIN, ELSEWHERE)), st.integers(0, 9_999), st.integers(1, 900))
@@ -44,7 +44,7 @@ class Run:
 
     def tell(self, how: str, event: Any) -> None:
         """Tell the record one event and go on from what was decided."""
-        decision = self.machine.decide(self.record, event, self.policy, self.now)
+        decision = tell(self.record, event, self.policy, self.now)
         self.taken.append(Taken(how, self.record, event, decision, self.now))
         if decision.outcome is not Outcome.APPLIED:
             return

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from gpu_recovery import acts
+from gpu_recovery.core import commands
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import JobDeadlineReached
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance import repairing
 from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job import stopping
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome, Row
 from gpu_recovery.recovery import Recovery
@@ -41,12 +43,12 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     world, job_id = incidents.running()
     failure = {"at": world.timeline.now, "attempt": 1}
     world.exit(job_id, 1, 139)
-    stopping = world.until_status(job_id, JobStatus.STOPPING)
-    assert stopping.failure is not None
+    stopped = world.until_status(job_id, JobStatus.STOPPING)
+    assert stopped.failure is not None
     world.until(lambda: world.job(job_id).attempt == 2, "no attempt 2")
     world.until_status(job_id, JobStatus.RUNNING)
     monkeypatch.setattr(job, "_fence", lambda record, event: "")
-    world.recovery.tell(job_id, job.events.RankFailed(failure=stopping.failure, **failure))
+    world.recovery.tell(job_id, job.events.RankFailed(failure=stopped.failure, **failure))
     with pytest.raises(AssertionError):
         incidents.ended(world, job_id)
         assert world.job(job_id).attempt == 2
@@ -55,7 +57,7 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dying in between leaves ranks that no record knows."""
 
-    def keep_job(self: Recovery, before: Any, decision: Any, settling: str) -> Any:
+    def keep_job(self: Recovery, before: Any, event: Any, decision: Any, settling: str) -> Any:
         if decision.outcome is Outcome.APPLIED:
             self.act(replace(decision.record, revision=before.revision), decision.commands)
             return replace(decision, record=self.store.save_job(decision.record))
@@ -82,7 +84,7 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
         world.let_pass(400)
 
     incident()
-    monkeypatch.setattr(instance, "proves_reboot", lambda reboot, verdict: True)
+    monkeypatch.setattr(repairing, "proves_reboot", lambda reboot, verdict: True)
     with pytest.raises(AssertionError, match="I6"):
         incident()
 
@@ -112,7 +114,7 @@ def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -
     """A rank that does not end in time is taken for ended: the job runs twice."""
 
     def suspect(record: Any, event: Any, given: Any) -> Any:
-        return job._all_stopped(record, event, given)
+        return stopping.all_stopped(record, event, given)
 
     row = Row.to(suspect, *JobStatus)
     monkeypatch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), row)
@@ -131,7 +133,7 @@ def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.Mo
             kit.store.release_instance(instance_id, record.job_id, False)
         return acts.DONE
 
-    monkeypatch.setitem(acts._ACTS, acts.commands.ReleaseInstances, release)
+    monkeypatch.setitem(acts.ACTS, commands.ReleaseInstances, release)
     with pytest.raises(AssertionError, match="I1"):
         killed_everywhere(incidents.spot_interruption)
 
@@ -143,7 +145,7 @@ def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.Monk
         request = replace(pending.command.request, attempt=record.attempt)
         return acts.Acted(tuple(acts.Message(instance_id, request) for instance_id in record.instances))
 
-    monkeypatch.setitem(acts._ACTS, acts.commands.CheckInstances, check_whatever_runs)
+    monkeypatch.setitem(acts.ACTS, commands.CheckInstances, check_whatever_runs)
     with pytest.raises(AssertionError):
         killed_everywhere(incidents.gpu_fault_with_spare)
 

@@ -8,9 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+from botocore.exceptions import ClientError
 
 from ..core.attempt import Plan
 from ..core.check import CheckOutcome, Verdict
@@ -20,8 +18,10 @@ from ..core.events import InstanceObserved
 from ..core.instance.record import EcsStatus, Instance
 from ..core.job.record import Job
 from ..core.task import TaskFact
-from ..ports import OutcomeUnknown, Refusal, VerdictUnreadable
+from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
 from . import requests
+from .clients import THROTTLES, client
+from .ec2 import Ec2
 from .ecs import Ecs
 from .items import encode
 from .settings import Settings
@@ -29,13 +29,6 @@ from .task_facts import time_of
 
 SOURCE = "gpu.recovery"
 SCHEMA_VERSION = 1
-FILTER_VALUES_MAX = 200
-PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=5, read_timeout=20)
-ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
-"""For the one call that must not be made twice behind our back: RebootInstances has no client token."""
-
-
-ASKED_TOO_OFTEN = ("RequestLimitExceeded", "Throttling", "ThrottlingException", "Unavailable", "InternalError")
 
 
 class EventRefused(RecoveryError):
@@ -50,40 +43,32 @@ class AwsActions:
 
     @cached_property
     def ecs(self) -> Ecs:
-        return Ecs(boto3.client("ecs", config=PATIENT), self.settings.cluster, self.clock)
+        return Ecs(client("ecs"), self.settings.cluster, self.clock)
 
     @cached_property
-    def _ec2(self) -> Any:
-        return boto3.client("ec2", config=ONCE)
-
-    @cached_property
-    def _ec2_reads(self) -> Any:
-        return boto3.client("ec2", config=PATIENT)
+    def ec2(self) -> Ec2:
+        return Ec2(self.settings.managed_tag, self.clock)
 
     @cached_property
     def _sns(self) -> Any:
-        return boto3.client("sns", config=PATIENT)
+        return client("sns")
 
     @cached_property
     def _events(self) -> Any:
-        return boto3.client("events", config=PATIENT)
+        return client("events")
 
     @cached_property
     def _sqs(self) -> Any:
-        return boto3.client("sqs", config=PATIENT)
+        return client("sqs")
 
     @cached_property
     def _s3(self) -> Any:
-        return boto3.client("s3", config=PATIENT)
+        return client("s3")
 
     # -- tasks and instances -------------------------------------------------------------------------------------------
 
     def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        return self.ecs.run_ranks(job, plan, self._private_ip(plan.instances[0]))
-
-    def _private_ip(self, instance_id: str) -> str:
-        answer = self._ec2_reads.describe_instances(InstanceIds=[instance_id])
-        return str(answer["Reservations"][0]["Instances"][0]["PrivateIpAddress"])
+        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
         settings = self.settings
@@ -109,19 +94,11 @@ class AwsActions:
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         return self.ecs.tasks_on(instance)
 
-    def ended_instances(self, instance_ids: Sequence[str]) -> tuple[str, ...]:
-        ended: list[str] = []
-        for start in range(0, len(instance_ids), FILTER_VALUES_MAX):
-            some = list(instance_ids[start : start + FILTER_VALUES_MAX])
-            # By filter, not by id: one instance that EC2 has forgotten would make the whole question fail.
-            filters = [
-                {"Name": "instance-id", "Values": some},
-                {"Name": "instance-state-name", "Values": ["stopped", "terminated"]},
-            ]
-            pages = self._ec2_reads.get_paginator("describe_instances").paginate(Filters=filters)
-            found = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-            ended += [str(one["InstanceId"]) for one in found]
-        return tuple(ended)
+    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+        return self.ec2.machines(instance_ids)
+
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+        return self.ec2.machine_statuses(instance_ids)
 
     def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
         return self.ecs.container_instances()
@@ -136,18 +113,16 @@ class AwsActions:
         self.ecs.set_status(instance, EcsStatus.ACTIVE)
 
     def reboot(self, instance_id: str) -> Refusal | None:
-        try:
-            self._ec2.reboot_instances(InstanceIds=[instance_id])
-        except (ConnectionError, HTTPClientError) as error:
-            raise OutcomeUnknown(f"RebootInstances of {instance_id} was not answered: {error}") from error
-        except ClientError as error:
-            code = error.response["Error"]["Code"]
-            if code in ASKED_TOO_OFTEN:
-                raise
-            return Refusal(
-                f"EC2 will not reboot it: {code}: {error.response['Error'].get('Message', '')}", lasting=True
-            )
-        return None
+        return self.ec2.reboot(instance_id)
+
+    def replace(self, instance_id: str, group: str) -> Refusal | None:
+        return self.ec2.replace(instance_id, group)
+
+    def start(self, instance_id: str) -> Refusal | None:
+        return self.ec2.start(instance_id)
+
+    def deregister(self, container_instance_id: str) -> None:
+        self.ecs.deregister(container_instance_id)
 
     # -- words out, words in -------------------------------------------------------------------------------------------
 
@@ -181,6 +156,8 @@ class AwsActions:
         answer = self._events.put_events(Entries=[entry])
         if answer["FailedEntryCount"]:
             refused = answer["Entries"][0]
+            if refused.get("ErrorCode") in THROTTLES:
+                raise TryAgainSoon(f"events PutEvents: {refused['ErrorCode']}")
             raise EventRefused(f"{event.detail_type}: {refused.get('ErrorCode')} {refused.get('ErrorMessage')}")
 
     def poke_scheduler(self, key: str) -> None:

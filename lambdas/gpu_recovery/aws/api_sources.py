@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
-import boto3
 from botocore.exceptions import ClientError
 
-from .actions import PATIENT
+from .clients import client
 
 TOKEN_KEPT_S = 300
 """How long a token read from Secrets Manager is believed: a rotation takes effect within this time."""
@@ -23,7 +22,7 @@ def operator_token(secret: str) -> str:
 
 @cache
 def _secrets() -> Any:
-    return boto3.client("secretsmanager", config=PATIENT)
+    return client("secretsmanager")
 
 
 @lru_cache(maxsize=1)
@@ -33,7 +32,7 @@ def _token(secret: str, period: int) -> str:
 
 @cache
 def _ecs() -> Any:
-    return boto3.client("ecs", config=PATIENT)
+    return client("ecs")
 
 
 def task_definition(name: str) -> Mapping[str, Any] | None:
@@ -41,7 +40,7 @@ def task_definition(name: str) -> Mapping[str, Any] | None:
     try:
         definition: Mapping[str, Any] = _ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
     except ClientError as error:
-        if error.response["Error"]["Code"] == "ClientException":
-            return None
+        if error.response["Error"]["Code"] in ("ClientException", "InvalidParameterException"):
+            return None  # no such family, or a revision that no number of ECS can be
         raise
     return definition

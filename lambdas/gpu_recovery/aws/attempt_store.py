@@ -13,7 +13,7 @@ from ..core.attempt import Plan, Progress
 from ..core.events import Checked
 from ..core.task import RankFailure
 from ..ports import Addition
-from .items import decode, encode
+from .items import SCHEMA, decode, encode, item_of, reading
 from .job_store import JobStore
 
 
@@ -34,16 +34,20 @@ class AttemptStore(JobStore):
         key = plan_key(plan.job_id, plan.attempt)
         progress = {
             "job_id_rank": progress_key(plan.job_id, plan.attempt), "job_id": plan.job_id, "attempt": plan.attempt,
-            "world": len(plan.instances), "checked": {},
+            "world": len(plan.instances), "checked": {}, "schema": SCHEMA,
         }  # fmt: skip
         self.jobs.put(progress, "attribute_not_exists(job_id_rank)")
-        if self.jobs.put({"job_id_rank": key, **encode(plan)}, "attribute_not_exists(job_id_rank)"):
+        if self.jobs.put({"job_id_rank": key, **item_of(plan)}, "attribute_not_exists(job_id_rank)"):
             return plan
         return self.load_plan(plan.job_id, plan.attempt) or plan
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         item = self.jobs.get(plan_key(job_id, attempt))
-        return decode(Plan, item) if item else None
+        if item is None:
+            return None
+        with reading(f"plan {item['job_id_rank']}", item):
+            plan: Plan = decode(Plan, item)
+            return plan
 
     def load_progress(self, job_id: str, attempt: int) -> Progress | None:
         item = self.jobs.get(progress_key(job_id, attempt))
@@ -60,14 +64,14 @@ class AttemptStore(JobStore):
         self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
-        known = "attribute_exists(world) AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
+        known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
         after = self.jobs.update(
             progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
         )
         return Addition(_progress(after)) if after else None
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
-        known = "attribute_exists(world) AND NOT contains(stopped, :r)"
+        known = "world > :r AND NOT contains(stopped, :r)"
         change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
         if failure is not None:
             # The first failure of the attempt stays; later ones are what it caused.
@@ -90,5 +94,6 @@ class AttemptStore(JobStore):
 
 
 def _progress(item: Mapping[str, Any]) -> Progress:
-    progress: Progress = decode(Progress, item)
-    return progress
+    with reading(f"progress {item['job_id_rank']}", item):
+        progress: Progress = decode(Progress, item)
+        return progress

@@ -14,7 +14,7 @@ from ..core.events import InstanceObserved
 from ..core.instance.record import EcsStatus, Instance
 from ..core.job.record import Job
 from ..core.task import TaskFact
-from ..ports import Refusal
+from ..ports import Refusal, TryAgainSoon
 from . import requests
 from .task_facts import instance_fact, task_fact
 
@@ -48,8 +48,10 @@ class Ecs:
             return _refused_or_raised(error)
         if answer["tasks"]:
             return str(answer["tasks"][0]["taskArn"]).rsplit("/", 1)[-1]
-        reason = ", ".join(failure.get("reason", "no reason") for failure in answer["failures"]) or "no reason"
-        return Refusal(reason, any(reason.startswith(word) for word in requests.LASTING_FAILURES))
+        # One failure for each instance looked at: there may be a thousand, and one that passes is enough to ask again.
+        reasons = list(dict.fromkeys(failure.get("reason", "no reason") for failure in answer["failures"]))
+        lasting = bool(reasons) and all(reason.startswith(requests.LASTING_FAILURES) for reason in reasons)
+        return Refusal(", ".join(reasons) or "no reason", lasting)
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
         def launch(rank: int) -> str | Refusal:
@@ -90,7 +92,11 @@ class Ecs:
         arns = self._list(
             "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
         )
-        return self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
+        facts = self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
+        if len(facts) < len(arns):
+            # Whoever asks is about to reboot it. A task that has just ended leaves the listing within seconds.
+            raise TryAgainSoon(f"ECS lists {len(arns)} tasks on {instance.instance_id} and describes {len(facts)}")
+        return facts
 
     def container_instances(self) -> Iterator[tuple[str, InstanceObserved]]:
         arns: list[str] = []
@@ -105,6 +111,17 @@ class Ecs:
     def _describe_instances(self, ids: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
         answer = self.client.describe_container_instances(cluster=self.cluster, containerInstances=list(ids))
         return [instance_fact(one, self.clock()) for one in answer["containerInstances"]]
+
+    def deregister(self, container_instance_id: str) -> None:
+        """By force: a registration whose agent is dead would keep its tasks RUNNING for ever."""
+        try:
+            self.client.deregister_container_instance(
+                cluster=self.cluster, containerInstance=container_instance_id, force=True
+            )
+        except ClientError as error:
+            # ECS does not know it, or has deregistered it before.
+            if error.response["Error"]["Code"] != "InvalidParameterException":
+                raise
 
     def _list(self, operation: str, key: str, **filters: Any) -> list[str]:
         pages = self.client.get_paginator(operation).paginate(cluster=self.cluster, **filters)

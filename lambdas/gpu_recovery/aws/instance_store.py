@@ -1,6 +1,7 @@
 """Instance records in the table of seed 001 (`ecs_container_instance`), keyed by EC2 instance id.
 
-Container instance ids are aliases: small items of their own that point at the instance.
+Container instance ids are aliases: small items of their own that point at the instance. The fleet's brakes are one more
+item, because an instance joins and leaves them in the transaction that begins or ends its repair.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from ..core.fleet import Fleet
 from ..core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from ..ports import StaleRecord
-from .items import decode, encode
+from .items import decode, encode, item_of, readable, reading
 from .job_store import commands_list, commands_map
-from .tables import Table, due_keys
+from .tables import Put, Table, due_keys
+
+FLEET = "fleet"
+"""The key of the fleet's brakes: EC2 and ECS never give such an id."""
 
 
 class InstanceStore:
@@ -27,17 +32,29 @@ class InstanceStore:
         item = self.machines.get(instance_id)
         return _instance(item) if item is not None and "status" in item else None
 
-    def save_instance(self, instance: Instance) -> Instance:
+    def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         saved = replace(instance, revision=instance.revision + 1)
-        new = instance.revision == 0
-        kept = (
-            self.machines.put(_item(saved), "attribute_not_exists(container_inst_id)")
-            if new
-            else self.machines.put(_item(saved), "revision = :read", {":read": instance.revision})
-        )
-        if not kept:
-            raise StaleRecord(f"instance {instance.instance_id} was written since revision {instance.revision}")
+        puts = [_put(_item(saved), instance.revision)]
+        read = f"instance {instance.instance_id} was written since revision {instance.revision}"
+        if fleet is not None:
+            puts.append(_put(_fleet_item(fleet), fleet.revision))
+            read = f"{read}, or the fleet since revision {fleet.revision}"
+        if not self.machines.put_all(puts):
+            raise StaleRecord(read)
         return saved
+
+    def load_fleet(self) -> Fleet:
+        item = self.machines.get(FLEET)
+        if item is None:
+            return Fleet()
+        with reading("the fleet's brakes", item):
+            fleet: Fleet = decode(Fleet, item)
+            return fleet
+
+    def save_fleet(self, fleet: Fleet) -> Fleet:
+        if not self.machines.put_all([_put(_fleet_item(fleet), fleet.revision)]):
+            raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
+        return replace(fleet, revision=fleet.revision + 1)
 
     def remember_registration(self, instance: Instance) -> None:
         alias = {"container_inst_id": instance.container_instance_id, "instance_id": instance.instance_id}
@@ -84,13 +101,16 @@ class InstanceStore:
         change = "SET #rev = #rev + :one, reserved_for = :nobody"
         self.machines.update(instance_id, change, "reserved_for = :job", names, values)
 
-    def instances_in(self, statuses: Sequence[InstanceStatus]) -> tuple[Instance, ...]:
+    def instances_in(
+        self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
+    ) -> tuple[Instance, ...]:
         names = {"#s": "status"}
-        found = [
-            _instance(item)
+        items = (
+            item
             for status in statuses
             for item in self.machines.query("by_status", "#s = :s", names, {":s": status.value})
-        ]
+        )
+        found = readable(_instance, items, unreadable)
         return tuple({instance.instance_id: instance for instance in found}.values())
 
     def instance_of(self, container_instance_id: str) -> str | None:
@@ -101,13 +121,25 @@ class InstanceStore:
         return self.machines.due(now)
 
 
+def _put(item: Mapping[str, Any], read: int) -> Put:
+    """The write of a whole record that was read at revision `read`; 0 says that it did not exist."""
+    if read == 0:
+        return Put(item, "attribute_not_exists(container_inst_id)")
+    return Put(item, "revision = :read", {":read": read})
+
+
+def _fleet_item(fleet: Fleet) -> dict[str, Any]:
+    return {**item_of(replace(fleet, revision=fleet.revision + 1)), "container_inst_id": FLEET}
+
+
 def _item(instance: Instance) -> dict[str, Any]:
-    item: dict[str, Any] = encode(instance)
+    item = item_of(instance)
     item["commands"] = commands_map(instance.commands)
     due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, instance.commands)
     return {**item, "container_inst_id": instance.instance_id, **due}
 
 
 def _instance(item: Mapping[str, Any]) -> Instance:
-    instance: Instance = decode(Instance, {**item, "commands": []})
-    return replace(instance, commands=commands_list(item["commands"]))
+    with reading(f"instance {item['container_inst_id']}", item, "commands"):
+        instance: Instance = decode(Instance, {**item, "commands": []})
+        return replace(instance, commands=commands_list(item["commands"]))

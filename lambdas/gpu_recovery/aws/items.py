@@ -2,13 +2,15 @@
 
 An event or a command inside a record carries its type's name, so that a saved order can be carried out by anybody.
 A key that an older release did not write takes the field's default; one that a newer release added is passed over.
+What cannot be passed over raises the schema version, and an older release leaves such an item alone.
 """
 
 from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -24,10 +26,58 @@ NAMED: dict[str, type] = {
     for kind in (*commands.JOB_COMMANDS, *commands.INSTANCE_COMMANDS, *events.JOB_EVENTS, *events.INSTANCE_EVENTS)
 }
 _BASES = (events.JobEvent, events.InstanceEvent)
+SCHEMA = 2
+"""The version that every item is written with; one without it is of version 1.
+
+Raise it when a release that does not know the new form would do harm by reading it: a new command, event or status, or
+a field that means something else now. A new field that older code may pass over is no reason.
+"""
+
+
+MISREADINGS = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
+"""What comes of reading a value that is not what its field needs."""
 
 
 class ItemUnreadable(RecoveryError):
-    """An item that does not hold what its record needs."""
+    """An item that does not hold what its record needs, or that a newer release wrote."""
+
+
+def item_of(record: Any) -> dict[str, Any]:
+    """The item of a whole record, with the schema version it is written in."""
+    return {"schema": SCHEMA, **encode(record)}
+
+
+@contextmanager
+def reading(name: str, item: Mapping[str, Any], *needed: str) -> Iterator[None]:
+    """Read the `item` of the record `name` in the block. ItemUnreadable names the record and what is wrong with it.
+
+    That is: a newer release wrote it, one of the keys `needed` is missing, or what is there is not what it must be.
+    """
+    schema = item.get("schema", 1)
+    if not isinstance(schema, int | Decimal):
+        raise ItemUnreadable(f"{name}: its schema version is no number")
+    if schema > SCHEMA:
+        raise ItemUnreadable(f"{name} was written by a newer release (schema {schema}; this release knows {SCHEMA})")
+    missing = [key for key in needed if key not in item]
+    if missing:
+        raise ItemUnreadable(f"{name}: an item without {', '.join(missing)}")
+    try:
+        yield
+    except (ItemUnreadable, *MISREADINGS) as error:
+        raise ItemUnreadable(f"{name}: {error}") from error
+
+
+def readable(
+    read: Callable[[Mapping[str, Any]], Any], items: Iterable[Mapping[str, Any]], unreadable: list[Exception] | None
+) -> Iterator[Any]:
+    """The records of those `items` that can be read; why the others cannot is added to `unreadable`, or raised."""
+    for item in items:
+        try:
+            yield read(item)
+        except ItemUnreadable as error:
+            if unreadable is None:
+                raise
+            unreadable.append(error)
 
 
 def to_iso(time: datetime) -> str:
@@ -99,7 +149,10 @@ def _decode_record(kind: Any, data: Mapping[str, Any]) -> Any:
     values: dict[str, Any] = {}
     for field in fields(kind):
         if field.name in data:
-            values[field.name] = decode(hints[field.name], data[field.name])
+            try:
+                values[field.name] = decode(hints[field.name], data[field.name])
+            except MISREADINGS as error:
+                raise ItemUnreadable(f"{kind.__name__}.{field.name}: {error}") from error
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ItemUnreadable(f"a {kind.__name__} without {field.name}")
     return kind(**values)

@@ -12,8 +12,11 @@ from typing import Any
 from ..core.job.record import Job, JobStatus
 from ..core.machine import Pending
 from ..ports import LISTED, CursorInvalid, JobPage, StaleRecord
-from .items import decode, encode, from_iso
+from .items import decode, encode, from_iso, item_of, readable, reading
 from .tables import Table, due_keys
+
+KEY_BYTES_MAX = 2_048
+"""The longest partition key that DynamoDB takes."""
 
 
 def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
@@ -62,14 +65,18 @@ class JobStore:
         due = due_keys(job.job_id, job.deadline_at, job.look_at, left)
         self.jobs.settle(job.job_id, job.revision, due, done, deferred)
 
-    def jobs_in(self, statuses: Sequence[JobStatus], limit: int) -> tuple[Job, ...]:
+    def jobs_in(
+        self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
+    ) -> tuple[Job, ...]:
         # A job that moves between two queries is found by both, and DynamoDB refuses to be asked for one item twice.
         ids = list(dict.fromkeys(item["job_id_rank"] for status in statuses for item in self._queued(status, limit)))
         found = self.jobs.get_all(ids)
-        jobs = [_job(found[job_id]) for job_id in ids if job_id in found]
+        jobs = readable(_job, (found[job_id] for job_id in ids if job_id in found), unreadable)
         return tuple(job for job in jobs if job.status in statuses)
 
-    def list_jobs(self, status: JobStatus | None, limit: int, cursor: str | None) -> JobPage:
+    def list_jobs(
+        self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
+    ) -> JobPage:
         statuses = (status,) if status else LISTED
         at, start = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
@@ -85,7 +92,7 @@ class JobStore:
                 break
         unique = list(dict.fromkeys(ids))
         found = self.jobs.get_all(unique)
-        jobs = tuple(_job(found[job_id]) for job_id in unique if job_id in found)
+        jobs = tuple(readable(_job, (found[job_id] for job_id in unique if job_id in found), unreadable))
         return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
@@ -98,14 +105,15 @@ class JobStore:
 
 
 def _item(job: Job) -> dict[str, Any]:
-    item: dict[str, Any] = encode(job)
+    item = item_of(job)
     item["commands"] = commands_map(job.commands)
     return {**item, "job_id_rank": job.job_id, **due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)}
 
 
 def _job(item: Mapping[str, Any]) -> Job:
-    job: Job = decode(Job, {**item, "commands": []})
-    return replace(job, commands=commands_list(item["commands"]))
+    with reading(f"job {item['job_id_rank']}", item, "commands"):
+        job: Job = decode(Job, {**item, "commands": []})
+        return replace(job, commands=commands_list(item["commands"]))
 
 
 def _cursor(last: Mapping[str, Any]) -> str:
@@ -117,8 +125,8 @@ def _read_cursor(cursor: str) -> tuple[JobStatus, Mapping[str, Any]]:
         last = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         keys = {key: str(last[key]) for key in ("status", "queued_at", "job_id_rank")}
         from_iso(keys["queued_at"])
-        if not keys["job_id_rank"]:
-            raise ValueError("a place without a job")
+        if not 1 <= len(keys["job_id_rank"].encode()) <= KEY_BYTES_MAX:
+            raise ValueError("a place that no job can have")
         return JobStatus(keys["status"]), keys
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise CursorInvalid("the cursor was not handed out by this service") from error

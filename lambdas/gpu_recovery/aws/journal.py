@@ -1,28 +1,38 @@
-"""Decisions in the log: one structured line each, with the same reason that history, e-mail and command line give."""
+"""Decisions in the log, one structured line each, with the same reason that history, e-mail and command line give; and
+what they measure, as metrics in the same log (CloudWatch's embedded metric format)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
 
+from ..core import measures
+from ..core.fleet import Fleet
 from ..core.instance.record import Instance
 from ..core.job.record import Job
-from ..core.machine import Decision, Outcome
+from ..core.machine import Decision
 
 
 class LogJournal:
-    """`recovery.Journal` on Powertools' logger and metrics."""
+    """`recovery.Journal` on Powertools' logger and metrics. The handler's `log_metrics` writes the metrics out."""
 
     def __init__(self, logger: Logger, metrics: Metrics) -> None:
         self.logger, self.metrics = logger, metrics
 
+    def created(self, decision: Decision[Job]) -> None:
+        """A new job is kept."""
+        record = decision.record
+        self.logger.info(
+            "job_created", extra={"job_id": record.job_id, "after": record.status.value, "reason": decision.reason}
+        )
+        self._measure(measures.of_decision(None, decision))
+
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
-        applied = decision.outcome is Outcome.APPLIED
-        moved = applied and decision.record.status != record.status
-        kind = "job" if isinstance(record, Job) else "instance"
-        name = record.job_id if isinstance(record, Job) else record.instance_id
+        """`decision` about `record` is taken, and kept if it changes anything."""
+        kind, name = _named(record)
         self.logger.info(
             f"{kind}_decided",
             extra={
@@ -31,10 +41,37 @@ class LogJournal:
                 "attempt": getattr(record, "attempt", None), "version": decision.record.version,
             },
         )  # fmt: skip
-        if moved:
-            self.metrics.add_metric(
-                f"{kind.capitalize()}{decision.record.status.title().replace('_', '')}", MetricUnit.Count, 1
+        # A record that no store has written yet is a new one: its first status counts as entered.
+        self._measure(measures.of_decision(record if record.revision else None, decision))
+
+    def opened(self, record: Job | Instance, now: datetime) -> None:
+        """The reconciler opened `record` because it is due."""
+        self._measure(measures.of_opened(record, now))
+
+    def braked(self, fleet: Fleet, now: datetime) -> None:
+        """The reconciler has looked at the brakes."""
+        self._measure(measures.of_fleet(fleet, now))
+
+    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+        """A word to the outside was sent, or could not be because of `failure`."""
+        if failure is not None:
+            kind, name = _named(record)
+            self.logger.error(
+                "word_unsaid",
+                extra={f"{kind}_id": name, "command": type(command).__name__, "failure": type(failure).__name__},
             )
+        self._measure(measures.of_word(command, failure is None))
 
     def unknown(self, record_id: str, event: Any) -> None:
+        """An event is about something that we hold no record of."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})
+
+    def _measure(self, found: Iterable[measures.Measure]) -> None:
+        for one in found:
+            self.metrics.add_metric(one.name, one.unit.value, one.value)
+
+
+def _named(record: Job | Instance) -> tuple[str, str]:
+    if isinstance(record, Job):
+        return "job", record.job_id
+    return "instance", record.instance_id

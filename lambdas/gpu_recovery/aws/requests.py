@@ -20,6 +20,8 @@ MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
 CHECK_MARGIN_S = 180
 """The check gives up this long before we do, so that it can say so in its document."""
+PASSIVE_LEVEL = 0
+"""The level at which the check only reads the kernel's log and asks the driver."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
 """Failure reasons of RunTask that asking again does not mend."""
 
@@ -74,16 +76,19 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
     """RunTask for one health check.
 
     Reserving the GPUs makes ECS give the container the driver's libraries. Their number is asked for, not `ALL`: that
-    means all *available* GPUs, and while a rank still holds some the check would run on the rest and miss them.
+    means all *available* GPUs, and while a rank still holds some the check would run on the rest and miss them. Where
+    others work a passive check takes none: it waits for no GPU, and runs no diagnostic.
     """
+    passive = instance.check is not None and instance.check.passive
     environment = {
         "CHECK_ID": check_id, "INSTANCE_ID": instance.instance_id, "VERDICT_BUCKET": check.bucket,
-        "VERDICT_KEY": verdict_key(check_id), "CHECK_LEVEL": str(check.level),
+        "VERDICT_KEY": verdict_key(check_id),
+        "CHECK_LEVEL": str(PASSIVE_LEVEL if passive else check.level),
         "EXPECTED_GPUS": str(instance.gpus_most),
         "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
     }  # fmt: skip
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
-    if check.reserve_gpus:
+    if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]
     return _request(
         cluster, check.task_definition, instance.instance_id, override,

@@ -33,6 +33,7 @@ class Settings:
     check_level: int
     check_reserves_gpus: bool
     job_id_prefix: str
+    managed_tag: tuple[str, str]
     operator_token_secret: str
 
     @classmethod
@@ -65,6 +66,7 @@ class Settings:
             check_level=int(one_of("CHECK_LEVEL", "2", ("1", "2", "3", "4"))),
             check_reserves_gpus=one_of("CHECK_RESERVES_GPUS", "true", ("true", "false")) == "true",
             job_id_prefix=environment.get("JOB_ID_PREFIX", ""),
+            managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
         )
 

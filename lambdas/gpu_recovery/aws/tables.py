@@ -7,7 +7,8 @@ answer that the loop expects.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +16,15 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
 from ..core.machine import Pending, due_at
+from ..ports import TryAgainSoon
 from .items import encode, to_iso
 
 SHARDS = 4
 """Over how many keys the `due` index is spread: each is one query a minute."""
 BATCH_MAX = 100
+CONFLICTS_MAX = 5
+TOO_OFTEN = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
+"""Reasons for which a transaction is canceled that say nothing about its conditions."""
 _write, _read = TypeSerializer().serialize, TypeDeserializer().deserialize
 
 
@@ -38,12 +43,62 @@ def condition_failed(error: ClientError) -> bool:
     return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
 
 
+def _past_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+    """The answer of `call`, made again while a transaction holds the item: that is over within milliseconds, and
+    says nothing about the condition."""
+    for _ in range(CONFLICTS_MAX):
+        try:
+            return call(**request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "TransactionConflictException":
+                raise
+    raise TryAgainSoon(f"dynamodb: a transaction held the item {CONFLICTS_MAX} times")
+
+
+def _is_own(error: ClientError, item: Mapping[str, Any]) -> bool:
+    """Whether the condition failed because of this very write: an earlier try was heard, and its answer was lost."""
+    answer: Any = error.response
+    tried_again = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+    return tried_again and "Item" in answer and plain(answer["Item"]) == plain(item)
+
+
+def _raise_if_too_often(error: ClientError) -> None:
+    """DynamoDB refused a transaction unread because of its rate; botocore does not try such a one again."""
+    answer: Mapping[str, Any] = error.response
+    codes = {reason.get("Code", "None") for reason in answer.get("CancellationReasons", [])}
+    if codes & TOO_OFTEN:
+        raise TryAgainSoon(f"dynamodb TransactWriteItems: {', '.join(sorted(codes))}") from error
+
+
+def _was_overtaken(error: ClientError) -> bool:
+    """Whether a transaction was canceled for a failed condition or another write under way, and for nothing else."""
+    if error.response["Error"]["Code"] != "TransactionCanceledException":
+        return False
+    answer: Mapping[str, Any] = error.response
+    codes = {reason.get("Code", "None") for reason in answer.get("CancellationReasons", [])} - {"None"}
+    return bool(codes) and codes <= {"ConditionalCheckFailed", "TransactionConflict"}
+
+
 def due_keys(
     name: str, deadline: datetime | None, look: datetime | None, commands: Sequence[Pending]
 ) -> dict[str, Any]:
     """The attributes that put a record into the sparse index `due`; none for a record that waits for nothing."""
     at = due_at(deadline, look, tuple(commands))
     return {} if at is None else {"shard": zlib.crc32(name.encode()) % SHARDS, "due_at": to_iso(at)}
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """The write of a whole item under a condition."""
+
+    item: Mapping[str, Any]
+    condition: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def request(self) -> dict[str, Any]:
+        """Its parameters, as PutItem and a transaction have them in common."""
+        request: dict[str, Any] = {"Item": typed(self.item), "ConditionExpression": self.condition}
+        return request | ({"ExpressionAttributeValues": typed(self.values)} if self.values else {})
 
 
 class Table:
@@ -74,14 +129,30 @@ class Table:
 
     def put(self, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None) -> bool:
         """Write the whole item if `condition` holds; whether it did."""
-        request: dict[str, Any] = {"TableName": self.name, "Item": typed(item), "ConditionExpression": condition}
-        if values:
-            request["ExpressionAttributeValues"] = typed(values)
+        request = {"TableName": self.name, **Put(item, condition, values or {}).request()}
         try:
-            self.client.put_item(**request)
+            _past_conflicts(self.client.put_item, {**request, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
         except ClientError as error:
             if condition_failed(error):
+                return _is_own(error, request["Item"])
+            raise
+        return True
+
+    def put_all(self, puts: Sequence[Put]) -> bool:
+        """Write every item if every condition holds, else none; whether they did.
+
+        A transaction that met another write of one of its items counts as one whose condition failed: somebody else is
+        there, so what was decided on may be old.
+        """
+        if len(puts) == 1:
+            return self.put(puts[0].item, puts[0].condition, puts[0].values)
+        actions = [{"Put": {"TableName": self.name, **one.request()}} for one in puts]
+        try:
+            self.client.transact_write_items(TransactItems=actions)
+        except ClientError as error:
+            if _was_overtaken(error):
                 return False
+            _raise_if_too_often(error)
             raise
         return True
 
@@ -98,7 +169,7 @@ class Table:
         if values:
             request["ExpressionAttributeValues"] = typed(values)
         try:
-            answer = self.client.update_item(**request)
+            answer = _past_conflicts(self.client.update_item, request)
         except ClientError as error:
             if condition_failed(error):
                 return None

@@ -1,108 +1,109 @@
 """ECS's words about tasks and container instances, from events and from Describe calls, in the core's terms.
 
 Parsing is lenient where AWS is: published events lack `time`, `version`, `exitCode`, `startedBy` or containers, name
-tasks by short ARNs, and carry fields nobody has described yet. What is missing becomes empty, never an exception; only
-an event without the task's or instance's own name cannot be used at all.
+tasks by short ARNs, and carry fields nobody has described yet. What is missing becomes empty. Only what a fact would
+be wrong without must be there: the task's or instance's own name, and whether an instance is at work.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from ..core.errors import RecoveryError
 from ..core.events import InstanceObserved
 from ..core.task import Container, TaskFact
+from .event_fields import EventUnreadable, Fields, fields_of, time_of
+
+__all__ = ["EventUnreadable", "detail_of", "instance_fact", "task_fact", "time_of"]
 
 MARKS = ("JOB_ID", "CHECK_ID")
-
-
-class EventUnusable(RecoveryError):
-    """An event that does not even say what it is about."""
-
-
-def last_part(arn: str) -> str:
-    """The id at the end of a long or short ARN."""
-    return arn.rsplit("/", 1)[-1]
-
-
-def time_of(value: Any) -> datetime | None:
-    """The aware UTC time of an ISO text or a datetime; None for anything else, such as a placeholder."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC)
-    if not isinstance(value, str):
-        return None
-    try:
-        parsed = datetime.fromisoformat(value.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+STARTED_BY_CHARACTERS_MAX = 128
+NAME_CHARACTERS_MAX = 255
+INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
+"""EC2's ids, and those that ECS Anywhere gives to machines elsewhere."""
+TIMES = ("stoppedAt", "executionStoppedAt", "startedAt", "updatedAt", "createdAt")
+"""The times of a task, the one that is nearest to its news first."""
 
 
 def task_fact(task: Mapping[str, Any], now: datetime) -> TaskFact:
-    """The task of an event's `detail` or of DescribeTasks; `now` stands in for a time that is not given."""
-    arn = task.get("taskArn") or ""
-    if not arn:
-        raise EventUnusable("a task without taskArn")
-    overrides = ((task.get("overrides") or {}).get("containerOverrides")) or []
-    pairs = [pair for one in overrides for pair in one.get("environment") or []]
-    environment = {pair.get("name") or "": pair.get("value") or "" for pair in pairs}
-    marked = [one for one in overrides if any(pair.get("name") in MARKS for pair in one.get("environment") or [])]
-    containers = tuple(
-        Container(one.get("name", ""), one.get("exitCode"), one.get("reason") or "")
-        for one in task.get("containers") or []
-    )
-    times = ("stoppedAt", "executionStoppedAt", "startedAt", "updatedAt", "createdAt")
-    known = [time for time in (time_of(task.get(name)) for name in times) if time is not None]
+    """The task of an event's `detail` or of DescribeTasks; `now` stands in for a time that is not given.
+
+    Raises EventUnreadable, which names the field that is missing or not what it must be.
+    """
+    told = fields_of(task).required("taskArn")
+    overrides = told.fields("overrides").each("containerOverrides")
+    environments = [_environment(one) for one in overrides]
+    marked = [n for n, environment in enumerate(environments) if any(mark in environment for mark in MARKS)]
+    ours = overrides[marked[0]] if marked else Fields({})
+    containers = told.each("containers")
+    known = [time for time in map(told.time, TIMES) if time is not None]
     return TaskFact(
-        task_id=last_part(arn),
-        last_status=task.get("lastStatus") or "",
+        task_id=told.last_id("taskArn"),
+        last_status=told.text("lastStatus", NAME_CHARACTERS_MAX),
         at=known[0] if known else now,
-        task_definition=last_part(task.get("taskDefinitionArn") or ""),
-        container_instance_id=last_part(task.get("containerInstanceArn") or ""),
-        started_by=task.get("startedBy") or "",
-        group=task.get("group") or "",
-        version=int(task.get("version") or 0),
-        containers=containers,
-        environment=environment,
-        command=tuple((marked[0].get("command") or ()) if marked else ()),
-        main_container=marked[0].get("name", "") if marked else "",
-        gpus=sum(len(one.get("gpuIds") or ()) for one in task.get("containers") or []),
-        stop_code=task.get("stopCode") or "",
-        stopped_reason=task.get("stoppedReason") or "",
-        created_at=time_of(task.get("createdAt")),
+        task_definition=told.last_id("taskDefinitionArn"),
+        container_instance_id=told.last_id("containerInstanceArn"),
+        started_by=told.text("startedBy", STARTED_BY_CHARACTERS_MAX),
+        group=told.text("group"),
+        version=told.whole("version") or 0,
+        containers=tuple(_container(one) for one in containers),
+        environment={name: value for environment in environments for name, value in environment.items()},
+        command=ours.texts("command"),
+        main_container=ours.text("name", NAME_CHARACTERS_MAX),
+        gpus=sum(len(one.texts("gpuIds")) for one in containers),
+        stop_code=told.text("stopCode", NAME_CHARACTERS_MAX),
+        stopped_reason=told.prose("stoppedReason"),
+        created_at=told.time("createdAt"),
+    )
+
+
+def _environment(override: Fields) -> dict[str, str]:
+    return {pair.text("name"): pair.text("value") for pair in override.each("environment")}
+
+
+def _container(told: Fields) -> Container:
+    # A signal may be told as a negative number.
+    return Container(
+        told.text("name", NAME_CHARACTERS_MAX), told.whole("exitCode", least=-(2**31)), told.prose("reason")
     )
 
 
 def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, InstanceObserved]:
-    """(EC2 instance id, what ECS says) of an event's `detail` or of DescribeContainerInstances."""
-    arn, instance_id = detail.get("containerInstanceArn") or "", (detail.get("ec2InstanceId") or "").strip()
-    if not arn or not instance_id:
-        raise EventUnusable("a container instance without containerInstanceArn or ec2InstanceId")
-    attributes = {one.get("name"): one.get("value", "") for one in detail.get("attributes") or []}
+    """(EC2 instance id, what ECS says) of an event's `detail` or of DescribeContainerInstances.
+
+    Raises EventUnreadable, which names the field that is missing or not what it must be. An absent status is one of
+    them: read as none of those that ECS gives to an instance at work, it would end every rank on the machine.
+    """
+    told = fields_of(detail)
+    for name in ("containerInstanceArn", "ec2InstanceId", "status", "agentConnected"):
+        told.required(name)
+    instance_id = told.text("ec2InstanceId").strip()
+    if not INSTANCE_ID.fullmatch(instance_id):
+        raise EventUnreadable("ec2InstanceId", f"must be the id of an instance, not {instance_id[:80]!r}")
+    attributes = {one.text("name"): one.text("value") for one in told.each("attributes")}
     return instance_id, InstanceObserved(
-        at=time_of(detail.get("updatedAt")) or now,
-        ecs_version=int(detail.get("version") or 0),
-        ecs_status=detail.get("status") or "",
-        agent_connected=bool(detail.get("agentConnected")),
-        container_instance_id=last_part(arn),
-        gpus=_gpus(detail.get("registeredResources") or []),
-        gpus_free=_gpus(detail["remainingResources"]) if detail.get("remainingResources") else None,
+        at=told.time("updatedAt") or now,
+        ecs_version=told.whole("version") or 0,
+        ecs_status=told.text("status", NAME_CHARACTERS_MAX),
+        agent_connected=told.flag("agentConnected"),
+        container_instance_id=told.last_id("containerInstanceArn"),
+        gpus=_gpus(told.each("registeredResources")),
+        gpus_free=_gpus(told.each("remainingResources")) if detail.get("remainingResources") else None,
         availability_zone=attributes.get("ecs.availability-zone", ""),
     )
 
 
-def _gpus(resources: list[Mapping[str, Any]]) -> int:
+def _gpus(resources: list[Fields]) -> int:
     for resource in resources:
-        if resource.get("name") == "GPU":
-            return len(resource.get("stringSetValue") or ()) or int(resource.get("integerValue") or 0)
+        if resource.text("name") == "GPU":
+            return len(resource.texts("stringSetValue")) or resource.whole("integerValue") or 0
     return 0
 
 
 def detail_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The `detail` of an EventBridge event. EventUnusable if it has none."""
-    detail = event.get("detail")
-    if not isinstance(detail, Mapping):
-        raise EventUnusable("an event without detail")
-    return detail
+    """The `detail` of an EventBridge event. EventUnreadable if it has none, or an `id` that no log could hold."""
+    told = fields_of(event).required("detail")
+    told.text("id", NAME_CHARACTERS_MAX)
+    return told.fields("detail").values

@@ -6,11 +6,11 @@ import warnings
 from datetime import UTC, datetime
 from functools import cache
 
-import boto3
 from aws_lambda_powertools import Logger, Metrics
 
 from ..recovery import Recovery
-from .actions import PATIENT, AwsActions
+from .actions import AwsActions
+from .clients import client
 from .ecs import in_parallel
 from .journal import LogJournal
 from .settings import Settings
@@ -37,7 +37,7 @@ def settings() -> Settings:
 def recovery() -> Recovery:
     """The loop on DynamoDB and AWS."""
     told = settings()
-    store = DynamoStore(boto3.client("dynamodb", config=PATIENT), told.job_table, told.instance_table)
+    store = DynamoStore(client("dynamodb"), told.job_table, told.instance_table)
     return Recovery(
         store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
         journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,

@@ -128,6 +128,27 @@ class RebootInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceInstance:
+    """Terminate the instance in its Auto Scaling group, else stop it. Void unless it is still REPLACING at `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartInstance:
+    """Start the stopped instance, which gives it another host. Void unless it is still REPLACING at `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterInstance:
+    """Take a registration with ECS away whose agent is dead, so that ECS gives up its tasks."""
+
+    container_instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TellJob:
     """Give one job an event about an attempt of its own."""
 
@@ -181,6 +202,7 @@ JOB_COMMANDS = (
     PokeScheduler, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
-    RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance, TellJob,
-    ReportCheck, ConfirmEnd, PokeScheduler, NotifyOperator, PublishEvent,
+    RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,
+    ReplaceInstance, StartInstance, DeregisterInstance, TellJob, ReportCheck, ConfirmEnd, PokeScheduler,
+    NotifyOperator, PublishEvent,
 )  # fmt: skip

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .check import CheckOutcome, Verdict
+from .signals import DepartureKind, HealthKind, HealthStatus, MachineState
 from .task import RankFailure
 
 
@@ -118,6 +119,22 @@ class RepairEnded(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceNeedsRepair(JobEvent):
+    """An instance of the attempt must be checked or repaired, for a reason that is not this job's."""
+
+    instance_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLeaving(JobEvent):
+    """An instance of the attempt is about to be taken away: Spot, retirement, maintenance."""
+
+    instance_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(JobEvent):
     """A person wants the job ended. `by` says who."""
 
@@ -203,11 +220,60 @@ class RebootUncertain(InstanceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebootRefused(InstanceEvent):
-    """EC2 will not reboot the instance for the order of `epoch`, and `sentence` says why."""
+class RepairRefused(InstanceEvent):
+    """EC2 will not reboot or replace the instance for the order of `epoch`, and `sentence` says why."""
 
     epoch: int
     sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairHeld(InstanceEvent):
+    """Looked at afresh before acting on the order of `epoch`, the repair may not begin now; `sentence` says why."""
+
+    epoch: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSeen(InstanceEvent):
+    """A fresh look at EC2 shows the machine in `state`."""
+
+    state: MachineState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReported(InstanceEvent):
+    """Somebody who watches the instance says how it is; `since` orders what one `kind` of watcher says."""
+
+    kind: HealthKind
+    status: HealthStatus
+    since: datetime
+    sentence: str = ""
+    xid: int | None = None
+    """The XID that a GPU is impaired by, where the watcher gives one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepartureAnnounced(InstanceEvent):
+    """EC2 says that the instance will be interrupted, retired, maintained or is likely to be; or that it will not.
+
+    `source` tells announcements apart: the ARN of a Health event, the id of a scheduled event, or the kind itself.
+    """
+
+    kind: DepartureKind
+    source: str
+    leaves_at: datetime
+    sentence: str
+    called_off: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineRequested(InstanceEvent):
+    """A person wants nothing more to be placed on the instance. `by` says who, `because` why."""
+
+    by: str
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +299,11 @@ class InstanceDeadlineReached(InstanceEvent):
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobPlaced, ResourcesShort, AttemptLaunched, LaunchRefused, RankSeen, NewerTaskSeen, AllRanksRunning, RankFailed,
-    AllRanksStopped, InstancesChecked, RepairEnded, CancelRequested, JobLookDue, JobDeadlineReached,
+    AllRanksStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving, CancelRequested, JobLookDue,
+    JobDeadlineReached,
 )  # fmt: skip
 INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
-    InstanceObserved, CheckRequested, CheckEnded, RepairRequested, RebootUncertain, RebootRefused,
-    ReleaseRequested,
-    InstanceLookDue, InstanceDeadlineReached,
+    InstanceObserved, MachineSeen, HealthReported, DepartureAnnounced, CheckRequested, CheckEnded, RepairRequested,
+    RebootUncertain, RepairRefused, RepairHeld, QuarantineRequested, ReleaseRequested, InstanceLookDue,
+    InstanceDeadlineReached,
 )  # fmt: skip

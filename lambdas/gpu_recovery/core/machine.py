@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from .errors import IllegalTransition
+from .fleet import Fleet
 from .policy import RecoveryPolicy, within
 
 Record = TypeVar("Record")
@@ -70,10 +71,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What every transition is decided under: the thresholds, and the time."""
+    """What every transition is decided under: the thresholds, the time, and the brakes where they have a say."""
 
     policy: RecoveryPolicy
     now: datetime
+    fleet: Fleet | None = None
+
+    @property
+    def brakes(self) -> Fleet:
+        """The fleet's record; IllegalTransition if a transition asks for it that was not given it."""
+        if self.fleet is None:
+            raise IllegalTransition("a repair is decided without the fleet's brakes")
+        return self.fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +112,14 @@ class Decision(Generic[Record]):
     record:   what must be saved, commands included; the record as it was if `outcome` is not APPLIED.
     commands: the new pending commands, already claimed for the caller, to be carried out AFTER the save.
     reason:   one sentence, the same in log, history, command line, e-mail and transcript.
+    fleet:    the brakes as they must be saved in the same transaction, None if they stay as they are.
     """
 
     record: Record
     commands: tuple[Pending, ...]
     reason: str
     outcome: Outcome
+    fleet: Fleet | None = None
 
 
 def ignored(sentence: str, event: type, *statuses: Any) -> dict[tuple[Any, type], str]:

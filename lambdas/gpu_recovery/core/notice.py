@@ -13,9 +13,9 @@ from .commands import NotifyOperator
 from .names import listed
 
 if TYPE_CHECKING:
-    from .instance.record import Instance
+    from .fleet import Fleet
+    from .instance.record import Departure, Instance
     from .job.record import Job
-    from .task import RankFailure
 
 SUBJECT_CHARACTERS_MAX = 99
 
@@ -67,17 +67,19 @@ def failed(job: Job, incident_id: str, reason: str) -> NotifyOperator:
     return _message(incident_id, Severity.SEV2, f"{job.job_id}: FAILED on attempt {job.attempt}", body)
 
 
-def would_have_acted(job: Job, failure: RankFailure) -> NotifyOperator:
-    """A rank of a job that is only observed failed."""
+def would_have_acted(job: Job, would: str) -> NotifyOperator:
+    """Observe-only: what would have been done to a job."""
     incident_id = f"{job.job_id}/observed/{job.attempt}"
+    alone = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
     body = _body(
-        what=f"Job {job.job_id}, which a person started: rank {failure.rank} {failure.ending.sentence}.",
-        done="Nothing: adoption is set to `observe`.",
-        then=f"With `recover` the other ranks would now be stopped and {job.spec.nnodes} instance(s) checked.",
-        you="Stop the other ranks if they hang; set adopt=recover to have it done.",
+        what=f"Job {job.job_id}, attempt {job.attempt}: {would}.",
+        done=f"Nothing: {alone}.",
+        then="The other ranks go on, or hang.",
+        you="Stop the other ranks if they hang. To have it done: deploy with gpu-recovery:adopt=recover, or "
+        "gpu-recovery:observe_only=false.",
         ids=_job_ids(job, incident_id),
     )
-    return _message(incident_id, Severity.SEV3, f"{job.job_id}: rank {failure.rank} failed (observed only)", body)
+    return _message(incident_id, Severity.SEV3, f"{job.job_id}: would be stopped (observed only)", body)
 
 
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
@@ -106,6 +108,97 @@ def quarantined(instance: Instance, reason: str) -> NotifyOperator:
         f"incident {incident_id}",
     )
     return _message(incident_id, Severity.SEV2, f"{instance.instance_id}: quarantined, needs a person", body)
+
+
+def repair_held(instance: Instance, reason: str) -> NotifyOperator:
+    """An instance that needs a repair which may not begin yet."""
+    incident_id = f"{instance.instance_id}/{instance.epoch}"
+    body = _body(
+        what=f"Instance {instance.instance_id} needs a repair: {reason}.",
+        done="ECS places nothing on it (DRAINING), and neither do we. Jobs on it were asked to leave.",
+        then="The repair begins as soon as nothing stands in its way; until then it is asked for again and again.",
+        you=f"Nothing is needed, unless it takes too long: gpu-recovery fleet shows the brakes, gpu-recovery instances "
+        f"{instance.instance_id} its history, gpu-recovery release {instance.instance_id} gives it back.",
+        ids=f"instance {instance.instance_id}, incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: its repair is held back", body)
+
+
+def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
+    """Observe-only: what would have been done to an instance."""
+    incident_id = f"{instance.instance_id}/observed/{instance.version + 1}"
+    body = _body(
+        what=f"Instance {instance.instance_id}: {would}.",
+        done="Nothing: the system is observe-only.",
+        then="The instance stays in use.",
+        you="Look at it yourself. To have it done: deploy with gpu-recovery:observe_only=false.",
+        ids=f"instance {instance.instance_id}, incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: would be repaired (observed only)", body)
+
+
+def suspected(instance: Instance, evidence: str) -> NotifyOperator:
+    """A watcher finds an instance impaired in a way that no repair of ours is meant for."""
+    incident_id = f"{instance.instance_id}/suspected"
+    body = _body(
+        what=f"Instance {instance.instance_id}: {evidence}.",
+        done="Nothing new is placed on it; what runs on it goes on.",
+        then="When the same watcher says that all is well, it is used again.",
+        you=f"See whether the machine answers. To take it out of use: gpu-recovery quarantine {instance.instance_id}",
+        ids=f"instance {instance.instance_id}, incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: impaired, nothing new placed on it", body)
+
+
+def departure(instance: Instance, announced: Departure) -> NotifyOperator:
+    """EC2 will take the instance away."""
+    incident_id = f"{instance.instance_id}/{announced.kind}/{announced.leaves_at:%Y%m%d}"
+    when = f"{announced.leaves_at:%Y-%m-%d %H:%M} UTC"
+    body = _body(
+        what=f"Instance {instance.instance_id}: {announced.sentence} ({announced.kind}, {when}).",
+        done="Nothing new is placed on it.",
+        then="Its jobs are stopped in time and go on elsewhere; such a stop does not count against their attempts.",
+        you="A retirement is not cured by a reboot: stop and start the instance, or replace it, before that time.",
+        ids=f"instance {instance.instance_id}, incident {incident_id}, announcement {announced.source}",
+    )
+    return _message(incident_id, Severity.SEV3, f"{instance.instance_id}: {announced.kind} announced", body)
+
+
+def of_breaker(before: Fleet, after: Fleet) -> tuple[NotifyOperator, ...]:
+    """The breaker has opened, or closed again."""
+    if before.opened_at is None and after.opened_at is not None:
+        return (_breaker_opened(after),)
+    if before.opened_at is not None and after.opened_at is None:
+        return (breaker_closed(before, "an instance was repaired and passed its check"),)
+    return ()
+
+
+def _breaker_opened(fleet: Fleet) -> NotifyOperator:
+    incident_id = fleet.incident_id
+    body = _body(
+        what=f"The breaker has opened: {fleet.opened_because}. That many at once are seldom the machines themselves: "
+        f"{listed(sorted(fleet.blamed))}.",
+        done="No repair begins any more. Jobs, checks, releases and repairs that are under way go on.",
+        then="After a while one instance may try; if it comes back healthy the breaker closes by itself.",
+        you="Look for what they have in common: the check's image, a driver, a network, a rack. Then either "
+        "gpu-recovery fleet reset-breaker (the held repairs go on, old evidence is checked afresh), or "
+        "gpu-recovery fleet pause.",
+        ids=f"incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV2, "the breaker is open: many instances look bad at once", body)
+
+
+def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
+    """The breaker that was open is closed."""
+    incident_id = fleet.incident_id
+    body = _body(
+        what=f"The breaker is closed: {reason}.",
+        done="Repairs may begin again, within the budget.",
+        then="What was held back goes on; evidence that has grown old is looked at afresh first.",
+        you="Nothing is needed.",
+        ids=f"incident {incident_id}",
+    )
+    return _message(incident_id, Severity.SEV4, "the breaker is closed again", body)
 
 
 def never_checked(instance: Instance, reason: str) -> NotifyOperator:

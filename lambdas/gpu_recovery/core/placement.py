@@ -103,6 +103,7 @@ def _is_free(instance: Instance) -> bool:
         and instance.ecs_status == EcsStatus.ACTIVE
         and instance.agent_connected
         and not instance.claims
+        and not instance.suspicion
         and (instance.gpus_free is None or instance.gpus_free >= instance.gpus)
     )
 

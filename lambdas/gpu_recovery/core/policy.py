@@ -22,6 +22,7 @@ class Preset(StrEnum):
     ADAPTIVE = "adaptive"
 
 
+PERCENT_MAX = 100
 CLAIM_S_MIN = 120
 """No function may have a timeout this long (`infra/functions.py`)."""
 
@@ -46,7 +47,34 @@ class RecoveryPolicy:
     reboots_max: int = 2
     """Reboots of one instance within `reboot_window_s`; past that it is quarantined for a human."""
     reboot_window_s: int = 86_400
+    relapse_s: int = 3_600
+    """An instance blamed again this soon after a repair is not repaired in the same way again."""
+    job_repairs_max: int = 8
+    """Instances that one job may have repaired; past that its checks blame, but nothing is repaired for it."""
     blame_needs_document: bool = True
+
+    observe_only: bool = False
+    """Nothing is stopped, drained, rebooted or replaced: what would have been done is recorded and told."""
+    replace: bool = False
+    """The switch for terminating or stopping instances; without it a person replaces what a reboot does not cure."""
+    repair_budget_percent: int = 20
+    """Of the instances with GPUs, how many may be under repair at once; at least one always may."""
+    fleet_repairs_max: int = 20
+    """Repairs of the whole fleet that may begin within `fleet_window_s`."""
+    fleet_window_s: int = 3_600
+    breaker_percent: int = 50
+    """So many of the instances with GPUs blamed within `breaker_window_s` open the breaker: no repair begins."""
+    breaker_instances_min: int = 3
+    breaker_instances_max: int = 20
+    breaker_window_s: int = 300
+    breaker_probe_s: int = 900
+    """How long the breaker stays open before one instance may try."""
+    hold_timeout_s: int = 21_600
+    """How long a repair may be held back before a person must decide."""
+    hold_look_s: int = 30
+    """How often a repair that is held back asks again."""
+    evidence_stale_s: int = 1_800
+    """Evidence older than this, when its repair may begin at last, is first looked at afresh."""
 
     claim_s: int = 180
     """How long a command belongs to who saved it. Longer than any function may run."""
@@ -65,7 +93,17 @@ class RecoveryPolicy:
     recover_timeout_s: int = 21_600
     reserve_s: int = 7_200
     """How long a healthy instance of a failed attempt is kept for its job."""
+    replace_timeout_s: int = 3_600
     quarantine_reminder_s: int = 86_400
+    leave_lead_s: int = 3_600
+    """How long before an announced retirement or maintenance the jobs of the instance are moved."""
+    avoid_s: int = 3_600
+    """How long after a rebalance recommendation nothing new is placed on the instance."""
+    relaunch_cooldown_s: int = 60
+    """The pause before the second relaunch in a row of a job that does not last, doubled each time."""
+    relaunch_cooldown_max_s: int = 900
+    steady_s: int = 1_800
+    """An attempt that ran this long has lasted: the next relaunch is immediate again."""
     history_max: int = 60
 
     def __post_init__(self) -> None:
@@ -73,6 +111,9 @@ class RecoveryPolicy:
             value = getattr(self, field.name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
+        for percent in ("repair_budget_percent", "breaker_percent"):
+            if getattr(self, percent) > PERCENT_MAX:
+                raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if self.claim_s < CLAIM_S_MIN:
             raise PolicyInvalid(f"policy claim_s must be at least {CLAIM_S_MIN}: a claim must outlive any function")
 

@@ -7,11 +7,13 @@ person's stop is not success, an exit code 137 after a scale-in is no fault, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+RANK = re.compile(r"[0-9]{1,9}")
 OUR_STOP = "gpu-recovery: "
 """Every StopTask of ours gives a reason that begins so; ECS repeats it as `stoppedReason`."""
 
@@ -87,6 +89,12 @@ class TaskFact:
     def instance_id(self) -> str:
         """The EC2 instance that we started the task on, as we told the task itself; "" for other people's tasks."""
         return (self.environment or {}).get("INSTANCE_ID", "")
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that the task was given; None where it says no number."""
+        text = (self.environment or {}).get("RANK", "")
+        return int(text) if RANK.fullmatch(text) else None
 
     def container(self, name: str) -> Container | None:
         """The container called `name`; without such a name, the only one there is; else None."""

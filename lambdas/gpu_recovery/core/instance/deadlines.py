@@ -7,23 +7,29 @@ from datetime import datetime
 from ..machine import Given
 from ..policy import within
 from .record import Instance, InstanceStatus
+from .warned import wake_at
 
 
 def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, datetime | None]:
     """When the instance's status gives up, and when it is next compared with ECS."""
-    look = given.now + within(given.policy.look_s)
+    policy, look = given.policy, given.now + within(given.policy.look_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
-            return (given.now + within(given.policy.reserve_s) if instance.reserved_for else None), None
+            reserved_until = given.now + within(policy.reserve_s) if instance.reserved_for else None
+            return wake_at(instance.departure, reserved_until, given), None
         case InstanceStatus.CHECKING:
-            return given.now + within(given.policy.check_timeout_s), look
+            return given.now + within(policy.check_timeout_s), look
         case InstanceStatus.REBOOTING:
-            return (
-                instance.reboot.deadline_at if instance.reboot else given.now + within(given.policy.reboot_timeout_s)
-            ), look
+            limit = given.now + within(policy.reboot_timeout_s)
+            return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
+        case InstanceStatus.REPLACING:
+            limit = given.now + within(policy.replace_timeout_s)
+            return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
         case InstanceStatus.VERIFYING:
-            return given.now + within(given.policy.verify_timeout_s), look
+            return given.now + within(policy.verify_timeout_s), look
+        case InstanceStatus.QUARANTINED if instance.held is not None:
+            return instance.held.since + within(policy.hold_timeout_s), given.now + within(policy.hold_look_s)
         case InstanceStatus.QUARANTINED:
-            return given.now + within(given.policy.quarantine_reminder_s), None
+            return given.now + within(policy.quarantine_reminder_s), None
         case _:
             return None, None

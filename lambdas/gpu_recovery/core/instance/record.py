@@ -1,4 +1,4 @@
-"""The record of one EC2 instance: its statuses and its fields. What moves it is in `instance.py`."""
+"""The record of one EC2 instance: its statuses and its fields. What moves it is in the other rooms of this package."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..machine import HistoryEntry, Pending
+from ..signals import DepartureKind, HealthStatus
 
 
 class InstanceStatus(StrEnum):
@@ -16,8 +17,9 @@ class InstanceStatus(StrEnum):
     AVAILABLE = "AVAILABLE"
     CHECKING = "CHECKING"  # its health check
     REBOOTING = "REBOOTING"  # the reboot to take place
-    VERIFYING = "VERIFYING"  # the check that must prove the reboot and pass before it works again
-    QUARANTINED = "QUARANTINED"  # a person
+    REPLACING = "REPLACING"  # another machine in its place, or another host under it
+    VERIFYING = "VERIFYING"  # the check that must prove the repair and pass before it works again
+    QUARANTINED = "QUARANTINED"  # a person, or the brakes to let its repair begin
     GONE = "GONE"
 
 
@@ -38,18 +40,6 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckRun:
-    """A health check under way. `job_id` is who waits for its result, "" for nobody."""
-
-    check_id: str
-    job_id: str = ""
-    attempt: int = 0
-    may_reboot: bool = True
-    proof_needed: bool = False
-    repeats: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Rank:
     """A job's rank on an instance, by the attempt it belongs to."""
 
@@ -58,8 +48,26 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRun:
+    """A health check under way. `job_id` is who waits for its result, "" for nobody.
+
+    passive: others work on the instance, so the check takes no GPU from them and only reads what is logged.
+    """
+
+    check_id: str
+    job_id: str = ""
+    attempt: int = 0
+    may_reboot: bool = True
+    proof_needed: bool = False
+    repeats: int = 0
+    passive: bool = False
+    waiting: Rank | None = None
+    """Who waits for the repair that this check looks into once more, its evidence having grown old."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reboot:
-    """A reboot under way, and how the instance looked before it.
+    """A reboot under way, and how the instance looked before it; stopping and starting a machine is one, too.
 
     proof:   the boot id must differ from `boot_id`, or the boot be later than `asked_at`.
     uncertain: whoever asked for it died, so it may have to be asked for again.
@@ -75,7 +83,66 @@ class Reboot:
     looked_at: datetime | None = None
     """When a look last found the old boot: the noise of that look's own check must not start the next one."""
     uncertain: bool = False
+    started: bool = False
+    """The machine was stopped and is being started: only then is an agent that connects a sign of the new boot."""
     deadline_at: datetime | None = None
+
+
+class Rung(StrEnum):
+    """The rungs of the ladder. Above the last there is only a person."""
+
+    CHECK = "CHECK"
+    REBOOT = "REBOOT"
+    REPLACE = "REPLACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What an instance needs, on whose word, and for whom.
+
+    evidence:  what was seen, as a sentence.
+    seen_at:   when; old evidence is looked at afresh before anything is repaired for it.
+    source:    the watcher whose word it is (a `HealthKind`), "" for a health check or a job: when that watcher says
+               that all is well again, the need is over.
+    job_id, attempt: who waits for the repair, "" for nobody.
+    """
+
+    rung: Rung
+    evidence: str
+    seen_at: datetime
+    source: str = ""
+    job_id: str = ""
+    attempt: int = 0
+    ends: Rank | None = None
+    boot_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Why a need is not being met yet, and since when; `told` are the claimants who know that they must leave."""
+
+    since: datetime
+    sentence: str
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The last word of one watcher."""
+
+    status: HealthStatus
+    since: datetime
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An announcement that the instance will be taken away, or may be."""
+
+    kind: DepartureKind
+    source: str
+    leaves_at: datetime
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +176,39 @@ class Instance:
     """The attempts (`<job_id>--a<NN>`) that lately had it checked: none has it checked twice."""
     checks: int = 0
     check: CheckRun | None = None
+    health: Mapping[str, Health] = field(default_factory=dict)
+    """The last word of each watcher, by `HealthKind`."""
+    departure: Departure | None = None
+    drained: bool = False
+    """ECS places nothing on it because we said so; what a person has drained is the person's to activate."""
+    withdrawn: bool = False
+    """A person took it out of use while nothing spoke against it: given back, it just works on."""
+    need: Need | None = None
+    """What it needs, while that is held back or being met."""
+    held: Held | None = None
     reboot: Reboot | None = None
     reboots: tuple[datetime, ...] = ()
+    blamed_at: datetime | None = None
+    """When evidence last blamed its hardware."""
+    healed_at: datetime | None = None
+    """When it last came back from a repair, proved and passing its check."""
     boot_id: str | None = None
     booted_at: datetime | None = None
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     commands: tuple[Pending, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def under_repair(self) -> bool:
+        """Whether it counts against the fleet's budget: being rebooted or replaced, until proof and a passing check."""
+        repairing = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
+        return self.status in repairing or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
+
+    @property
+    def suspicion(self) -> str:
+        """Why nothing new should be placed on it although it works; "" if nothing speaks against it."""
+        for kind, health in sorted(self.health.items()):
+            if health.status is HealthStatus.IMPAIRED:
+                return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
+        return self.departure.sentence if self.departure is not None else ""

@@ -1,15 +1,13 @@
-"""The rules of a repair, apart from the mechanics of moving: when a reboot is in order, and what proves one."""
+"""The rules of a repair, apart from the mechanics of moving: what proves one, and what it ends."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
 
-from ..check import CheckOutcome, Verdict
+from ..check import Verdict
 from ..commands import ConfirmEnd
-from ..machine import Given
-from ..policy import within
-from .record import CheckRun, Claim, Instance, Reboot
+from .record import Claim, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 
@@ -27,21 +25,6 @@ def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
         return ids_known
     # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.
     return verdict.booted_at > reboot.asked_at - (CLOCK_SKEW if ids_known else timedelta())
-
-
-def why_no_reboot(instance: Instance, run: CheckRun, verdict: Verdict, given: Given) -> str:
-    """Why the instance goes to a human instead of through a reboot; "" if a reboot is in order."""
-    if verdict.outcome is CheckOutcome.REPLACE:
-        return "a reboot does not cure that, it must be replaced"
-    others = sorted(job_id for job_id in instance.claims if job_id != run.job_id)
-    if others:
-        return f"{others[0]} works on it too and would lose its work"
-    if not run.may_reboot:
-        return "no attempt is left that a reboot would serve"
-    recent = [at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s)]
-    if len(recent) >= given.policy.reboots_max:
-        return f"it was rebooted {len(recent)} time(s) within {given.policy.reboot_window_s} s"
-    return ""
 
 
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:

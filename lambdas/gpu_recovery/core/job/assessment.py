@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from ..check import CheckOutcome
 from ..events import Checked
 from ..names import LISTED_MAX
 from ..policy import RecoveryPolicy
 from ..task import EndingKind, RankFailure
-from .record import Cause, Job, StopPurpose
+from .record import LIVE, TERMINAL, Cause, Job, JobStatus, StopPurpose
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""
@@ -41,6 +42,27 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
     if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):
         return StopPurpose.RELAUNCH, Cause.INTERRUPTED
     return StopPurpose.DIAGNOSE, None
+
+
+def incident_since(before: Job, after: Job, now: datetime) -> datetime | None:
+    """When the incident began that the job is in once it has moved from `before`'s status; None if it is in none."""
+    over = (JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.CANCELED)
+    if before.status in TERMINAL or after.status in over:
+        return None
+    begins = before.status in LIVE and _opens_incident(after)
+    return before.incident_at or (now if begins else None)
+
+
+def _opens_incident(job: Job) -> bool:
+    """Whether a gang that is stopped, or has ended, as `job` says leaves work to be recovered or given up.
+
+    A gang that a person ended does not, nor one that never had its place, nor one that ran into its time limit.
+    """
+    if job.stop_purpose is StopPurpose.FAIL:
+        return job.failure is not None
+    return job.stop_purpose in (StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH) and (
+        job.stop_cause is not Cause.INSUFFICIENT_RESOURCES
+    )
 
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:

@@ -29,6 +29,6 @@ def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]
         case JobStatus.DIAGNOSING:
             return given.now + within(given.policy.check_timeout_s + given.policy.look_s), look
         case JobStatus.RECOVERING:
-            return given.now + within(given.policy.recover_timeout_s), look
+            return given.now + within(given.policy.recover_timeout_s), job.not_before or look
         case _:
             return None, None

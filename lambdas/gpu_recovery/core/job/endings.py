@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import commands, notice
-from ..machine import Step
+from ..machine import Given, Step
 from ..names import attempt_id
+from ..policy import within
 from .record import Job, JobStatus
+
+PAUSE_DOUBLINGS_MAX = 20
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:
@@ -16,7 +19,7 @@ def finished(job: Job, status: JobStatus, reason: str) -> Step:
     orders: tuple[Any, ...] = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
     if status is JobStatus.SUCCEEDED and job.incident_id is not None:
         orders = (*orders, notice.recovered(job))
-    return Step(status, reason, {"incident_id": None, "repairing": ()}, orders)
+    return Step(status, reason, {"incident_id": None, "incident_at": None, "repairing": ()}, orders)
 
 
 def failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> Step:
@@ -27,8 +30,20 @@ def failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping
         commands.ReleaseInstances(job.instances, unconfirmed, job.attempt), notice.failed(job, incident, reason),
         commands.PublishEvent("Recovery Failed", data), poke(job),
     )  # fmt: skip
-    kept = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
+    kept = {"repairing": (), "incident_id": incident, "incident_at": None, "claims_kept": bool(unconfirmed)}
     return Step(JobStatus.FAILED, reason, {**kept, **(changes or {})}, orders)
+
+
+def cooled_down(job: Job, given: Given) -> dict[str, Any]:
+    """The pause before the next attempt: none after one that lasted or for the first that did not, then doubling."""
+    policy, ran_since = given.policy, job.running_at
+    if ran_since is not None and given.now - ran_since >= within(policy.steady_s):
+        return {"quick_ends": 0, "not_before": None}
+    ends = job.quick_ends + 1
+    if ends == 1:
+        return {"quick_ends": ends, "not_before": None}
+    pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
+    return {"quick_ends": ends, "not_before": given.now + within(pause)}
 
 
 def poke(job: Job) -> commands.PokeScheduler:

@@ -60,9 +60,10 @@ class Cause(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
     INTERRUPTED = "INTERRUPTED"
+    REPAIR = "REPAIR"  # an instance of it had to be repaired for somebody else's sake
 
 
-UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED})
+UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.REPAIR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,17 @@ class Job:
     """Why the current attempt's gang was stopped, kept while the record's reason goes on to say what is done."""
     failure: RankFailure | None = None
     incident_id: str | None = None
+    incident_at: datetime | None = None
+    """When the incident began that the job is in: its gang was ordered to stop, or had ended, by a failure or because
+    capacity was taken away. None again once it runs, or a person has ended it."""
+    running_at: datetime | None = None
+    """Since when the current attempt runs."""
+    quick_ends: int = 0
+    """How many attempts in a row ended before they had lasted: each makes the pause before the next longer."""
+    not_before: datetime | None = None
+    """A cool-down: the next attempt is not placed before this time."""
+    repairs: int = 0
+    """Instances that were repaired for this job."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     in_line_at: datetime | None = None
@@ -116,6 +128,10 @@ class Job:
     def waits_to_retry(self) -> bool:
         """Whether ECS has just refused its launch: until the retry is due, the same place would refuse it again."""
         return self.status is JobStatus.PENDING_RESOURCES and self.stop_cause is Cause.INSUFFICIENT_RESOURCES
+
+    def is_observed(self, policy: RecoveryPolicy) -> bool:
+        """Whether it is recorded and reported, never stopped or relaunched for a failure: it alone, or everything."""
+        return self.hands_off or policy.observe_only
 
     def attempts_max(self, policy: RecoveryPolicy) -> int:
         """How many counted attempts this job may have."""

@@ -1,0 +1,64 @@
+"""Carrying out a saved command. Each function may be repeated from its beginning, by whoever finds it not done.
+
+A function answers with what became known by acting: messages for a machine, told before the command is settled (one
+for the record itself settles it in the same write), and a time before which it is not to be tried again if it is not
+done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..core import commands
+from ..core.instance.record import Instance
+from ..core.job.record import Job
+from ..core.machine import Pending
+from . import of_checks, of_jobs, of_repairs
+from .kit import DONE, Acted, Kit, Message
+from .of_checks import check_ended
+from .of_jobs import failure_of, untold_to
+
+__all__ = ["ACTS", "DONE", "WORDS", "Acted", "Kit", "Message", "act", "check_ended", "failure_of", "untold_to"]
+
+WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
+"""Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
+ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
+    commands.LaunchAttempt: of_jobs.launch,
+    commands.ClaimInstance: of_jobs.claim_for_person,
+    commands.StopAttempt: of_jobs.stop,
+    commands.ObserveAttempt: of_jobs.observe,
+    commands.CheckInstances: of_jobs.check_instances,
+    commands.ReleaseInstances: of_jobs.release,
+    commands.RunCheck: of_checks.run_check,
+    commands.StopCheck: of_checks.stop_check,
+    commands.ObserveCheck: of_checks.observe_check,
+    commands.ObserveInstance: of_checks.observe_instance,
+    commands.ReportCheck: of_checks.report_check,
+    commands.ConfirmEnd: of_checks.confirm_end,
+    commands.DrainInstance: of_repairs.drain,
+    commands.ActivateInstance: of_repairs.activate,
+    commands.RebootInstance: of_repairs.reboot,
+    commands.ReplaceInstance: of_repairs.replace_machine,
+    commands.StartInstance: of_repairs.start_machine,
+    commands.DeregisterInstance: of_repairs.deregister,
+}
+
+
+def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
+    """Carry out one command of `record`, which must be the record as it was last saved."""
+    command = pending.command
+    match command:
+        case commands.NotifyOperator():
+            kit.actions.notify(command)
+        case commands.PublishEvent():
+            kit.actions.publish(command)
+        case commands.PokeScheduler():
+            kit.actions.poke_scheduler(command.key)
+        case commands.TellJob():
+            return Acted((Message(command.job_id, command.event),))
+        case commands.TellInstance():
+            return Acted((Message(command.instance_id, command.event),))
+        case _:
+            return ACTS[type(command)](kit, record, pending)
+    return DONE

@@ -1,0 +1,45 @@
+"""What acting takes and gives: the kit, and what became known by acting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..core import events
+from ..core.machine import Pending
+from ..core.policy import RecoveryPolicy
+from ..ports import Actions, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event for one record: the job's or instance's id, and what it must hear."""
+
+    to: str
+    event: events.JobEvent | events.InstanceEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What came of acting: messages to pass on, and `not_before` if the command is still to be done."""
+
+    messages: tuple[Message, ...] = ()
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is."""
+
+    store: Store
+    actions: Actions
+    policy: RecoveryPolicy
+    now: datetime
+
+
+DONE = Acted()
+
+
+def died_before(pending: Pending) -> bool:
+    """Whether an earlier try ended without an answer: each definite no was followed by one more try, on purpose."""
+    return pending.tries > pending.refusals + 1

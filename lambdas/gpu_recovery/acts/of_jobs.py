@@ -1,0 +1,222 @@
+"""Carrying out the orders of a job: launching, stopping, observing and releasing a whole attempt at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from ..core import commands, events
+from ..core.attempt import Plan, Progress, news_of_stopped, untold
+from ..core.check import CheckOutcome
+from ..core.instance.record import Claim
+from ..core.job.record import LIVE, Job, JobStatus
+from ..core.machine import Pending
+from ..core.names import attempt_id
+from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
+from ..ports import Refusal, state_of
+from ..unseen import instance_of, unseen_ranks
+from .kit import DONE, Acted, Kit, Message
+
+
+def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted."""
+    order: commands.LaunchAttempt = pending.command
+    if job.status is not JobStatus.SUBMITTING or job.attempt != order.attempt:
+        return Acted((_refused(kit, job, order.attempt, "the launch was given up"),))
+    plan = kit.store.begin_attempt(
+        Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
+    )
+    claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset)
+    for instance_id, epoch in zip(plan.instances, plan.epochs, strict=True):
+        if not kit.store.claim_instance(instance_id, job.job_id, claim, epoch):
+            return Acted((_refused(kit, job, order.attempt, f"{instance_id} was no longer free"),))
+    answers = kit.actions.run_ranks(job, plan)
+    started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
+    kit.store.record_tasks(replace(plan, task_ids=started))
+    refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
+    if refusals:
+        rank, refusal = refusals[0]
+        sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
+        return Acted((_refused(kit, job, order.attempt, sentence, any(r.lasting for _, r in refusals)),))
+    return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=order.attempt)),))
+
+
+def _refused(kit: Kit, job: Job, attempt: int, sentence: str, lasting: bool = False) -> Message:
+    event = events.LaunchRefused(at=kit.now, attempt=attempt, sentence=sentence, lasting=lasting)
+    return Message(job.job_id, event)
+
+
+def claim_for_person(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Claim the instance of a person's rank, unless the gang has ended: nobody would take such a claim off again."""
+    order: commands.ClaimInstance = pending.command
+    if not _may_run(job, order.attempt):
+        return DONE
+    kit.store.claim_instance(order.instance_id, job.job_id, Claim(order.attempt, order.gpus), None)
+    after = kit.store.load_job(job.job_id)
+    if after is None or not _may_run(after, order.attempt):
+        kit.store.release_instance(order.instance_id, job.job_id, False, order.attempt)
+    return DONE
+
+
+def _may_run(job: Job, attempt: int) -> bool:
+    return job.attempt == attempt and job.status in LIVE
+
+
+def stop(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Stop every task of the attempt; a rank that never had one is entered as ended, unless one may still start."""
+    order: commands.StopAttempt = pending.command
+    if order.attempt != job.attempt:
+        return DONE
+    plan = kit.store.load_plan(job.job_id, order.attempt) if job.started_by_person else None
+    if plan is not None:
+        tasks = tuple(task_id for task_id in plan.task_ids if task_id)
+    else:
+        tasks = kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt))
+        if not job.launched and (begun := kit.store.load_plan(job.job_id, order.attempt)) is not None:
+            # The listing lags behind a launch that has only just been broken off; the plan knows what it started.
+            tasks = tuple(dict.fromkeys((*tasks, *(task_id for task_id in begun.task_ids if task_id))))
+    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is being stopped")
+    launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
+    if job.launched or launching:
+        return DONE
+    found = _show_unseen(kit, job, plan) if plan is not None else ()
+    return Acted(found) if found else _enter_never_started(kit, job, tasks)
+
+
+def _show_unseen(kit: Kit, job: Job, plan: Plan) -> tuple[Message, ...]:
+    """Ranks of a person's gang whose events were lost: shown to the job, which has them stopped too."""
+    messages: list[Message] = []
+    for rank, fact in unseen_ranks(kit.actions, plan):
+        instance_id = instance_of(kit.store, kit.actions, fact)
+        kit.store.record_task(plan, rank, instance_id, fact.task_id)
+        seen = events.RankSeen(
+            at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
+        )
+        messages.append(Message(job.job_id, seen))
+    return tuple(messages)
+
+
+def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted:
+    # An attempt whose launcher died before it began has neither plan nor progress: begun here, it can end.
+    blank = Plan(job.job_id, job.attempt, job.instances, task_ids=("",) * len(job.instances))
+    plan = kit.store.begin_attempt(blank)
+    seen = {fact.rank for fact in kit.actions.describe_tasks(task_ids)}
+    known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
+    messages: list[Message] = []
+    for rank in range(len(plan.instances)):
+        if rank not in seen | known:
+            addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
+            news = news_of_stopped(addition.after, False, kit.now) if addition else None
+            messages += [Message(job.job_id, news)] if news else []
+    return Acted(tuple(messages))
+
+
+def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Ask ECS about each rank whose end is not known, enter what it says, and report what the job has not heard."""
+    order: commands.ObserveAttempt = pending.command
+    plan = kit.store.load_plan(job.job_id, order.attempt)
+    progress = kit.store.load_progress(job.job_id, order.attempt)
+    if order.attempt != job.attempt or plan is None or progress is None:
+        return DONE
+    gone: tuple[Message, ...] = ()
+    if job.status is not JobStatus.DIAGNOSING:
+        plan = _with_tasks(kit, job, plan)
+        _enter_ranks(kit, job, plan, [rank for rank in range(progress.world) if rank not in progress.stopped])
+        progress = kit.store.load_progress(job.job_id, order.attempt) or progress
+        gone = _hosts_off(kit, [i for i in progress.unconfirmed(plan) if i])
+    news = untold_to(job, progress, plan, kit.now)
+    return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
+
+
+def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
+    """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
+    machines = kit.actions.machines(instance_ids) if instance_ids else {}
+    states = {instance_id: state_of(instance_id, machines) for instance_id in instance_ids}
+    return tuple(
+        Message(instance_id, events.MachineSeen(at=kit.now, state=state))
+        for instance_id, state in states.items()
+        if state is not None and state.is_off
+    )
+
+
+def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events.JobEvent | None:
+    """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard."""
+    news = untold(job.status, progress, plan, now)
+    heard = job.hands_off and job.failure is not None and isinstance(news, events.RankFailed)
+    return None if heard else news
+
+
+def _with_tasks(kit: Kit, job: Job, plan: Plan) -> Plan:
+    """The plan with the tasks that a launcher started and died before it entered them: else no look would find them."""
+    if all(plan.task_ids) or job.started_by_person:
+        return plan
+    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+    found = {fact.rank: fact.task_id for fact in facts}
+    filled = replace(plan, task_ids=tuple(known or found.get(rank, "") for rank, known in enumerate(plan.task_ids)))
+    if filled != plan:
+        kit.store.record_tasks(filled)
+    return filled
+
+
+def _enter_ranks(kit: Kit, job: Job, plan: Plan, ranks: list[int]) -> None:
+    """Enter what ECS says of those ranks whose task is known; a task it neither knows nor lists has ended unseen."""
+    asked = {plan.task_ids[rank]: rank for rank in ranks if rank < len(plan.task_ids) and plan.task_ids[rank]}
+    facts = {fact.task_id: fact for fact in kit.actions.describe_tasks(tuple(asked))}
+    listed = _listed(kit, job, plan) if len(facts) < len(asked) else frozenset()
+    for task_id, rank in asked.items():
+        fact = facts.get(task_id)
+        if fact is None and task_id in listed:
+            continue  # ECS's answers do not agree yet: the next look asks again, and meanwhile the GPUs stay taken
+        if fact is None:
+            lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
+            failure = RankFailure(rank, plan.instances[rank], kit.now, lost)
+            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
+        elif fact.last_status == LastStatus.STOPPED:
+            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
+        elif fact.last_status == LastStatus.RUNNING:
+            kit.store.add_running(job.job_id, plan.attempt, rank)
+
+
+def _listed(kit: Kit, job: Job, plan: Plan) -> frozenset[str]:
+    """The tasks of the attempt that ECS lists. A person's have no name in common: every task that is to run."""
+    if job.started_by_person:
+        return frozenset(fact.task_id for fact in kit.actions.running_tasks())
+    return frozenset(kit.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+
+
+def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:
+    """The failure that a STOPPED task is for its rank, None if it succeeded."""
+    end = ending(fact, fact.main_container)
+    return None if end.kind is EndingKind.SUCCEEDED else RankFailure(rank, instance_id, fact.at, end)
+
+
+def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Ask every instance of the attempt; a rank whose instance was never learnt counts as one that could not tell."""
+    order: commands.CheckInstances = pending.command
+    if order.attempt != job.attempt or job.status not in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
+        return DONE  # `job.instances` are another attempt's by now, or nobody waits for an answer
+    messages: list[Message] = []
+    for rank, instance_id in enumerate(job.instances):
+        if instance_id:
+            messages.append(Message(instance_id, order.request))
+            continue
+        unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
+        kit.store.add_checked(job.job_id, order.attempt, rank, unknown)
+    return Acted(tuple(messages))
+
+
+def release(kit: Kit, job: Job, pending: Pending) -> Acted:
+    order: commands.ReleaseInstances = pending.command
+    kept = set(order.keep_claims_of) | set(_not_ended(kit, job) if job.claims_kept else ())
+    for instance_id in order.instances:
+        if instance_id:
+            keep = instance_id in kept
+            kit.store.release_instance(instance_id, job.job_id, keep, order.attempt)
+    return DONE
+
+
+def _not_ended(kit: Kit, job: Job) -> tuple[str, ...]:
+    """The instances of the attempt on which a rank's end is not confirmed: their GPUs are not free."""
+    plan = kit.store.load_plan(job.job_id, job.attempt)
+    progress = kit.store.load_progress(job.job_id, job.attempt)
+    return progress.unconfirmed(plan) if plan is not None and progress is not None else ()

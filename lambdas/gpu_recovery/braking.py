@@ -1,0 +1,51 @@
+"""The fleet's brakes in people's hands, and the count they are reckoned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .core import notice
+from .core.fleet import Fleet, Pause, closed
+from .ports import StaleRecord
+from .recovery import SAVES_MAX, Recovery, TooContended
+
+
+def pause(recovery: Recovery, by: str, because: str) -> Fleet:
+    """The kill switch: no repair begins until somebody unpauses; one that EC2 was asked for takes its course."""
+    return _changed(recovery, lambda fleet: replace(fleet, pause=Pause(by, because, recovery.clock())))
+
+
+def unpause(recovery: Recovery) -> Fleet:
+    """Repairs may begin again; what was held asks again at its next look."""
+    return _changed(recovery, lambda fleet: replace(fleet, pause=None))
+
+
+def reset_breaker(recovery: Recovery, by: str) -> Fleet:
+    """Close the breaker by hand; what was held is checked afresh where its evidence has grown old."""
+    before = recovery.store.load_fleet()
+    after = _changed(recovery, closed)
+    if before.opened_at is not None:
+        recovery.actions.notify(notice.breaker_closed(before, f"reset by {by}"))
+    return after
+
+
+def count(recovery: Recovery, gpu_instances: int) -> None:
+    """Keep how many instances with GPUs there are: the budget and the breaker are shares of it."""
+    fleet = recovery.store.load_fleet()
+    recovery.journal.braked(fleet, recovery.clock())
+    if fleet.gpu_instances != gpu_instances:
+        _changed(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
+
+
+def _changed(recovery: Recovery, change: Callable[[Fleet], Fleet]) -> Fleet:
+    for _ in range(SAVES_MAX):
+        fleet = recovery.store.load_fleet()
+        after = change(fleet)
+        if after == fleet:
+            return fleet
+        try:
+            return recovery.store.save_fleet(after)
+        except StaleRecord:
+            continue
+    raise TooContended(f"refused {SAVES_MAX} times: others write the brakes all the time")

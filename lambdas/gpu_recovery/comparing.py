@@ -1,0 +1,145 @@
+"""The world against the tables: what ECS and EC2 know and no event has told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from . import tasks
+from .braking import count
+from .core import events
+from .core.instance.record import EcsStatus, Instance, InstanceStatus
+from .core.job.record import TERMINAL, Job
+from .core.names import attempt_of, instance_of_check
+from .core.signals import HealthStatus, MachineState
+from .core.task import OUR_STOP, TaskFact
+from .isolation import raise_all, try_each
+from .ports import MachineStatus, state_of
+from .recovery import Recovery
+
+PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
+
+# -- what ECS knows ----------------------------------------------------------------------------------------------------
+
+
+def compare_instances(recovery: Recovery) -> None:
+    """Every registration that ECS knows better than we do, and every one that it knows no more."""
+    failures: list[Exception] = []
+    known = {instance.instance_id: instance for instance in recovery.store.instances_in(PRESENT, failures)}
+    shown = dict(recovery.actions.container_instances())
+    news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
+    missing = [record for instance_id, record in known.items() if instance_id not in shown]
+    failures += [
+        *try_each(lambda told: recovery.tell(*told), news),
+        *try_each(lambda record: _ask_about_missing(recovery, record), missing),
+    ]
+    raise_all("not every instance could be compared", failures)
+
+
+def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
+    return seen.container_instance_id != record.container_instance_id or seen.ecs_version > record.ecs_version
+
+
+def _ask_about_missing(recovery: Recovery, record: Instance) -> None:
+    """A listing may lag, and so may a description: only one that shows it gone, or EC2 itself, ends an instance."""
+    described = recovery.actions.describe_instance(record.container_instance_id)
+    if described is not None and described[1].ecs_status not in (EcsStatus.ACTIVE, EcsStatus.DRAINING):
+        recovery.tell(record.instance_id, replace(described[1], looked=True))
+
+
+# -- what EC2 knows ----------------------------------------------------------------------------------------------------
+
+
+def compare_machines(recovery: Recovery) -> None:
+    """What EC2's own events would have told, which may all be lost: machines off, impaired, or about to be retired."""
+    failures: list[Exception] = []
+    known = {record.instance_id: record for record in recovery.store.instances_in(PRESENT, failures)}
+    count(recovery, sum(record.gpus_most > 0 for record in known.values()))
+    statuses = recovery.actions.machine_statuses(tuple(known)) if known else {}
+    now = recovery.clock()
+    unknown = tuple(instance_id for instance_id in known if instance_id not in statuses)
+    machines = recovery.actions.machines(unknown) if unknown else {}
+    off = {instance_id: state_of(instance_id, machines) for instance_id in unknown}
+    news: list[tuple[str, events.InstanceEvent]] = [
+        (instance_id, events.MachineSeen(at=now, state=state))
+        for instance_id, state in off.items()
+        if state is not None and state.is_off
+    ]
+    news += [
+        (instance_id, event)
+        for instance_id, status in statuses.items()
+        for event in _untold(known[instance_id], status, now)
+    ]
+    failures += try_each(lambda told: recovery.tell(*told), news)
+    raise_all("not every machine could be compared", failures)
+
+
+def _untold(record: Instance, status: MachineStatus, now: datetime) -> Iterator[events.InstanceEvent]:
+    if status.state.is_off and not _is_on_its_way(record, status.state):
+        yield events.MachineSeen(at=now, state=status.state)
+        return
+    for word in status.health:
+        known = record.health.get(word.kind)
+        if word.status is not (known.status if known is not None else HealthStatus.OK) and word.status in _TELLING:
+            yield word
+    for departure in status.departures:
+        is_known = record.departure is not None and record.departure.source == departure.source
+        if is_known is departure.called_off:
+            yield departure
+
+
+_TELLING = (HealthStatus.OK, HealthStatus.IMPAIRED)
+
+
+def _is_on_its_way(record: Instance, state: MachineState) -> bool:
+    """Whether we stopped it ourselves and have ordered its start."""
+    started = record.reboot is not None and record.reboot.started
+    return record.status is InstanceStatus.REPLACING and state is MachineState.STOPPED and started
+
+
+# -- what runs ---------------------------------------------------------------------------------------------------------
+
+
+def compare_tasks(recovery: Recovery) -> None:
+    """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
+    jobs: dict[str, Job | None] = {}
+
+    def compare(fact: TaskFact) -> None:
+        named = attempt_of(fact.started_by)
+        checked = instance_of_check(fact.started_by)
+        if checked is not None:
+            _stop_forgotten_check(recovery, fact, checked)
+            return
+        if named is None:
+            tasks.task_changed(recovery, fact)
+            return
+        job_id, attempt = named
+        if job_id not in jobs:
+            jobs[job_id] = recovery.store.load_job(job_id)
+        if _is_orphan(jobs[job_id], attempt):
+            _stop_orphan(recovery, fact)
+
+    raise_all("not every task could be compared", try_each(compare, recovery.actions.running_tasks()))
+
+
+def _is_orphan(job: Job | None, attempt: int) -> bool:
+    """A task of a known job whose attempt is over; a stranger who uses our way of naming is left alone."""
+    return job is not None and (attempt < job.attempt or (attempt == job.attempt and job.status in TERMINAL))
+
+
+def _stop_orphan(recovery: Recovery, fact: TaskFact) -> None:
+    recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
+
+
+def _stop_forgotten_check(recovery: Recovery, fact: TaskFact, instance_id: str) -> None:
+    """A check that its instance no longer waits for would hold the GPUs for nothing; a stranger's is left alone."""
+    record = recovery.store.load_instance(instance_id)
+    if record is None or (record.check is not None and record.check.check_id == fact.started_by):
+        return
+    number = int(fact.started_by.rsplit("/", 1)[-1])
+    if number <= record.checks:
+        recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
+
+
+COMPARISONS = (compare_instances, compare_machines, compare_tasks)

@@ -1,0 +1,144 @@
+"""The health check of an instance: who may ask for it, what its verdict leads to, and what if there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .. import commands, events, notice
+from ..check import CheckOutcome, Verdict
+from ..machine import Given, Ignore, Step, unless_pending
+from ..names import attempt_id
+from .ladder import meet
+from .orders import activate, poke, repair_ended, report, run_check
+from .people import given_up
+from .record import CheckRun, Claim, Instance, InstanceStatus, Need, Rung
+
+REMEMBERED_MAX = 8
+"""How many of its past registrations and of the attempts that had it checked a record remembers."""
+NO_CHECK = Ignore("no check is under way")
+_ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
+
+
+def check_requested(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+    """A job's attempt has failed on it. Where others work on it too, the check only reads what the machine logged."""
+    if _asked_before(instance, event):
+        return _ASKED_BEFORE
+    left = _without_claim(instance, event.job_id)
+    run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left))
+    changes, orders = run_check(instance, run)
+    active_changes, active = activate(instance)
+    changes |= {
+        **active_changes, "claims": left, "reserved_for": event.job_id, "need": None, "held": None,
+        "checked_for": _checked_for(instance, event),
+    }  # fmt: skip
+    reason = f"checked because attempt {event.attempt} of {event.job_id} failed on it"
+    return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
+
+
+def check_requested_of_held(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+    """It waits for a check in any case: one that the job hears of, too. Any other need is evidence enough."""
+    if instance.need is not None and instance.need.rung is Rung.CHECK:
+        return check_requested(instance, event, given)
+    return check_impossible(instance, event, given)
+
+
+def check_impossible(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+    """A check is asked for while the instance cannot be checked for this job: the barrier must not wait for it."""
+    if _asked_before(instance, event):
+        return _ASKED_BEFORE
+    blamed = instance.reboot is not None or instance.need is not None
+    gone = instance.status is InstanceStatus.GONE
+    outcome = CheckOutcome.REBOOT if blamed else CheckOutcome.GONE if gone else CheckOutcome.INCONCLUSIVE
+    summary = f"the instance is {instance.status}: {instance.reason}"
+    changes: dict[str, Any] = {
+        "claims": _without_claim(instance, event.job_id), "checked_for": _checked_for(instance, event),
+    }  # fmt: skip
+    if instance.reboot is not None:
+        changes["reboot"] = replace(instance.reboot, job_id=event.job_id, attempt=event.attempt)
+    if instance.need is not None:
+        changes["need"] = replace(instance.need, job_id=event.job_id, attempt=event.attempt)
+    order = commands.ReportCheck(event.job_id, event.attempt, outcome, summary, blamed)
+    return Step(instance.status, instance.reason, changes, (order,))
+
+
+def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
+    """Whether the attempt has had its check, or a later attempt of its job has taken the instance since."""
+    claim = instance.claims.get(event.job_id)
+    outdated = claim is not None and claim.attempt > event.attempt
+    return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
+
+
+def _checked_for(instance: Instance, event: events.CheckRequested) -> tuple[str, ...]:
+    return (*instance.checked_for, attempt_id(event.job_id, event.attempt))[-REMEMBERED_MAX:]
+
+
+def _without_claim(instance: Instance, job_id: str) -> dict[str, Claim]:
+    return {job: claim for job, claim in instance.claims.items() if job != job_id}
+
+
+# -- how it ends -------------------------------------------------------------------------------------------------------
+
+
+def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> Step | Ignore:
+    """Evidence against the machine leads up the ladder; anything else leaves it in use."""
+    run, verdict = instance.check, event.verdict
+    if run is None:
+        return NO_CHECK
+    changes = {
+        "check": None,
+        "boot_id": verdict.boot_id or instance.boot_id,
+        "booted_at": verdict.booted_at or instance.booted_at,
+    }
+    told = f"{verdict.outcome}: {verdict.summary}"
+    if verdict.outcome.blames_hardware:
+        return _blamed(instance, run, verdict, changes, given)
+    outcome, summary = verdict.outcome, verdict.summary
+    if run.passive and outcome is CheckOutcome.HEALTHY:
+        outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
+    orders = report(run, outcome, summary)
+    if outcome is CheckOutcome.CONFIGURATION:
+        orders = (*orders, notice.misconfigured(instance, verdict.summary))
+    healed = verdict.outcome is CheckOutcome.HEALTHY
+    ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
+    return Step(InstanceStatus.AVAILABLE, told, changes, (*orders, *ended, poke(instance)))
+
+
+def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: Given) -> Step:
+    told = f"{verdict.outcome}: {verdict.summary}"
+    if not run.may_reboot:
+        reported = report(run, verdict.outcome, verdict.summary)
+        return given_up(instance, f"{told}; no attempt is left that a repair would serve", given, changes, reported)
+    waiting = run.waiting
+    need = Need(
+        Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT, told, given.now,
+        job_id=waiting.job_id if waiting else run.job_id, attempt=waiting.attempt if waiting else run.attempt,
+        boot_id=verdict.boot_id or instance.boot_id,
+    )  # fmt: skip
+    step = meet(instance, need, given, changes)
+    repairing = step.changes.get("need") is not None
+    return replace(step, commands=(*step.commands, *report(run, verdict.outcome, verdict.summary, repairing)))
+
+
+def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
+    """A check that never started says something about who uses the GPUs; one that never ended, about the machine."""
+    run = instance.check
+    if run is None:
+        return NO_CHECK
+    reason = f"its health check gave no answer within {given.policy.check_timeout_s} s"
+    refused = any(one.command == commands.RunCheck(run.check_id) and one.refusals for one in instance.commands)
+    if refused and instance.agent_connected:
+        reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
+        ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
+        told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), notice.never_checked(instance, reason))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None}, (*told, *ended, poke(instance)))
+    orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.INCONCLUSIVE, reason))
+    return given_up(instance, reason, given, None, orders)
+
+
+def look_at_check(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
+    """Perhaps its end was told and lost."""
+    if instance.check is None:
+        return NO_CHECK
+    look = commands.ObserveCheck(instance.check.check_id)
+    return Step(instance.status, instance.reason, {}, unless_pending(instance, look))

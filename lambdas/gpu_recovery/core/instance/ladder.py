@@ -1,0 +1,184 @@
+"""The ladder and its brakes: every repair begins here, or is held back here.
+
+check -> reboot -> replace -> a person. `meet` is the one door: it picks the rung (caps and cool-downs push upwards),
+asks whether the repair may begin (nobody else works on the machine, the fleet's budget, the breaker, the kill switch),
+and either begins it or holds it. What is held asks again at every look, with old evidence looked at afresh first, and
+goes to a person when it has been held too long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .. import commands, events, notice
+from ..fleet import blame, why_not_now
+from ..machine import Given, Step
+from ..policy import within
+from ..signals import DepartureKind, HealthKind
+from .orders import activate, drain, run_check
+from .people import given_up
+from .record import CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
+
+RUNG_WORDS = {Rung.CHECK: "its check", Rung.REBOOT: "its reboot", Rung.REPLACE: "its replacement"}
+
+
+def meet(
+    instance: Instance, need: Need, given: Given, changes: dict[str, Any] | None = None, orders: tuple[Any, ...] = ()
+) -> Step:
+    """Begin what the instance needs, or hold it, or hand it to a person."""
+    need = climbed(instance, need, given)
+    facts = dict(changes or {})
+    if _is_blamed_anew(instance, need):
+        facts["blamed_at"] = given.now
+    if need.rung is Rung.REPLACE and not given.policy.replace:
+        reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
+        return given_up(instance, reason, given, facts, orders)
+    why = why_held(instance, need, given)
+    if why:
+        return hold(instance, need, why, given, facts, orders)
+    return begin(instance, need, given, facts, orders)
+
+
+def climbed(instance: Instance, need: Need, given: Given) -> Need:
+    """The need on the rung that its instance's past asks for: what a reboot did not cure, a reboot does not cure.
+
+    A reboot that is to end a rank is not a cure, so no past forbids it.
+    """
+    if need.rung is not Rung.REBOOT or need.ends is not None:
+        return need
+    policy = given.policy
+    recent = [at for at in instance.reboots if given.now - at < within(policy.reboot_window_s)]
+    if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
+        why = "its host is to be retired, which no reboot cures"
+    elif len(recent) >= policy.reboots_max:
+        why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
+    elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_s):
+        why = f"its last repair held for less than {policy.relapse_s} s"
+    else:
+        return need
+    return replace(need, rung=Rung.REPLACE, evidence=f"{need.evidence}; {why}")
+
+
+def why_held(instance: Instance, need: Need, given: Given) -> str:
+    """Why the need may not be met now; "" if it may. A check hurts nobody, so only those at work hold it back."""
+    others = claimants(instance, need)
+    if others:
+        return f"{', '.join(others)} must leave it first"
+    if need.rung is Rung.CHECK:
+        return ""
+    if given.policy.observe_only and instance.status is InstanceStatus.QUARANTINED:
+        return "the system is observe-only"
+    fleet = given.brakes
+    if _is_blamed_anew(instance, need):
+        fleet = blame(fleet, instance.instance_id, instance.gpus_most, given.policy, given.now)
+    return why_not_now(fleet, instance.instance_id, given.policy, given.now)
+
+
+def claimants(instance: Instance, need: Need) -> list[str]:
+    """The jobs that work on the instance, but for the one whose rank the repair is to end."""
+    ended = need.ends.job_id if need.ends is not None else ""
+    return sorted(job_id for job_id in instance.claims if job_id != ended)
+
+
+def _is_blamed_anew(instance: Instance, need: Need) -> bool:
+    """Whether this is news for the breaker: not an announcement, not a rank that would not stop, not a known need."""
+    evidence = need.source == "" or need.source in tuple(HealthKind)
+    return evidence and need.rung is not Rung.CHECK and need.ends is None and instance.need is None
+
+
+# -- holding -----------------------------------------------------------------------------------------------------------
+
+
+def hold(
+    instance: Instance, need: Need, why: str, given: Given, changes: dict[str, Any], orders: tuple[Any, ...]
+) -> Step:
+    """Out of use until the need may be met. Claimants hear that they must leave; operators hear it once."""
+    before = instance.held
+    told = before.told if before is not None else ()
+    news = [job_id for job_id in claimants(instance, need) if job_id not in told]
+    held = Held(before.since if before is not None else given.now, why, (*told, *news))
+    leave = tuple(_ask_to_leave(instance, need, job_id, given) for job_id in news)
+    reason = f"{need.evidence}; {RUNG_WORDS[need.rung]} is held back: {why}"
+    drain_changes, draining = drain(instance) if before is None else ({}, ())
+    held_changes = {
+        "need": need, "held": held, "check": None, "reboot": None,
+        "deadline_at": held.since + within(given.policy.hold_timeout_s),
+        "look_at": given.now + within(given.policy.hold_look_s),
+    }  # fmt: skip
+    words = () if before is not None else (notice.repair_held(instance, reason),)
+    return Step(
+        InstanceStatus.QUARANTINED, reason, {**drain_changes, **changes, **held_changes},
+        (*orders, *draining, *leave, *words),
+    )  # fmt: skip
+
+
+def _ask_to_leave(instance: Instance, need: Need, job_id: str, given: Given) -> commands.TellJob:
+    sentence = f"{instance.instance_id} needs {RUNG_WORDS[need.rung].removeprefix('its ')}: {need.evidence}"
+    event = events.InstanceNeedsRepair(
+        at=given.now, attempt=instance.claims[job_id].attempt, instance_id=instance.instance_id, sentence=sentence
+    )
+    return commands.TellJob(job_id, event)
+
+
+def asks_again(instance: Instance, need: Need, given: Given) -> Step:
+    """A need that is held: may it be met by now? Evidence that has grown old is looked at afresh first."""
+    stale = given.now - need.seen_at >= within(given.policy.evidence_stale_s)
+    if stale and need.rung is not Rung.CHECK and need.ends is None and instance.agent_connected:
+        fresh = replace(need, rung=Rung.CHECK, evidence=f"{need.evidence} (some time ago)")
+        return meet(instance, fresh, given) if not why_held(instance, need, given) else _still_held(instance, given)
+    return meet(instance, need, given)
+
+
+def _still_held(instance: Instance, given: Given) -> Step:
+    return Step(instance.status, instance.reason, {"look_at": given.now + within(given.policy.hold_look_s)})
+
+
+def held_too_long(instance: Instance, need: Need, held: Held, given: Given) -> Step:
+    """Nothing has let the repair begin: a person decides."""
+    limit = given.policy.hold_timeout_s
+    reason = f"{need.evidence}; {RUNG_WORDS[need.rung]} was held back for {limit} s: {held.sentence}"
+    return given_up(instance, reason, given)
+
+
+# -- beginning ---------------------------------------------------------------------------------------------------------
+
+
+def begin(instance: Instance, need: Need, given: Given, changes: dict[str, Any], orders: tuple[Any, ...]) -> Step:
+    """The need is met: on its rung."""
+    if need.rung is Rung.CHECK:
+        return _check(instance, need, changes, orders)
+    reboot = Reboot(given.now, need.boot_id or instance.boot_id, need.job_id, need.attempt, need.ends)
+    return repair(instance, need, reboot, f"{need.evidence}; {_DOING[need.rung]}", given, changes, orders)
+
+
+_DOING = {Rung.REBOOT: "rebooting", Rung.REPLACE: "replacing"}
+
+
+def _check(instance: Instance, need: Need, changes: dict[str, Any], orders: tuple[Any, ...]) -> Step:
+    waiting = Rank(need.job_id, need.attempt) if need.job_id else None
+    run_changes, checks = run_check(instance, CheckRun("", waiting=waiting))
+    active_changes, active = activate(instance)
+    settled = {"need": None, "held": None, "look_at": None}
+    all_changes = {**settled, **changes, **active_changes, **run_changes}
+    return Step(InstanceStatus.CHECKING, f"{need.evidence}; checking it", all_changes, (*orders, *active, *checks))
+
+
+def repair(
+    instance: Instance, need: Need, reboot: Reboot, reason: str, given: Given, changes: dict[str, Any],
+    orders: tuple[Any, ...],
+) -> Step:  # fmt: skip
+    """Drain, then reboot or replace; the epoch rises so that no claim from before can be mistaken for one after."""
+    policy, epoch = given.policy, instance.epoch + 1
+    replacing = need.rung is Rung.REPLACE
+    limit = policy.replace_timeout_s if replacing else policy.reboot_timeout_s
+    timed = replace(reboot, deadline_at=reboot.deadline_at or given.now + within(limit))
+    recent = tuple(at for at in instance.reboots if given.now - at < within(policy.reboot_window_s))
+    drain_changes, draining = drain(instance)
+    all_changes = {
+        **drain_changes, **changes, "epoch": epoch, "need": need, "held": None, "check": None, "reboot": timed,
+        "reboots": recent if replacing else (*recent, given.now),
+    }  # fmt: skip
+    order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
+    status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING
+    return Step(status, reason, all_changes, (*draining, order, *orders))

@@ -1,0 +1,102 @@
+"""Getting in line, being placed, launched and started."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import commands, events, notice
+from ..machine import Given, Ignore, Step, unless_pending
+from ..names import listed
+from ..policy import within
+from .endings import failed, finished, poke
+from .record import Cause, Job, JobStatus, StopPurpose
+from .stopping import relaunch_or_fail, stop
+
+
+def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
+    attempt = job.attempt + 1
+    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
+    changes = {
+        "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
+        "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
+        "started_by_person": False, "not_before": None, "running_at": None,
+    }  # fmt: skip
+    left = tuple(instance for instance in job.instances if instance not in event.instances)
+    orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
+    return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
+
+
+def short(job: Job, event: events.ResourcesShort, given: Given) -> Step | Ignore:
+    if job.status is JobStatus.PENDING_RESOURCES and event.sentence == job.reason:
+        return Ignore("it is known to be short of that")
+    return Step(JobStatus.PENDING_RESOURCES, event.sentence)
+
+
+def retry_due(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """Look for resources again, without a word in the history: it would say the same each minute."""
+    if given.now >= (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s):
+        return queued_too_long(job, event, given)
+    changes = {"stop_cause": None, "deadline_at": given.now + within(given.policy.pending_retry_s)}
+    return Step(JobStatus.PENDING_RESOURCES, job.reason, changes, unless_pending(job, poke(job)))
+
+
+def poke_again(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
+    return Step(job.status, job.reason, {}, unless_pending(job, poke(job)))
+
+
+def queued_too_long(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    return failed(job, f"found no place within {given.policy.queue_timeout_s} s", ())
+
+
+def launched(job: Job, event: events.AttemptLaunched, given: Given) -> Step:
+    reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
+    return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
+
+
+def launched_too_late(job: Job, event: events.AttemptLaunched | events.LaunchRefused, given: Given) -> Step | Ignore:
+    if job.launch_ended:
+        return Ignore("the launch of this attempt is over")
+    reason = "the launch ended while the gang was being stopped: stopping what it started"
+    return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
+
+
+def refused(job: Job, event: events.LaunchRefused, given: Given) -> Step:
+    if event.lasting:
+        step = stop(job, StopPurpose.FAIL, event.sentence)
+    else:
+        step = relaunch_or_fail(job, Cause.INSUFFICIENT_RESOURCES, event.sentence, given.policy)
+    return replace(step, changes={**step.changes, "launch_ended": True})
+
+
+def launch_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    return relaunch_or_fail(
+        job,
+        Cause.INSUFFICIENT_RESOURCES,
+        f"not every rank was launched within {given.policy.launch_timeout_s} s",
+        given.policy,
+    )
+
+
+def start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """A gang of ours that does not start is broken; a person's of which ranks never showed is only misunderstood."""
+    reason = f"not every rank was running within {given.policy.start_timeout_s} s"
+    if not job.started_by_person:
+        return stop(job, StopPurpose.DIAGNOSE, reason)
+    unseen = sum(not instance for instance in job.instances)
+    if unseen:
+        reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
+        step = finished(job, JobStatus.CANCELED, reason)
+        return replace(step, commands=(*step.commands, notice.unwatched(job, reason)))
+    if job.is_observed(given.policy):
+        return Step(job.status, reason, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
+    return stop(job, StopPurpose.DIAGNOSE, reason)
+
+
+def running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
+    reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
+    changes = {"launched": True, "launch_ended": True, "running_at": given.now, "incident_at": None}
+    if job.incident_id is None:
+        return Step(JobStatus.RUNNING, reason, changes)
+    data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
+    orders = (notice.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
+    return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)

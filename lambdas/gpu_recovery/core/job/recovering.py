@@ -1,0 +1,52 @@
+"""After the gang has ended: the checks, the judgement, the wait for healthy instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import events
+from ..machine import Given, Ignore, Step
+from .assessment import assess
+from .endings import cooled_down, failed, poke
+from .record import Job, JobStatus
+
+
+def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step:
+    return after_checks(job, event.results, given)
+
+
+def checks_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    return after_checks(job, event.results, given)
+
+
+def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) -> Step:
+    """The judgement: on to healthy instances, or the end."""
+    assessment = assess(job, results, given.policy)
+    changes = {"attempts_counted": job.attempts_counted + 1}
+    if not assessment.goes_on:
+        return failed(job, assessment.reason, (), changes)
+    recovering = {
+        **changes, **cooled_down(job, given), "repairing": assessment.repairing,
+        "repairs": job.repairs + len(assessment.repairing),
+    }  # fmt: skip
+    return Step(JobStatus.RECOVERING, assessment.reason, recovering, (poke(job),))
+
+
+def repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
+    if event.instance_id in job.repaired:
+        return Ignore("this repair is known to have ended")
+    changes = {"repaired": {**job.repaired, event.instance_id: event.healed}}
+    return Step(JobStatus.DIAGNOSING, f"{event.sentence}; other checks still run", changes)
+
+
+def repair_ended(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
+    if event.instance_id not in job.repairing:
+        return Ignore("the job does not wait for this instance")
+    rest = tuple(i for i in job.repairing if i != event.instance_id)
+    if not event.healed and given.policy.relaunch_on_same_instances:
+        return failed(job, event.sentence, ())
+    return Step(JobStatus.RECOVERING, event.sentence, {"repairing": rest}, (poke(job),))
+
+
+def recovery_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    return failed(job, f"no healthy instances were to be had within {given.policy.recover_timeout_s} s", ())

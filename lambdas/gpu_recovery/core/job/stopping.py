@@ -1,0 +1,210 @@
+"""Failing, stopping, and the confirmed end of every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .. import commands, events, notice
+from ..machine import Given, Ignore, Step, unless_pending
+from ..names import attempt_id, listed
+from ..policy import RecoveryPolicy, within
+from ..task import EndingKind, RankFailure
+from .assessment import purpose_of
+from .endings import cooled_down, failed, finished, poke
+from .record import Cause, Job, JobStatus, StopPurpose
+
+
+def rank_failed(job: Job, event: events.RankFailed, given: Given) -> Step | Ignore:
+    failure = event.failure
+    step = stop_for(job, failure, given.policy)
+    if not job.is_observed(given.policy):
+        return stamped(step, job, given)
+    if job.failure is not None:
+        return Ignore("the failure of this attempt is already recorded, and this job is only observed")
+    return observed(job, step, {"failure": failure})
+
+
+def observed(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
+    """In place of `step`, which stops a gang that is only to be observed: its record, with what it would have done."""
+    orders = [type(one).__name__ for one in step.commands if isinstance(one, commands.StopAttempt)]
+    would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders)}"
+    purpose = step.changes.get("stop_purpose")
+    if purpose is StopPurpose.DIAGNOSE:
+        would += f", then the check of {listed(job.instances)}"
+    if purpose is StopPurpose.RELAUNCH:
+        would += ", then another place for it"
+    return Step(job.status, f"observe-only: {would}", changes, (notice.would_have_acted(job, would),))
+
+
+def stamped(step: Step, job: Job, given: Given) -> Step:
+    """`step`, with the time at which the incident began."""
+    return replace(step, changes={"incident_at": job.incident_at or given.now, **step.changes})
+
+
+def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, given: Given) -> Step | Ignore:
+    """One of its instances must be repaired for another's sake: it goes on elsewhere, and that does not count."""
+    return _moved(job, Cause.REPAIR, event.sentence, given)
+
+
+def instance_leaving(job: Job, event: events.InstanceLeaving, given: Given) -> Step | Ignore:
+    """One of its instances is about to be taken away: better to stop now than to be cut off."""
+    return _moved(job, Cause.INTERRUPTED, event.sentence, given)
+
+
+def _moved(job: Job, cause: Cause, sentence: str, given: Given) -> Step | Ignore:
+    step = relaunch_or_fail(job, cause, sentence, given.policy)
+    if not job.is_observed(given.policy):
+        return stamped(step, job, given)
+    if sentence in job.reason:
+        return Ignore("that is recorded, and this job is only observed")
+    return observed(job, step, {})
+
+
+def stop_for(job: Job, failure: RankFailure, policy: RecoveryPolicy) -> Step:
+    """Stop the gang because of `failure`, for the purpose that its kind has under `policy`."""
+    purpose, cause = purpose_of(failure, policy)
+    reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
+    if purpose is StopPurpose.RELAUNCH and cause is not None:
+        return relaunch_or_fail(job, cause, reason, policy, failure)
+    return stop(job, purpose, reason, failure=failure)
+
+
+def relaunch_or_fail(
+    job: Job, cause: Cause, reason: str, policy: RecoveryPolicy, failure: RankFailure | None = None
+) -> Step:
+    """Stop for an uncounted cause, unless it has happened too often."""
+    if job.attempts_uncounted.get(cause, 0) >= policy.uncounted_max:
+        return stop(
+            job, StopPurpose.FAIL, f"{reason}; this was relaunch {policy.uncounted_max} for this cause", failure=failure
+        )
+    return stop(job, StopPurpose.RELAUNCH, reason, cause, failure)
+
+
+def stop(
+    job: Job, purpose: StopPurpose, reason: str, cause: Cause | None = None, failure: RankFailure | None = None
+) -> Step:
+    """Order the gang to stop; an attempt that will be diagnosed or relaunched opens an incident."""
+    changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
+    orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
+    if failure is not None:
+        changes["failure"] = failure
+    if purpose is StopPurpose.DIAGNOSE:
+        incident = job.incident_id or attempt_id(job.job_id, job.attempt)
+        changes["incident_id"] = incident
+        data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
+        orders = (*orders, notice.opened(job, incident, reason), commands.PublishEvent("Recovery Started", data))
+    return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
+
+
+def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+    """Every rank ended while none was being stopped: success, or a gang that died all at once."""
+    if event.failure is None:
+        return finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
+    if job.is_observed(given.policy):
+        person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
+        reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
+        return finished(job, JobStatus.CANCELED, reason) if person else failed(job, reason, ())
+    stop = stamped(stop_for(job, event.failure, given.policy), job, given)
+    stopped = replace(job, **stop.changes)
+    after = all_stopped(stopped, event, given)
+    kept = tuple(order for order in stop.commands if not isinstance(order, commands.StopAttempt))
+    return Step(
+        after.status, f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
+        {**stop.changes, **after.changes}, (*kept, *after.commands),
+    )  # fmt: skip
+
+
+def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+    """The end of every rank is confirmed: do what the gang was stopped for."""
+    match job.stop_purpose:
+        case StopPurpose.CANCEL:
+            return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
+        case StopPurpose.FAIL:
+            return failed(job, job.stop_reason, ())
+        case StopPurpose.RELAUNCH:
+            return relaunch(job, given)
+        case _:
+            may_reboot = not given.policy.only_exit_one_is_checked or job.attempts_left(given.policy)
+            may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
+            request = events.CheckRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot)
+            reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
+            return Step(JobStatus.DIAGNOSING, reason, {}, (commands.CheckInstances(job.attempt, request),))
+
+
+def relaunch(job: Job, given: Given) -> Step:
+    """In line again, for a cause that is not counted; a job that never lasts waits a little longer each time."""
+    cause = job.stop_cause or Cause.INTERRUPTED
+    uncounted = {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+    changes: dict[str, Any] = {"attempts_uncounted": uncounted}
+    if cause is Cause.INSUFFICIENT_RESOURCES:
+        changes["in_line_at"] = given.now
+        return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
+    why = "an instance needed repair" if cause is Cause.REPAIR else "capacity was taken away"
+    changes |= cooled_down(job, given)
+    return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted)", changes, orders)
+
+
+def stop_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """First ask and stop again, then reboot what does not answer, then give up: GPUs never come back on suspicion."""
+    tries = job.stop_tries + 1
+    silent = listed(event.unconfirmed)
+    changes = {"stop_tries": tries, "deadline_at": given.now + within(given.policy.stop_timeout_s)}
+    if tries == 1:
+        reason = f"ranks on {silent} have not ended in time: asking ECS and stopping them again"
+        return Step(
+            JobStatus.STOPPING,
+            reason,
+            changes,
+            (commands.StopAttempt(job.attempt), commands.ObserveAttempt(job.attempt)),
+        )
+    if tries == 2:
+        changes["deadline_at"] = given.now + within(given.policy.reboot_timeout_s + given.policy.verify_timeout_s)
+        sentence = f"a rank of {attempt_id(job.job_id, job.attempt)} cannot be stopped"
+        repair = events.RepairRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
+        orders = tuple(commands.TellInstance(instance, repair) for instance in event.unconfirmed)
+        return Step(JobStatus.STOPPING, f"ranks on {silent} cannot be stopped: rebooting to end them", changes, orders)
+    return failed(
+        job, f"the ranks on {silent} were never confirmed to have ended; their GPUs stay claimed", event.unconfirmed
+    )
+
+
+def rank_not_ended(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
+    """The reboot that was to end a rank has failed: nobody will ever confirm that end."""
+    if event.healed:
+        return Ignore("the end of its rank is reported apart")
+    reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
+    return failed(job, reason, (event.instance_id,))
+
+
+def late_end(job: Job, event: events.AllRanksStopped, given: Given) -> Step | Ignore:
+    """The last rank has ended after its job had: now its GPUs can be given back."""
+    if not job.claims_kept:
+        return Ignore("the end of every rank is known")
+    release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
+    return Step(job.status, f"{job.reason}; every rank has ended since", {"claims_kept": False}, (release, poke(job)))
+
+
+def cancel_running(job: Job, event: events.CancelRequested, given: Given) -> Step:
+    return stop(job, StopPurpose.CANCEL, f"canceled by {event.by}")
+
+
+def cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
+    if job.stop_purpose is StopPurpose.CANCEL:
+        return Ignore("it is being stopped for that already")
+    return Step(JobStatus.STOPPING, f"canceled by {event.by} while stopping", {"stop_purpose": StopPurpose.CANCEL})
+
+
+def cancel_idle(job: Job, event: events.CancelRequested, given: Given) -> Step:
+    return finished(job, JobStatus.CANCELED, f"canceled by {event.by}")
+
+
+def runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    reason = f"ran longer than its limit of {job.spec.max_runtime_s} s"
+    return stop(job, StopPurpose.FAIL, reason)
+
+
+def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
+    return Step(job.status, job.reason, {}, unless_pending(job, commands.ObserveAttempt(job.attempt)))

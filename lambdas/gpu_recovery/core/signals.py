@@ -1,0 +1,50 @@
+"""The words of those who watch machines from outside: ECS, EC2, AWS Health and CloudWatch."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class MachineState(StrEnum):
+    """The states of an EC2 instance."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SHUTTING_DOWN = "shutting-down"
+    TERMINATED = "terminated"
+
+    @property
+    def is_off(self) -> bool:
+        """Whether nothing runs on the machine any more."""
+        return self in (MachineState.STOPPED, MachineState.TERMINATED)
+
+
+class HealthKind(StrEnum):
+    """Who says how an instance is. The first four are the health check types of ECS, the others EC2's status checks."""
+
+    CONTAINER_RUNTIME = "CONTAINER_RUNTIME"
+    ACCELERATED_COMPUTE = "ACCELERATED_COMPUTE"
+    DAEMON = "DAEMON"
+    AGENT_CONNECTIVITY = "AGENT_CONNECTIVITY"
+    SYSTEM_STATUS = "SYSTEM_STATUS"
+    INSTANCE_STATUS = "INSTANCE_STATUS"
+
+
+class HealthStatus(StrEnum):
+    """What a watcher says. INSUFFICIENT_DATA is not OK, and it is not IMPAIRED."""
+
+    OK = "OK"
+    IMPAIRED = "IMPAIRED"
+    INSUFFICIENT_DATA = "INSUFFICIENT_DATA"
+    INITIALIZING = "INITIALIZING"
+
+
+class DepartureKind(StrEnum):
+    """Why an instance will be taken away, or may be."""
+
+    INTERRUPTION = "INTERRUPTION"  # Spot or a capacity reservation: two minutes
+    RETIREMENT = "RETIREMENT"  # the host is given up: no reboot cures it
+    MAINTENANCE = "MAINTENANCE"  # EC2 reboots the machine or its host
+    REBALANCE = "REBALANCE"  # a Spot instance is more likely than usual to be interrupted

@@ -1,0 +1,47 @@
+"""What an XID asks of the instance it was seen on, where only its number is known (as ECS reports it: `XID_79`).
+
+The health check reads the XID's message as well and knows more; its table is `health_check/xid_table.csv`, after
+NVIDIA's catalogue of XIDs, and a test holds the two together. No GPU can be reset from a container instance, so what
+asks for a reset is REBOOT.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class XidClass(StrEnum):
+    """What is to be done. Whether a second reboot is a replacement is the ladder's business."""
+
+    IGNORE = "IGNORE"
+    FOLLOW_OTHER = "FOLLOW_OTHER"  # it comes with another XID, which says what is wrong
+    APP = "APP"  # the application's doing
+    WATCH = "WATCH"  # worth a note
+    CONFIG = "CONFIG"
+    DIAG = "DIAG"  # it takes a diagnosis to tell
+    REBOOT = "REBOOT"
+    REPLACE = "REPLACE"
+
+
+_CODES: dict[XidClass, tuple[int, ...]] = {
+    XidClass.IGNORE: (
+        14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161,
+    ),
+    XidClass.FOLLOW_OTHER: (45, 171, 172),
+    XidClass.APP: (
+        8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94,
+        *range(96, 106), *range(126, 136), 139,
+    ),
+    XidClass.WATCH: (63, 142, 162, 163, 164, 165),
+    XidClass.CONFIG: (78,),
+    XidClass.REBOOT: (
+        46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 168, 169,
+    ),
+    XidClass.REPLACE: (54,),
+}  # fmt: skip
+_CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in codes}
+
+
+def class_of(code: int) -> XidClass:
+    """The class of an XID. One that is not in the list asks for a diagnosis: an error is never met with silence."""
+    return _CLASSES.get(code, XidClass.DIAG)

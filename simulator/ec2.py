@@ -1,0 +1,107 @@
+"""EC2 and Auto Scaling as the production wrapper calls them, answered by the sandbox's API over the cluster model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from threading import RLock
+from typing import Any, cast
+
+from botocore.exceptions import ClientError
+from gpu_recovery.aws.ec2 import Ec2
+
+from sandbox.cluster.api import AutoScalingApi, Ec2Api
+from sandbox.cluster.model import ApiError
+from sandbox.cluster.model_instances import MANAGED_TAG
+
+from .fleet import Fleet
+from .lives import Lives
+from .power import Power
+
+MANAGED = (MANAGED_TAG, "true")
+
+
+class VirtualDriver:
+    """What the sandbox's API needs of a driver, on a fleet in virtual time."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.cluster, self.change, self.lock = fleet.cluster, fleet.change, RLock()
+        self.now = fleet.timeline.clock
+
+
+class ModelClient:
+    """A boto3 EC2 or Auto Scaling client, as far as the product calls one.
+
+    Every call that changes something is a step of a life, and is refused, as the product's role has it, on a machine
+    that nobody handed over.
+    """
+
+    def __init__(self, api: Any, fleet: Fleet, lives: Lives) -> None:
+        self.api, self.fleet, self.lives = api, fleet, lives
+
+    def describe_instances(self, **params: Any) -> dict[str, Any]:
+        return self._answer("DescribeInstances", self.api.describe_instances, params)
+
+    def describe_instance_status(self, **params: Any) -> dict[str, Any]:
+        return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
+
+    def reboot_instances(self, **params: Any) -> dict[str, Any]:
+        return self._order("RebootInstances", self.api.reboot_instances, params["InstanceIds"][0], params)
+
+    def stop_instances(self, **params: Any) -> dict[str, Any]:
+        return self._order("StopInstances", self.api.stop_instances, params["InstanceIds"][0], params)
+
+    def start_instances(self, **params: Any) -> dict[str, Any]:
+        return self._order("StartInstances", self.api.start_instances, params["InstanceIds"][0], params)
+
+    def terminate_instance_in_auto_scaling_group(self, **params: Any) -> dict[str, Any]:
+        terminate = self.api.terminate_instance_in_auto_scaling_group
+        return self._order("TerminateInstanceInAutoScalingGroup", terminate, params["InstanceId"], params)
+
+    def get_paginator(self, operation: str) -> Pages:
+        return Pages(getattr(self, operation))
+
+    def _order(
+        self, name: str, operation: Callable[..., Any], instance_id: str, params: dict[str, Any]
+    ) -> dict[str, Any]:
+        def call() -> dict[str, Any]:
+            machine = self.fleet.cluster.instances.get(instance_id)
+            if machine is not None and machine.tags.get(MANAGED[0]) != MANAGED[1]:
+                raise ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+            answer: dict[str, Any] = operation(**params)
+            return answer
+
+        return self.lives.effect(name, {"instance": instance_id}, lambda: self._answer(name, call, {}))
+
+    def _answer(self, name: str, operation: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = operation(**params)
+        except ApiError as error:
+            body = {"Error": {"Code": error.code, "Message": error.message}}
+            raise ClientError(cast(Any, body), name) from error
+        return answer
+
+
+class Pages:
+    """A boto3 paginator over an operation that answers with a `NextToken` while there is more."""
+
+    def __init__(self, operation: Callable[..., dict[str, Any]]) -> None:
+        self.operation = operation
+
+    def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
+        while True:
+            page = self.operation(**params)
+            yield page
+            if "NextToken" not in page:
+                return
+            params = {**params, "NextToken": page["NextToken"]}
+
+
+class ModelEc2(Ec2):
+    """The production wrapper on clients of the model."""
+
+    def __init__(self, fleet: Fleet, lives: Lives) -> None:
+        super().__init__(MANAGED, fleet.timeline.clock)
+        driver: Any = VirtualDriver(fleet)
+        power: Any = Power(fleet)
+        self.client = self.once = ModelClient(Ec2Api(driver, power), fleet, lives)
+        self.groups = ModelClient(AutoScalingApi(driver, power), fleet, lives)

@@ -1,0 +1,64 @@
+"""What EC2's API orders of machines, under virtual time: the counterpart of the sandbox's `Power`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sandbox.cluster import model_instances as instances
+from sandbox.cluster.model import Ec2State, Instance, Outcome
+
+from .fleet import Fleet
+
+
+class Power:
+    """Each order answers at once with the change of state; what it asks for takes its time. Asked again, it changes
+    nothing."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def reboot(self, instance_ids: list[str]) -> None:
+        """RebootInstances."""
+        for instance_id in instance_ids:
+            self.fleet.reboot(instance_id)
+
+    def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        """StopInstances."""
+        return [self._order(one, instances.begin_stop, self._stopped) for one in self._found(instance_ids)]
+
+    def _stopped(self, instance: Instance) -> None:
+        if instance.ec2_state is Ec2State.STOPPING:
+            self.fleet.shut_down(instance, instances.stopped)
+
+    def start(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        """StartInstances: another host, another boot, the same registration."""
+        return [self._order(one, instances.begin_start, self._started) for one in self._found(instance_ids)]
+
+    def _started(self, instance: Instance) -> None:
+        if instance.ec2_state is Ec2State.PENDING:
+            self.fleet.change(lambda now: instances.started(self.fleet.cluster, instance, now))
+
+    def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
+        """TerminateInstances. A machine of a group is followed by another, unless the group shrinks."""
+
+        def terminated(instance: Instance) -> None:
+            if instance.ec2_state is Ec2State.SHUTTING_DOWN:
+                self.fleet.shut_down(instance, instances.terminated)
+                if replaced:
+                    self.fleet.succeed(instance)
+
+        return [self._order(one, instances.begin_terminate, terminated) for one in self._found(instance_ids)]
+
+    def _found(self, instance_ids: list[str]) -> list[Instance]:
+        return instances.find_instances(self.fleet.cluster, instance_ids)
+
+    def _order(
+        self, instance: Instance, begin: Callable[..., Outcome], end: Callable[[Instance], None]
+    ) -> dict[str, Any]:
+        change = self.fleet.change(lambda now: begin(self.fleet.cluster, instance, now))
+        if change["CurrentState"] != change["PreviousState"]:
+            timings = self.fleet.timings
+            starting = instance.ec2_state is Ec2State.PENDING
+            self.fleet.timeline.after(timings.boot_s if starting else timings.down_s, lambda: end(instance))
+        return change

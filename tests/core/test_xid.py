@@ -1,0 +1,43 @@
+"""The class of an XID by its number alone."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_recovery.core.xid import XidClass, class_of
+
+from health_check import xid_table
+from health_check.xid_table import TABLES, XidPolicy
+
+
+def test_the_number_has_the_class_of_the_health_checks_table() -> None:
+    """Two places that cannot import each other, one table: every row of it, and every number around it."""
+    table = TABLES[XidPolicy.NVIDIA]
+    assert set(table) == set(range(1, 173))
+    for code in range(300):
+        expected = table[code].xid_class if code in table else xid_table.UNKNOWN.xid_class
+        assert class_of(code).value == expected.value, code
+
+
+def test_the_classes_are_the_same_words() -> None:
+    """In the same order, for the order is that of gravity."""
+    assert [one.value for one in XidClass] == [one.value for one in xid_table.XidClass]
+
+
+@pytest.mark.parametrize("code", [0, -1, 173, 10**9])
+def test_an_unknown_number_asks_for_a_diagnosis(code: int) -> None:
+    """A driver of tomorrow reports errors that nobody has a row for."""
+    assert class_of(code) is XidClass.DIAG
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (13, XidClass.APP), (31, XidClass.APP), (43, XidClass.IGNORE), (45, XidClass.FOLLOW_OTHER),
+        (48, XidClass.REBOOT), (54, XidClass.REPLACE), (63, XidClass.WATCH), (74, XidClass.DIAG),
+        (78, XidClass.CONFIG), (79, XidClass.REBOOT), (94, XidClass.APP), (119, XidClass.REBOOT),
+        (149, XidClass.DIAG), (154, XidClass.DIAG),
+    ],
+)  # fmt: skip
+def test_the_numbers_that_operators_know_by_heart(code: int, expected: XidClass) -> None:
+    """74, 144 to 150 and 154 are told apart by their messages only, so their number asks for a diagnosis."""
+    assert class_of(code) is expected
