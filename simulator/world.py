@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from gpu_recovery import tasks as entry
 from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.watchers import is_watchers, words_of
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
@@ -29,6 +30,7 @@ from gpu_recovery.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import schedule
 from gpu_recovery.submitting import submit
+from gpu_recovery.watching import hear
 
 from sandbox.cluster import model, model_tasks
 from sandbox.cluster.definitions import MemoryDefinitions
@@ -131,6 +133,8 @@ class World:
             return "ecs_instance_monitor", lambda: self.recovery.tell(
                 *instance_fact(detail_of(envelope), self.timeline.now)
             )
+        if is_watchers(envelope):
+            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
         if kind != "ECS Task State Change":
             return None
         fact = task_fact(detail_of(envelope), self.timeline.now)
@@ -193,12 +197,14 @@ class World:
         answer: Mapping[str, Any] = self.definitions.describe_task_definition(taskDefinition=reference)
         return cast(Mapping[str, Any], answer["taskDefinition"])
 
-    def start_by_hand(self, job_id: str, rank: int, world: int, machine: model.Instance, **env: str) -> Task:
-        """A person's own RunTask for one rank, as seed 001 knows it."""
+    def start_by_hand(
+        self, job_id: str, rank: int, world: int, machine: model.Instance, *, gpus: int | None = None, **env: str
+    ) -> Task:
+        """A person's own RunTask for one rank, as seed 001 knows it; it takes every GPU unless told otherwise."""
         given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
         override = {
             "name": "train", "environment": [{"name": k, "value": v} for k, v in given.items()],
-            "resourceRequirements": [{"type": "GPU", "value": str(len(machine.gpus))}],
+            "resourceRequirements": [{"type": "GPU", "value": str(gpus or len(machine.gpus))}],
         }  # fmt: skip
         constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}
         request = {

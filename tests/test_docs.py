@@ -168,7 +168,7 @@ def definitions() -> frozenset[str]:
     """Every module, class, function, method, field and constant of the functions' package and of the stacks."""
     names = {"aws", "core", "GpuRecovery", "GpuRecoveryState"}
     for path in (*(ROOT / "lambdas").rglob("*.py"), *(ROOT / "infra").glob("*.py")):
-        names.add(path.stem)
+        names.add(path.parent.name if path.stem == "__init__" else path.stem)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 names.add(node.name)
