@@ -83,6 +83,35 @@ class RecoveryClient:
         """Vouch for a quarantined instance; its view, on its way through a health check."""
         return self._one("instance_id", "POST", f"/instances/{_segment('instance id', instance_id)}/release")
 
+    def quarantine(self, instance_id: str, because: str = "") -> View:
+        """Take an instance out of use until it is released; its view."""
+        path = f"/instances/{_segment('instance id', instance_id)}/quarantine"
+        return self._one("instance_id", "POST", path, body={"because": because})
+
+    def fleet(self) -> View:
+        """The brakes of recovery, and whom they hold."""
+        return self._call("GET", "/fleet")
+
+    def pause(self, because: str) -> View:
+        """Let no repair begin until `unpause`; the brakes."""
+        return self._call("POST", "/fleet/pause", body={"because": because})
+
+    def unpause(self) -> View:
+        """Let repairs begin again; the brakes."""
+        return self._call("POST", "/fleet/unpause")
+
+    def reset_breaker(self) -> View:
+        """Close the breaker by hand; the brakes."""
+        return self._call("POST", "/fleet/reset-breaker")
+
+    def dead_letters(self) -> View:
+        """How many messages each dead-letter queue holds, and what the first of them are; takes nothing."""
+        return self._call("GET", "/dead-letters")
+
+    def redrive(self, queue: str | None = None, limit: int | None = None) -> View:
+        """Give dead letters again to whom they were for; what became of each, and how many are left."""
+        return self._call("POST", "/dead-letters/redrive", query={"queue": queue, "limit": limit})
+
     def _items(self, path: str, key: str, query: Mapping[str, Any]) -> Iterator[View]:
         cursor = query.get("cursor")
         seen = {cursor}

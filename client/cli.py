@@ -12,7 +12,7 @@ import httpx
 import typer
 from typer.core import TyperGroup
 
-from . import cli_sandbox, cli_submit, explain, render
+from . import cli_fleet, cli_sandbox, cli_submit, explain, render
 from .api import RecoveryClient
 from .errors import ClientError, SettingsMissing
 from .output import AsJson, now, print_json, terminal_width
@@ -60,7 +60,9 @@ app = typer.Typer(
     help="Train on Amazon ECS and let GPU faults heal by themselves.",
 )
 app.command("submit", context_settings={"allow_interspersed_args": False})(cli_submit.submit)
+app.add_typer(cli_fleet.app, name="fleet")
 app.add_typer(cli_sandbox.app, name="sandbox")
+app.command("redrive")(cli_fleet.redrive)
 
 
 @app.callback()
@@ -112,14 +114,23 @@ def list_jobs(
 
 
 @app.command("explain")
-def explain_job(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
-    """Tell what happened to a job and its instances, when and why, and what it waits for now."""
+def explain_one(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="JOB|INSTANCE", help="The job's id, or an instance's.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what happened to a job and its instances, or to one instance: when, why, and what it waits for now."""
     with context.obj.client() as client:
-        story = explain.gather(client, job)
+        if explain.INSTANCE_ID.fullmatch(name):
+            story = client.instance(name)
+            text = render.instance_details(story, now(), terminal_width())
+        else:
+            story = explain.gather(client, name)
+            text = explain.explanation(story, now(), terminal_width())
     if as_json:
         print_json(story)
     else:
-        typer.echo(explain.explanation(story, now(), terminal_width()), nl=False)
+        typer.echo(text, nl=False)
 
 
 @app.command()
@@ -164,6 +175,22 @@ def release(
     """Give a quarantined instance back: it works again once it passes a health check."""
     with context.obj.client() as client:
         view = client.release(instance)
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(render.instance_details(view, now(), terminal_width()), nl=False)
+
+
+@app.command()
+def quarantine(
+    context: typer.Context,
+    instance: Annotated[str, typer.Argument(metavar="ID", help="The instance.")],
+    because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take an instance out of use: nothing new is placed on it, what runs on it goes on, until it is released."""
+    with context.obj.client() as client:
+        view = client.quarantine(instance, because)
     if as_json:
         print_json(view)
     else:

@@ -93,6 +93,17 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
+@app.command()
+def mail(directory: Directory = None, as_json: AsJson = False) -> None:
+    """Show every message that the operators were sent so far."""
+    with _sandbox() as sandbox:
+        mails = sandbox.read_mailbox(_place(directory, sandbox))
+    if as_json:
+        print_json(mails)
+    else:
+        typer.echo(render.mailbox(mails), nl=False)
+
+
 @contextmanager
 def _sandbox() -> Iterator[Any]:
     """The sandbox's module; what it cannot do becomes a ClientError."""

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.names import attempt_id
 
-from .table import cleaned, line, table
+from .table import cleaned, line, printable, table
 
 View = Mapping[str, Any]
 WAITS_FOR: Mapping[str, str] = {
@@ -92,6 +92,12 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("waits until", until(view.get("deadline_at"), now)),
         ("gpus", count(view.get("gpus"))),
         ("agent", agent(view)),
+        *(("health", sentence) for sentence in health(view)),
+        ("leaves", leaving(view, now)),
+        ("needs", needs(view)),
+        ("held back", held_back(view, now)),
+        ("drained", "by gpu-recovery" if view.get("drained") else ""),
+        ("incident", view.get("incident_id")),
         ("claimed by", claims(view)),
         ("reserved for", view.get("reserved_for")),
         ("boot", f"{view['boot_id']} since {clock(view.get('booted_at'))}" if view.get("boot_id") else ""),
@@ -101,6 +107,12 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     history = [(clock(e["at"]), moved(e), e["event"], e.get("reason") or "") for e in view.get("history") or ()]
     return text + ("\n" + table(("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
+
+
+def mailbox(mails: Iterable[Mapping[str, str]]) -> str:
+    """Every mail, oldest first, as its reader sees it."""
+    shown = [f"{clock(one['at'])}  {cleaned(one['subject'])}\n\n{printable(one['body'])}" for one in mails]
+    return "\n".join(shown) if shown else "no mail\n"
 
 
 def sandbox_status(view: View) -> str:
@@ -203,6 +215,34 @@ def agent(view: View) -> str:
     """The word for the ECS agent's connection."""
     connected = view.get("agent_connected")
     return "-" if connected is None else "connected" if connected else "disconnected"
+
+
+def health(view: View) -> list[str]:
+    """What each watcher last said of the instance."""
+    return [
+        f"{kind} is {one['status']} since {clock(one['since'])}" + (f": {one['sentence']}" if one["sentence"] else "")
+        for kind, one in (view.get("health") or {}).items()
+    ]
+
+
+def leaving(view: View, now: datetime) -> str:
+    """When the instance will be taken away, and why; "" if nothing says so."""
+    departure = view.get("departure")
+    if not departure:
+        return ""
+    return f"{until(departure['leaves_at'], now)}: {departure['kind']}, {departure['sentence']}"
+
+
+def needs(view: View) -> str:
+    """The repair that the instance needs, and on what evidence; "" for none."""
+    need = view.get("need")
+    return f"{need['rung']}: {need['evidence']}" if need else ""
+
+
+def held_back(view: View, now: datetime) -> str:
+    """Why that repair may not begin yet; "" if it may."""
+    held = view.get("held")
+    return f"since {clock(held['since'])} ({since(held['since'], now)}): {held['because']}" if held else ""
 
 
 def count(value: Any) -> str:

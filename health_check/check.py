@@ -1,4 +1,4 @@
-"""The order of things: settings, diagnose, judge, publish, and the exit code of the container."""
+"""The order of things: settings, examine, judge, publish, and the exit code of the container."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from health_check.document import document, read_boot
-from health_check.judge import judge
-from health_check.parse import parse
+from health_check.document import document
+from health_check.examine import Examination, examine, judge
 from health_check.publish import VerdictNotWrittenError, publish
 from health_check.remedies import Outcome
-from health_check.run import Run, diagnose
 from health_check.settings import Settings, SettingsError
 
 LOGGED_OUTPUT_MAX = 4_000
@@ -32,20 +30,12 @@ def check(environment: Mapping[str, str]) -> int:
         print(f"health check: {error}", file=sys.stderr, flush=True)
         return Outcome.CONFIGURATION.exit_code
     started_at = datetime.now(UTC)
-    run = diagnose(settings.level, settings.timeout_s)
-    report = parse(run.output)
-    verdict = judge(report, run.exit_code, level=settings.level, expected_gpus=settings.expected_gpus)
-    written = document(
-        verdict,
-        report,
-        settings,
-        read_boot(settings.host_proc),
-        started_at=started_at,
-        ended_at=datetime.now(UTC),
-    )
+    examination = examine(settings)
+    verdict = judge(examination, level=settings.level, expected_gpus=settings.expected_gpus)
+    written = document(verdict, examination, settings, started_at=started_at, ended_at=datetime.now(UTC))
     print(json.dumps(written), flush=True)
     if verdict.outcome is not Outcome.HEALTHY:
-        _log_evidence(run)
+        _log_evidence(examination)
     try:
         publish(settings, written)
     except VerdictNotWrittenError as error:
@@ -55,10 +45,12 @@ def check(environment: Mapping[str, str]) -> int:
     return verdict.outcome.exit_code
 
 
-def _log_evidence(run: Run) -> None:
+def _log_evidence(examination: Examination) -> None:
     """What dcgmi itself said, for whoever reads the task's log. ASCII only: the output may hold any bytes."""
-    print(f"health check: dcgmi ended with {run.exit_code}", file=sys.stderr)
-    for name, text in (("stdout", run.output), ("stderr", run.error)):
-        if text:
-            print(f"health check: {name}: {text[:LOGGED_OUTPUT_MAX]!a}", file=sys.stderr)
+    for diagnosis in examination.diagnoses:
+        run = diagnosis.run
+        print(f"health check: dcgmi diag -r {diagnosis.step.level} ended with {run.exit_code}", file=sys.stderr)
+        for name, text in (("stdout", run.output), ("stderr", run.error)):
+            if text:
+                print(f"health check: {name}: {text[:LOGGED_OUTPUT_MAX]!a}", file=sys.stderr)
     sys.stderr.flush()

@@ -2,62 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from health_check.judge import Verdict
-from health_check.report import Report
+from health_check.driver import DriverReport, RecoveryAction
+from health_check.examine import Diagnosis, Examination
+from health_check.kernel_evidence import XidSeen
 from health_check.settings import Settings
+from health_check.verdict import Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 VERSION_MAX = 64
-
-
-@dataclass(frozen=True)
-class Boot:
-    """Which boot was examined: proof, later, that a reboot happened. None where /proc does not say."""
-
-    id: str | None
-    at: str | None
-
-
-def read_boot(host_proc: Path) -> Boot:
-    """`boot_id` and `btime` of the kernel, from the host's /proc. A file that is missing gives None."""
-    boot_id = _contents(host_proc / "sys/kernel/random/boot_id").strip()
-    seconds = next(
-        (
-            line.split()[1]
-            for line in _contents(host_proc / "stat").splitlines()
-            if line.startswith("btime ") and len(line.split()) == 2
-        ),
-        "",
-    )
-    is_time = seconds.isascii() and seconds.isdigit() and len(seconds) <= 11
-    booted_at = utc(datetime.fromtimestamp(int(seconds), UTC)) if is_time else None
-    return Boot(boot_id[:VERSION_MAX] or None, booted_at)
+REASON_MAX = 500
 
 
 def document(
-    verdict: Verdict, report: Report, settings: Settings, boot: Boot, *, started_at: datetime, ended_at: datetime
+    verdict: Verdict, examination: Examination, settings: Settings, *, started_at: datetime, ended_at: datetime
 ) -> dict[str, Any]:
     """The verdict and the facts around it as JSON values. Both times must be aware."""
+    report, driver = examination.report, examination.driver
+    driver_version = report.driver_version or driver.version
     return {
         "schema_version": SCHEMA_VERSION,
         "check_id": settings.check_id,
         "instance_id": settings.instance_id,
-        "boot_id": boot.id,
-        "booted_at": boot.at,
+        "boot_id": examination.boot.id,
+        "booted_at": _utc_or_none(examination.boot.at),
         "started_at": utc(started_at),
         "ended_at": utc(ended_at),
         "level": settings.level,
+        "focus": list(settings.focus),
+        "suspects": sorted(examination.evidence.suspects),
+        "xid_policy": settings.xid_policy,
+        "diagnostics": [_diagnostic(diagnosis) for diagnosis in examination.diagnoses],
         "outcome": verdict.outcome,
         "exit_code": verdict.outcome.exit_code,
         "dcgm_version": report.dcgm_version and report.dcgm_version[:VERSION_MAX],
-        "driver_version": report.driver_version and report.driver_version[:VERSION_MAX],
+        "driver_version": driver_version and driver_version[:VERSION_MAX],
         "summary": verdict.summary,
         "findings": [asdict(finding) for finding in verdict.findings],
+        "kernel_log": {
+            "unread": examination.log.unread and examination.log.unread[:REASON_MAX],
+            "since": _utc_or_none(settings.since),
+            "begins_at": _utc_or_none(examination.log.begins_at),
+        },
+        "xids": [_xid(seen) for seen in examination.evidence.xids],
+        "driver": _driver(driver),
     }
 
 
@@ -66,9 +57,42 @@ def utc(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _contents(path: Path) -> str:
-    """The text of a file of /proc, or nothing: a container may see only part of it."""
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+def _utc_or_none(moment: datetime | None) -> str | None:
+    return None if moment is None else utc(moment)
+
+
+def _diagnostic(diagnosis: Diagnosis) -> dict[str, Any]:
+    gpus = diagnosis.step.gpus
+    return {
+        "level": diagnosis.step.level,
+        "gpus": None if gpus is None else sorted(gpus),
+        "exit_code": diagnosis.run.exit_code,
+    }
+
+
+def _xid(seen: XidSeen) -> dict[str, Any]:
+    return {
+        "code": seen.code,
+        "mnemonic": seen.mnemonic or None,
+        "class": seen.xid_class,
+        "gpu_index": seen.gpu_index,
+        "pci_bus_id": seen.pci_bus_id,
+        "count": seen.count,
+        "first_at": _utc_or_none(seen.first_at),
+        "last_at": _utc_or_none(seen.last_at),
+    }
+
+
+def _driver(driver: DriverReport) -> dict[str, Any]:
+    """`recovery_action` is the first that asks for something; else UNKNOWN if it is unknown of any GPU, or NONE."""
+    actions = [gpu.action for gpu in driver.gpus]
+    asked = next((action for action in actions if action.asks), None)
+    all_known = bool(actions) and RecoveryAction.UNKNOWN not in actions
+    return {
+        "silent": driver.silent and driver.silent[:REASON_MAX],
+        "recovery_action": asked or (RecoveryAction.NONE if all_known else RecoveryAction.UNKNOWN),
+        "gpus": [
+            {"index": gpu.index, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id, "recovery_action": gpu.action}
+            for gpu in driver.gpus
+        ],
+    }

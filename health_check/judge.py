@@ -1,69 +1,46 @@
-"""From what the diagnostic said to the verdict on the instance. Pure, and total: no Report makes it raise.
+"""From what the diagnostic said to what is therefore found. Pure, and total: no Report makes it raise.
 
-What holds, whatever the input: an outcome of REBOOT or REPLACE carries a finding that asks for it; a test
-that did not run is no pass; a setting of the host (CONFIG) costs no reboot; and where nothing could be read,
-nothing is known.
+What holds, whatever the input: a test that did not run is no pass; a setting of the host (CONFIG) costs no reboot;
+a lost connection costs no machine; and where nothing could be read, nothing is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from health_check import remedies
-from health_check.remedies import OUTCOME_OF, Outcome, Remedy, Severity
+from health_check.remedies import Outcome, Remedy, Severity
 from health_check.report import DiagnosticError, DiagnosticResult, Report
-
-FINDINGS_MAX = 64
-SUMMARY_MAX = 400
-MESSAGE_MAX = 500
-
-DCGM = "dcgm"  # the diagnostic said so
-CHECK = "check"  # the check itself concludes it, from an exit code or from what is missing
+from health_check.verdict import DCGM, MESSAGE_MAX, Finding, by_check, counted
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing found. `gpu_index` is None for the whole instance, `severity` is None when nobody gave one."""
+def findings_of(
+    report: Report, exit_code: int, *, level: int, expected_gpus: int | None, gpus: frozenset[int] | None = None
+) -> list[Finding]:
+    """What one run of `dcgmi diag -r <level>` found that ended with `exit_code`.
 
-    source: str
-    test: str
-    gpu_index: int | None
-    code: str | None
-    id: int | None
-    severity: Severity | None
-    remedy: Remedy
-    message: str
-
-    @property
-    def outcome(self) -> Outcome:
-        return OUTCOME_OF[self.remedy]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """`findings` are ordered from worst to least, without repetition, FINDINGS_MAX at most."""
-
-    outcome: Outcome
-    summary: str
-    findings: tuple[Finding, ...]
-
-
-def judge(report: Report, exit_code: int, *, level: int, expected_gpus: int | None) -> Verdict:
-    """The verdict on one run of `dcgmi diag -r <level>` that ended with `exit_code`."""
+    `gpus`: the only ones it was to examine, None for all; then it says nothing of how many there are.
+    """
     if exit_code in remedies.NEVER_STARTED:
-        return _verdict([_by_exit_code(exit_code, report)], report, level)
+        return [_by_exit_code(exit_code, report)]
     if report.runtime_error and _is_about_the_connection(report.runtime_error):
         code = remedies.EXITS[remedies.CONNECTION_NOT_VALID].name
-        finding = _by_check("host engine", code, Remedy.FIX_CONFIGURATION, report.runtime_error)
-        return _verdict([finding], report, level)
+        return [by_check("host engine", code, Remedy.FIX_CONFIGURATION, report.runtime_error)]
     findings = [finding for result in report.results for finding in _of_result(result)]
     if not _explains(report, exit_code):
         findings.append(_by_exit_code(exit_code, report))
-    findings += _missing_gpus(report, expected_gpus)
+    if gpus is None:
+        findings += _missing_gpus(report, expected_gpus)
     if all(finding.outcome is Outcome.HEALTHY for finding in findings):
-        findings += _not_examined(report, level)
-    return _verdict(findings, report, level)
+        findings += _not_examined(report, level, report.gpus if gpus is None else gpus)
+    return findings
+
+
+def summary_of_health(report: Report, level: int) -> str:
+    """What ran, for the summary of a check that found nothing to repair."""
+    tests = len({result.test for result in report.results if result.ran})
+    gpus = f" on {counted(report.gpu_count, 'GPU')}" if report.gpu_count else ""
+    return f"{counted(tests, 'test')} of level {level} ran{gpus} and found nothing to repair"
 
 
 def _of_result(result: DiagnosticResult) -> Iterator[Finding]:
@@ -115,75 +92,35 @@ def _missing_gpus(report: Report, expected_gpus: int | None) -> Iterator[Finding
     if report.gpu_count == 0 and report.driver_version is None:
         # Neither a GPU nor a driver: the container was given no driver libraries, which says nothing of GPUs.
         message = f"no driver and none of {expected_gpus} GPUs is visible to the check"
-        yield _by_check("gpu count", "NO_GPU_VISIBLE", Remedy.FIX_CONFIGURATION, message)
+        yield by_check("gpu count", "NO_GPU_VISIBLE", Remedy.FIX_CONFIGURATION, message)
         return
     message = f"{report.gpu_count} of {expected_gpus} GPUs are present"
-    yield _by_check("gpu count", "GPU_LOST", Remedy.REBOOT_INSTANCE, message)
+    yield by_check("gpu count", "GPU_LOST", Remedy.REBOOT_INSTANCE, message)
 
 
-def _not_examined(report: Report, level: int) -> Iterator[Finding]:
+def _not_examined(report: Report, level: int, wanted: frozenset[int]) -> Iterator[Finding]:
     """What keeps a diagnostic without complaints from being a pass."""
     ran = [result for result in report.results if result.ran and result.gpus != ()]
     hardware = [result for result in ran if result.touches_hardware]
     if report.unreadable or report.runtime_error:
         message = report.unreadable or report.runtime_error or ""
-        yield _by_check("diagnostic", "DIAGNOSTIC_UNREADABLE", Remedy.CONTACT_SUPPORT, message)
+        yield by_check("diagnostic", "DIAGNOSTIC_UNREADABLE", Remedy.CONTACT_SUPPORT, message)
     elif not ran or (level > 1 and not hardware):
         kind = "test" if level == 1 else "hardware test"
         message = f"no {kind} of a GPU ran, and a test that was skipped is not passed"
-        yield _by_check("diagnostic", "NOTHING_RAN", Remedy.CONTACT_SUPPORT, message)
+        yield by_check("diagnostic", "NOTHING_RAN", Remedy.CONTACT_SUPPORT, message)
     elif level > 1 and not any(result.gpus is None for result in hardware):
         examined = {gpu for result in hardware for gpu in result.gpus or ()}
-        for gpu in sorted(report.gpus - examined):
+        for gpu in sorted(wanted - examined):
             message = "no hardware test ran on it"
-            yield _by_check("diagnostic", "GPU_NOT_EXAMINED", Remedy.CONTACT_SUPPORT, message, gpu)
+            yield by_check("diagnostic", "GPU_NOT_EXAMINED", Remedy.CONTACT_SUPPORT, message, gpu)
 
 
 def _by_exit_code(exit_code: int, report: Report) -> Finding:
     known = remedies.exit_meaning(exit_code)
     told = f": {report.runtime_error}" if report.runtime_error else ""
     message = f"{known.meaning} (exit code {exit_code}){told}"[:MESSAGE_MAX]
-    finding = _by_check("diagnostic", known.name, known.remedy, message)
+    finding = by_check("diagnostic", known.name, known.remedy, message)
     if exit_code == remedies.NVVS_ISOLATE_ERROR:
         return Finding(DCGM, finding.test, None, known.name, None, Severity.ISOLATE, known.remedy, message)
     return finding
-
-
-def _by_check(test: str, code: str, remedy: Remedy, message: str, gpu_index: int | None = None) -> Finding:
-    return Finding(CHECK, test, gpu_index, code, None, None, remedy, message)
-
-
-def _verdict(findings: list[Finding], report: Report, level: int) -> Verdict:
-    ordered = sorted(dict.fromkeys(findings), key=lambda finding: -finding.outcome.gravity)
-    outcome = ordered[0].outcome if ordered else Outcome.HEALTHY
-    is_healthy = outcome is Outcome.HEALTHY
-    summary = _summary_of_health(report, ordered, level) if is_healthy else _summary_of(ordered)
-    return Verdict(outcome, summary[:SUMMARY_MAX], tuple(ordered[:FINDINGS_MAX]))
-
-
-def _summary_of_health(report: Report, notes: list[Finding], level: int) -> str:
-    tests = len({result.test for result in report.results if result.ran})
-    gpus = f" on {_count(report.gpu_count, 'GPU')}" if report.gpu_count else ""
-    noted = f"; noted: {notes[0].test}: {notes[0].message}" if notes else ""
-    return f"healthy: {_count(tests, 'test')} of level {level} ran{gpus} and found nothing to repair{noted}"
-
-
-ADVICE = {
-    Outcome.INCONCLUSIVE: "could not tell",
-    Outcome.CONFIGURATION: "fix the host's configuration",
-    Outcome.REBOOT: "reboot the instance",
-    Outcome.REPLACE: "replace the instance",
-}
-
-
-def _summary_of(findings: list[Finding]) -> str:
-    worst = findings[0]
-    where = f" on GPU {worst.gpu_index}" if worst.gpu_index is not None else ""
-    code = f" {worst.code}:" if worst.code else ""
-    others = sum(finding.outcome is worst.outcome for finding in findings) - 1
-    more = f" (and {others} more)" if others else ""
-    return f"{ADVICE[worst.outcome]}: {worst.test}{where}:{code} {worst.message}{more}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -31,9 +31,11 @@ SEVERITY_BY_NUMBER = dict(enumerate(Severity))
 
 
 class Remedy(StrEnum):
-    """What cures a finding. RESTART_APP: something other than the GPU stood in the way; end it, check again."""
+    """What cures a finding. RESTART_APP: something other than the GPU stood in the way; end it, check again.
+    RUN_DIAGNOSTIC: a suspicion, that only a diagnostic of the hardware can confirm or end."""
 
     IGNORE = "IGNORE"
+    RUN_DIAGNOSTIC = "RUN_DIAGNOSTIC"
     RESTART_APP = "RESTART_APP"
     CONTACT_SUPPORT = "CONTACT_SUPPORT"
     FIX_CONFIGURATION = "FIX_CONFIGURATION"
@@ -73,6 +75,7 @@ EXIT_CODES = {
 
 OUTCOME_OF = {
     Remedy.IGNORE: Outcome.HEALTHY,
+    Remedy.RUN_DIAGNOSTIC: Outcome.INCONCLUSIVE,
     Remedy.RESTART_APP: Outcome.INCONCLUSIVE,
     Remedy.CONTACT_SUPPORT: Outcome.INCONCLUSIVE,
     Remedy.FIX_CONFIGURATION: Outcome.CONFIGURATION,

@@ -17,8 +17,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -47,18 +47,23 @@ class Run:
     exit_code: int
 
 
-def diagnose(level: int, timeout_s: float, *, pause_s: float = PAUSE_S) -> Run:
+def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> Run:
     """`dcgmi diag -r <level> -j`, once more after a time-out inside DCGM, and again while another one runs.
 
-    All tries share `timeout_s`. A stop of the task ends it with 143, the code of SIGTERM.
+    `gpus`: indices of the only ones to examine, None for all. All tries share `timeout_s`. A stop of the task ends it
+    with 143, the code of SIGTERM. If the host engine that was started for it has died, the code is that of a lost
+    connection: dcgmi may wait for an answer until the deadline, and that is no GPU that hangs.
     """
     deadline = time.monotonic() + timeout_s
     timed_out_before = False
+    only = [] if gpus is None else ["-i", ",".join(map(str, sorted(gpus)))]
     try:
-        with _stop_raises(), _host_engine() as engine_arguments:
+        with stop_raises(), _host_engine() as (engine_arguments, engine_lives):
             while True:
-                command = ["dcgmi", "diag", "-r", str(level), "-j", *engine_arguments]
+                command = ["dcgmi", "diag", "-r", str(level), "-j", *only, *engine_arguments]
                 run = run_bounded(command, deadline - time.monotonic())
+                if run.exit_code == remedies.DEADLINE_PASSED and not engine_lives():
+                    return replace(run, exit_code=remedies.CONNECTION_NOT_VALID)
                 busy = run.exit_code == remedies.ALREADY_RUNNING
                 timed_out = run.exit_code == remedies.DIAG_TIMEOUT
                 may_repeat = busy or (timed_out and not timed_out_before)
@@ -132,15 +137,15 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def _host_engine() -> Iterator[list[str]]:
-    """The arguments that lead dcgmi to its host engine, which lives as long as the context.
+def _host_engine() -> Iterator[tuple[list[str], Callable[[], bool]]]:
+    """The arguments that lead dcgmi to its host engine, which lives as long as the context, and whether it still does.
 
     An engine that does not come up is no verdict: dcgmi is left to look on the host, and says 235 if there is
     none.
     """
     program = shutil.which("nv-hostengine")
     if program is None:
-        yield []
+        yield [], lambda: True
         return
     with tempfile.TemporaryDirectory(prefix="health-check-") as folder:
         address, pid_file = Path(folder, "engine.sock"), Path(folder, "engine.pid")
@@ -148,7 +153,10 @@ def _host_engine() -> Iterator[list[str]]:
         with Path(folder, "engine.log").open("wb") as log:
             engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
-            yield ["--host", f"unix://{address}"] if _answers(engine, address) else []
+            if _answers(engine, address):
+                yield ["--host", f"unix://{address}"], lambda: engine.poll() is None
+            else:
+                yield [], lambda: True
         finally:
             _kill_group(engine)
 
@@ -164,7 +172,7 @@ def _answers(engine: subprocess.Popen[bytes], address: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _stop_raises() -> Iterator[None]:
+def stop_raises() -> Iterator[None]:
     """Turns SIGTERM into StopRequested. The first process of a container has no default action for it."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:

@@ -1,88 +1,161 @@
-"""Alarms, all to the operators' topic: when one of these rings, the stack cannot be trusted to heal by itself."""
+"""Alarms, all to the operators' topic: when one of these rings, the stack cannot be trusted to heal by itself.
 
-from collections.abc import Mapping
+Each says in one sentence what is wrong and names its runbook, which says what to do. Where no data is no trouble
+(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings.
+"""
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.functions import FUNCTIONS, Functions, Trigger
-from infra.queues import Queues
+from infra.metrics import FIVE_MINUTES, HOUR, Watched, measured, of_rule, of_table, undelivered
 
-_FIVE_MINUTES = Duration.minutes(5)
+RUNBOOKS = "docs/runbooks"
+OVERDUE_S_MAX = 900
+"""The reconciler opens what is due every few minutes: a deadline missed by this much has not been acted on."""
+PAUSED_S_MAX = 14_400
+REBOOTS_PER_HOUR_MAX = 5
+MESSAGE_AGE_S_MAX = 300
 
 
 class Alarms(Construct):
-    def __init__(
-        self, scope: Construct, construct_id: str, *, topic: sns.ITopic, functions: Functions, queues: Queues
-    ) -> None:
+    """`all` holds every alarm, for the dashboard."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: Watched) -> None:
         super().__init__(scope, construct_id)
         self._action = actions.SnsAction(topic)
-        self._dead_ends(queues.dead_ends)
-        self._errors({row.construct_id: functions.by_name[row.name] for row in FUNCTIONS})
-        self._reconciler(functions.of(Trigger.SCHEDULE))
-        self._scheduler(queues.scheduler)
+        self.all: list[cloudwatch.Alarm] = []
+        self._recoveries()
+        self._words(watched)
+        self._dead_letters(watched)
+        self._functions(watched)
+        self._schedules(watched)
+        self._services(watched)
 
-    def _dead_ends(self, queues: Mapping[str, sqs.Queue]) -> None:
-        for name, queue in queues.items():
+    def _recoveries(self) -> None:
+        self._alarm(
+            "RecoveryOverdue", "recovery-overdue", measured("OverdueSeconds", "Maximum"), above=OVERDUE_S_MAX,
+            evaluations=2, says="A job or an instance is long past its deadline and nothing moves it",
+        )  # fmt: skip
+        self._alarm(
+            "BreakerOpen", "breaker-open", measured("BreakerOpenSeconds", "Maximum"),
+            says="So many instances look bad at once that no repair begins",
+        )  # fmt: skip
+        self._alarm(
+            "RecoveryPaused", "recovery-paused", measured("PausedSeconds", "Maximum"), above=PAUSED_S_MAX,
+            says="Recovery has been paused for four hours: faults are not healed",
+        )  # fmt: skip
+        self._alarm(
+            "RebootsMany", "reboots-many", measured("Reboots", "Sum", HOUR), above=REBOOTS_PER_HOUR_MAX,
+            says=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
+        )  # fmt: skip
+
+    def _words(self, watched: Watched) -> None:
+        for name, topic in watched.topics.items():
             self._alarm(
-                f"{name}NotEmpty",
-                queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum"),
-                description=f"Messages nobody could handle wait in {queue.queue_name}",
-            )
+                f"{name}Unreached", "notices-lost", undelivered(topic),
+                says=f"SNS could not deliver a message of the topic {name} to a subscriber",
+            )  # fmt: skip
+        self._alarm(
+            "NoticesFailed", "notices-lost", measured("NoticesFailed", "Sum"), again=True,
+            says="Messages to operators cannot be published; they are kept and tried again",
+        )  # fmt: skip
+        self._alarm(
+            "WordsUnsaid", "words-unsaid", measured("Unsaid", "Sum"), again=True,
+            says="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
+        )  # fmt: skip
 
-    def _errors(self, functions: Mapping[str, lambda_.Function]) -> None:
-        for name, function in functions.items():
+    def _dead_letters(self, watched: Watched) -> None:
+        for name, queue in watched.dead_ends.items():
+            depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
+            self._alarm(f"{name}NotEmpty", "dead-letters", depth, says=f"Messages that nobody could handle: {name}")
+        for name, function in watched.asynchronous.items():
+            lost = function.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum")
             self._alarm(
-                f"{name}Errors",
-                function.metric_errors(period=_FIVE_MINUTES),
-                description=f"{name} failed; its events are retried, then kept in the queue of failed events",
-            )
+                f"{name}EventsLost", "events-lost", lost,
+                says=f"{name} gave up an event, and not even the queue of failed events could take it",
+            )  # fmt: skip
+        for name, rule in watched.rules.items():
+            self._alarm(
+                f"{name}RuleFailed", "events-lost", of_rule(rule, "FailedInvocations"),
+                says=f"EventBridge gave up events of the rule {name} for good",
+            )  # fmt: skip
+            self._alarm(
+                f"{name}RuleDeadLettered", "dead-letters", of_rule(rule, "InvocationsSentToDlq"),
+                says=f"EventBridge could not deliver events of the rule {name} and has put them aside",
+            )  # fmt: skip
 
-    def _reconciler(self, function: lambda_.Function) -> None:
+    def _functions(self, watched: Watched) -> None:
+        for name, function in watched.functions.items():
+            self._alarm(
+                f"{name}Errors", "function-errors", function.metric_errors(period=FIVE_MINUTES), again=True,
+                says=f"{name} fails again and again",
+            )  # fmt: skip
+            self._alarm(
+                f"{name}Throttled", "function-throttled", function.metric_throttles(period=FIVE_MINUTES), again=True,
+                says=f"Lambda refuses to run {name}: the account has no concurrency left",
+            )  # fmt: skip
+
+    def _schedules(self, watched: Watched) -> None:
         # Nothing arrives when nothing runs: silence itself is the alarm.
         self._alarm(
-            "ReconcilerSilent",
-            function.metric_invocations(period=_FIVE_MINUTES),
-            below=1,
-            evaluations=2,
-            missing=cloudwatch.TreatMissingData.BREACHING,
-            description="The reconciler has not run for ten minutes: deadlines pass unnoticed",
-        )
-
-    def _scheduler(self, queue: sqs.Queue) -> None:
+            "ReconcilerSilent", "reconciler-silent", watched.reconciler.metric_invocations(period=FIVE_MINUTES),
+            below=1, evaluations=2, missing=cloudwatch.TreatMissingData.BREACHING,
+            says="The reconciler has not run for ten minutes: deadlines pass unnoticed",
+        )  # fmt: skip
+        age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(
+            period=FIVE_MINUTES, statistic="Maximum"
+        )  # fmt: skip
         self._alarm(
-            "SchedulerLate",
-            queue.metric_approximate_age_of_oldest_message(period=_FIVE_MINUTES, statistic="Maximum"),
-            above=300,
-            description="A message for the scheduler is older than five minutes: jobs are not placed",
-        )
+            "SchedulerLate", "scheduler-late", age, above=MESSAGE_AGE_S_MAX,
+            says="A message for the scheduler is older than five minutes: jobs are not placed",
+        )  # fmt: skip
+
+    def _services(self, watched: Watched) -> None:
+        for name, table in watched.tables.items():
+            # One metric each: what an index refuses is refused to the table, and a decision begins with a GetItem and
+            # ends with a PutItem. What DynamoDB fails on elsewhere, functions fail on.
+            for kind, metric, says in (
+                ("ReadsRefused", of_table(table, "ReadThrottleEvents"), "refuses reads of"),
+                ("WritesRefused", of_table(table, "WriteThrottleEvents"), "refuses writes to"),
+                ("ReadsFailing", of_table(table, "SystemErrors", "GetItem"), "itself fails to read"),
+                ("WritesFailing", of_table(table, "SystemErrors", "PutItem"), "itself fails to write"),
+            ):
+                sentence = f"DynamoDB {says} the table of {name.lower()}"
+                self._alarm(f"{name}{kind}", "tables", metric, again=True, says=sentence)
+        self._alarm(
+            "ApiFailing", "api-failing", watched.api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
+            again=True, says="The job API answers with errors of its own (5xx)",
+        )  # fmt: skip
 
     def _alarm(
         self,
         name: str,
+        runbook: str,
         metric: cloudwatch.IMetric,
         *,
-        description: str,
+        says: str,
         above: int = 0,
         below: int | None = None,
         evaluations: int = 1,
+        again: bool = False,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
+        """`again`: it rings at the second bad period of three, because what fails once is retried and needs nobody."""
         compare = cloudwatch.ComparisonOperator
         alarm = cloudwatch.Alarm(
             self,
             name,
             metric=metric,
-            alarm_description=description,
-            evaluation_periods=evaluations,
+            alarm_description=f"{says}. Runbook: {RUNBOOKS}/{runbook}.md",
+            evaluation_periods=3 if again else evaluations,
+            datapoints_to_alarm=2 if again else evaluations,
             threshold=above if below is None else below,
             treat_missing_data=missing,
             comparison_operator=compare.GREATER_THAN_THRESHOLD if below is None else compare.LESS_THAN_THRESHOLD,
         )
         alarm.add_alarm_action(self._action)
         alarm.add_ok_action(self._action)
+        self.all.append(alarm)

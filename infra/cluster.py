@@ -14,6 +14,9 @@ class Cluster:
         self.task_arns = _ecs(f"task/{self.name}/*")
         self.container_instance_arns = _ecs(f"container-instance/{self.name}/*")
         self.ec2_instance_arns = f"arn:{Aws.PARTITION}:ec2:{Aws.REGION}:{Aws.ACCOUNT_ID}:instance/*"
+        self.auto_scaling_group_arns = (
+            f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:autoScalingGroup:*:autoScalingGroupName/*"
+        )
 
     def task_definition_prefix(self, family: str) -> str:
         """What the ARN of every revision of the family, and of no other family, begins with."""

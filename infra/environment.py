@@ -17,12 +17,15 @@ def function_environment(
         "ECS_CLUSTER_NAME": settings.cluster_name,
         "DCGM_HEALTH_CHECK_TASK": check.definition.task_definition_arn,
         "SNS_TOPIC_ARN": state.topic.topic.topic_arn,
+        "CHAT_TOPIC_ARN": state.topic.chat_arn,
         "EVENT_BUS_NAME": state.bus.bus.event_bus_name,
         "SCHEDULER_QUEUE_URL": queues.scheduler.queue_url,
         "VERDICT_BUCKET": state.verdicts.bucket.bucket_name,
-        "RECOVERY_POLICY": json.dumps({"preset": settings.preset, **settings.policy}),
+        "RECOVERY_POLICY": json.dumps(settings.recovery_policy),
         "ADOPT": settings.adopt,
         "JOB_ID_PREFIX": settings.job_id_prefix,
+        "MANAGED_TAG_KEY": settings.managed_tag_key,
+        "MANAGED_TAG_VALUE": settings.managed_tag_value,
         "CHECK_LEVEL": str(settings.check_level),
         "CHECK_RESERVES_GPUS": json.dumps(settings.check_reserves_gpus),
         "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
@@ -31,6 +34,11 @@ def function_environment(
     }
 
 
-def secret_environment(state: StateStack) -> dict[str, str]:
+def api_environment(state: StateStack, queues: Queues) -> dict[str, str]:
     """Variables that only the functions naming them get."""
-    return {"OPERATOR_TOKEN_SECRET": state.token.secret_arn}
+    return {
+        "OPERATOR_TOKEN_SECRET": state.token.secret_arn,
+        "FAILED_QUEUE_URL": queues.failed.queue_url,
+        "UNDELIVERED_QUEUE_URL": queues.undelivered.queue_url,
+        "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
+    }

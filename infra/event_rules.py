@@ -3,6 +3,9 @@
 Rules select by exact cluster ARN, by the family of the task definition and by `lastStatus`, and by nothing else: what
 an event means is decided in code. A prefix of a cluster ARN would also admit `name-2`; an exact task definition ARN
 would go blind at the next revision; a filter on exit codes never sees the codes that are missing.
+
+EC2, AWS Health and CloudWatch know no cluster: their events of every machine of the account arrive, and the function
+that gets them looks whether it holds a record of that machine.
 """
 
 from typing import Any
@@ -18,6 +21,35 @@ from infra.queues import Queues
 from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
+_MACHINES = {
+    "Machines": events.EventPattern(
+        source=["aws.ec2"],
+        detail_type=[
+            "EC2 Instance State-change Notification",
+            "EC2 Spot Instance Interruption Warning",
+            "EC2 Capacity Reservation Instance Interruption Warning",
+            "EC2 Instance Rebalance Recommendation",
+        ],
+    ),
+    "MachinePlans": events.EventPattern(
+        source=["aws.health"], detail_type=["AWS Health Event"], detail={"service": ["EC2"]}
+    ),
+    # An account may have thousands of alarms; those on EC2's status checks are told by their metric.
+    "StatusChecks": events.EventPattern(
+        source=["aws.cloudwatch"],
+        detail_type=["CloudWatch Alarm State Change"],
+        detail={
+            "configuration": {
+                "metrics": {
+                    "metricStat": {
+                        "metric": {"namespace": ["AWS/EC2"], "name": [{"prefix": "StatusCheckFailed"}]},
+                    }
+                }
+            }
+        },
+    ),
+}
+"""What EC2, AWS Health and CloudWatch say of machines, by the name of its rule."""
 
 
 class EventRules(Construct):
@@ -35,9 +67,11 @@ class EventRules(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._undelivered = queues.undelivered
+        self.by_name: dict[str, events.Rule] = {}
         check_family = cluster.task_definition_prefix(settings.check_family)
-        task, instance = "ECS Task State Change", "ECS Container Instance State Change"
-        for trigger, detail_type, detail in (
+        task = ["ECS Task State Change"]
+        instance = ["ECS Container Instance State Change", "ECS Container Instance Health Change"]
+        for trigger, detail_types, detail in (
             (
                 Trigger.TRAINING_TASKS,
                 task,
@@ -53,9 +87,11 @@ class EventRules(Construct):
                 trigger.value,
                 self._function(functions, trigger),
                 pattern=events.EventPattern(
-                    source=["aws.ecs"], detail_type=[detail_type], detail={"clusterArn": [cluster.arn], **detail}
+                    source=["aws.ecs"], detail_type=detail_types, detail={"clusterArn": [cluster.arn], **detail}
                 ),
             )
+        for name, pattern in _MACHINES.items():
+            self._rule(name, self._function(functions, Trigger.CONTAINER_INSTANCES), pattern=pattern)
         self._rule(
             "Reconcile", self._function(functions, Trigger.SCHEDULE), every_minutes=settings.reconcile_every_minutes
         )
@@ -72,7 +108,9 @@ class EventRules(Construct):
         every_minutes: int | None = None,
     ) -> None:
         schedule = events.Schedule.rate(Duration.minutes(every_minutes)) if every_minutes else None
-        events.Rule(self, construct_id, event_pattern=pattern, schedule=schedule, targets=[target])
+        self.by_name[construct_id] = events.Rule(
+            self, construct_id, event_pattern=pattern, schedule=schedule, targets=[target]
+        )
 
     def _function(self, functions: Functions, trigger: Trigger) -> targets.LambdaFunction:
         return targets.LambdaFunction(functions.of(trigger), **self._delivery())

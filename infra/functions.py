@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aws_cdk import Duration, IgnoreMode
+from aws_cdk import Aws, CfnCondition, Duration, Fn, IgnoreMode
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
@@ -74,21 +74,42 @@ _FOLLOW = _TELL | {
 }
 _ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
 _READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
-_REPAIR = frozenset({P.SET_CONTAINER_INSTANCE_STATE, P.REBOOT_INSTANCES, P.READ_VERDICTS})
+_REPAIR = frozenset(
+    {
+        P.READ_VERDICTS,
+        P.DESCRIBE_CONTAINER_INSTANCES,
+        P.SET_CONTAINER_INSTANCE_STATE,
+        P.DEREGISTER_CONTAINER_INSTANCES,
+        P.REBOOT_INSTANCES,
+        P.REPLACE_INSTANCES,
+        P.DESCRIBE_EC2_INSTANCES,
+        P.DESCRIBE_EC2_STATUS,
+    }
+)
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN})
+_SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.REDRIVE})
+
+_API_ENVIRONMENT = frozenset(
+    {"OPERATOR_TOKEN_SECRET", "FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
+)
 
 FUNCTIONS = (
     FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _FOLLOW | _ADOPT),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _FOLLOW | _REPAIR),
-    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _FOLLOW | _READMIT),
+    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _FOLLOW | _REPAIR),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
     FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH),
-    # It cancels (stops tasks) and releases (runs a check on an instance that must be ACTIVE for it); it never reboots.
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _READMIT | _SERVE, frozenset({"OPERATOR_TOKEN_SECRET"})),
+    # It cancels (stops tasks) and releases (runs a check on an instance that must be ACTIVE for it); it never repairs.
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _READMIT | _SERVE, _API_ENVIRONMENT),
 )
+
+
+def event_function_arns(settings: DeploymentSettings) -> list[str]:
+    """The functions that take events, by name: a role that speaks of functions is made before they are."""
+    where = f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function"
+    return [f"{where}:{settings.function_name_prefix}{row.name}" for row in FUNCTIONS if row.trigger.is_asynchronous]
 
 
 class Functions(Construct):
@@ -111,6 +132,9 @@ class Functions(Construct):
         self._reach = reach
         self._failed = queues.failed
         self._layer = powertools_layer(self, settings)
+        self._is_traced = CfnCondition(
+            self, "Traced", expression=Fn.condition_not(Fn.condition_equals(Aws.PARTITION, "aws-cn"))
+        )
         # The folder is the package: one asset for all, so that the state machine never runs in two versions at once.
         self._code = lambda_.Code.from_asset(
             str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
@@ -133,7 +157,6 @@ class Functions(Construct):
         return self.by_name[row.name]
 
     def _function(self, row: FunctionRow, environment: Mapping[str, str]) -> lambda_.Function:
-        name = f"{self._settings.function_name_prefix}{row.name}"
         scope = Construct(self, row.construct_id)
         logs = log_group(scope, "Logs", self._settings)
         role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -141,10 +164,10 @@ class Functions(Construct):
         for permission in sorted(row.permissions):
             for statement in statements(permission, self._reach):
                 role.add_to_policy(statement)
-        return lambda_.Function(
+        function = lambda_.Function(
             scope,
             "Function",
-            function_name=name,
+            function_name=f"{self._settings.function_name_prefix}{row.name}",
             handler=row.handler,
             code=self._code,
             role=role,
@@ -161,3 +184,9 @@ class Functions(Construct):
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
+        # In China Lambda does not work with X-Ray; PassThrough is what a function has that says nothing.
+        mode = {"Fn::If": [self._is_traced.logical_id, "Active", "PassThrough"]}
+        resource = function.node.default_child
+        assert isinstance(resource, lambda_.CfnFunction)
+        resource.add_property_override("TracingConfig.Mode", mode)
+        return function

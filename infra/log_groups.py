@@ -30,6 +30,6 @@ def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings)
     return logs.LogGroup(
         scope,
         construct_id,
-        retention=_RETENTION[settings.log_retention_days],
+        retention=_RETENTION[settings.retention_days],
         removal_policy=removal_policy(settings),
     )

@@ -21,14 +21,18 @@ class Permission(StrEnum):
     DESCRIBE_CONTAINER_INSTANCES = "DescribeContainerInstances"
     LIST_CONTAINER_INSTANCES = "ListContainerInstances"
     SET_CONTAINER_INSTANCE_STATE = "SetContainerInstanceState"
+    DEREGISTER_CONTAINER_INSTANCES = "DeregisterContainerInstances"
     DESCRIBE_TASK_DEFINITIONS = "DescribeTaskDefinitions"
     REBOOT_INSTANCES = "RebootInstances"
+    REPLACE_INSTANCES = "ReplaceInstances"
     DESCRIBE_EC2_INSTANCES = "DescribeEc2Instances"
+    DESCRIBE_EC2_STATUS = "DescribeEc2Status"
     NOTIFY_OPERATORS = "NotifyOperators"
     PUBLISH_EVENTS = "PublishEvents"
     WAKE_SCHEDULER = "WakeScheduler"
     READ_VERDICTS = "ReadVerdicts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
+    REDRIVE = "Redrive"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +49,16 @@ class Reach:
     check_task_definitions: str
     check_roles: list[str]
     ec2_instances: str
+    auto_scaling_groups: str
     managed_tag: tuple[str, str]
+    may_replace: bool
     topic: str
+    chat_topic: str  # empty: there is none
     topic_key: str
     bus: str
     scheduler_queue: str
+    dead_letter_queues: list[str]
+    event_functions: list[str]
     verdict_bucket: str
     verdicts: str
     operator_token: str
@@ -58,6 +67,7 @@ class Reach:
 # A `*` resource needs a reason that AWS gives: the key is the action, and the tests accept no other.
 WITHOUT_RESOURCE_LEVEL = {
     "ec2:DescribeInstances": "EC2 describes have no resource level",
+    "ec2:DescribeInstanceStatus": "EC2 describes have no resource level",
     "ecs:DescribeTaskDefinition": "the action has no resource level",
     "ecs:ListTasks": "listing by startedBy names no container instance; the cluster condition is the fence",
     "xray:PutTraceSegments": "traces have no resource level",
@@ -65,6 +75,7 @@ WITHOUT_RESOURCE_LEVEL = {
     "ecr:GetAuthorizationToken": "a registry login has no resource level",
 }
 
+# A transaction of puts and updates is allowed by these; a ConditionCheck in one would need an action of its own.
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # no Scan, on purpose
 _WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
@@ -97,9 +108,31 @@ def _in_cluster(reach: Reach) -> dict[str, dict[str, str]]:
     return {"ArnEquals": {"ecs:cluster": reach.cluster}}
 
 
-def _reboot(reach: Reach) -> list[iam.PolicyStatement]:
+def _handed_over(reach: Reach) -> dict[str, dict[str, str]]:
     key, value = reach.managed_tag  # the opt-in tag: IAM itself refuses a machine nobody handed over
-    return [_allow("ec2:RebootInstances", reach.ec2_instances, {"StringEquals": {f"aws:ResourceTag/{key}": value}})]
+    return {"StringEquals": {f"aws:ResourceTag/{key}": value}}
+
+
+def _reboot(reach: Reach) -> list[iam.PolicyStatement]:
+    return [_allow("ec2:RebootInstances", reach.ec2_instances, _handed_over(reach))]
+
+
+def _replace(reach: Reach) -> list[iam.PolicyStatement]:
+    """Nothing at all unless the deployment says so. The group's own tag is asked, not that of the instance in it."""
+    if not reach.may_replace:
+        return []
+    return [
+        _allow("autoscaling:TerminateInstanceInAutoScalingGroup", reach.auto_scaling_groups, _handed_over(reach)),
+        _allow(["ec2:StopInstances", "ec2:StartInstances"], reach.ec2_instances, _handed_over(reach)),
+    ]
+
+
+def _redrive(reach: Reach) -> list[iam.PolicyStatement]:
+    # Not StartMessageMoveTask: it moves between queues only, and these messages came from no queue.
+    return [
+        _allow(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], reach.dead_letter_queues),
+        _allow("lambda:InvokeFunction", reach.event_functions),
+    ]
 
 
 def _read_verdicts(reach: Reach) -> list[iam.PolicyStatement]:
@@ -108,7 +141,8 @@ def _read_verdicts(reach: Reach) -> list[iam.PolicyStatement]:
 
 
 def _notify(reach: Reach) -> list[iam.PolicyStatement]:
-    return [_allow("sns:Publish", reach.topic), _allow(["kms:GenerateDataKey", "kms:Decrypt"], reach.topic_key)]
+    topics = [reach.topic, *([reach.chat_topic] if reach.chat_topic else [])]
+    return [_allow("sns:Publish", topics), _allow(["kms:GenerateDataKey", "kms:Decrypt"], reach.topic_key)]
 
 
 _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
@@ -126,12 +160,17 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.SET_CONTAINER_INSTANCE_STATE: lambda reach: [
         _allow("ecs:UpdateContainerInstancesState", reach.container_instances)
     ],
+    # Its resource is the cluster, not the container instance.
+    Permission.DEREGISTER_CONTAINER_INSTANCES: lambda reach: [_allow("ecs:DeregisterContainerInstance", reach.cluster)],
     Permission.DESCRIBE_TASK_DEFINITIONS: lambda reach: [_allow("ecs:DescribeTaskDefinition", "*")],
     Permission.REBOOT_INSTANCES: _reboot,
+    Permission.REPLACE_INSTANCES: _replace,
     Permission.DESCRIBE_EC2_INSTANCES: lambda reach: [_allow("ec2:DescribeInstances", "*")],
+    Permission.DESCRIBE_EC2_STATUS: lambda reach: [_allow("ec2:DescribeInstanceStatus", "*")],
     Permission.NOTIFY_OPERATORS: _notify,
     Permission.PUBLISH_EVENTS: lambda reach: [_allow("events:PutEvents", reach.bus)],
     Permission.WAKE_SCHEDULER: lambda reach: [_allow("sqs:SendMessage", reach.scheduler_queue)],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
+    Permission.REDRIVE: _redrive,
 }

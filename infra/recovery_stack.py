@@ -6,10 +6,12 @@ from constructs import Construct
 from infra.alarms import Alarms
 from infra.api import JobApi
 from infra.cluster import Cluster
-from infra.environment import function_environment, secret_environment
+from infra.dashboard import Dashboard
+from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
-from infra.functions import Functions, Trigger
+from infra.functions import FUNCTIONS, Functions, Trigger, event_function_arns
 from infra.health_check_task import HealthCheckTask
+from infra.metrics import Watched
 from infra.outputs import Outputs
 from infra.permissions import Reach
 from infra.queues import Queues
@@ -29,12 +31,14 @@ class RecoveryStack(Stack):
             settings,
             reach=_reach(settings, cluster, state, queues, check),
             environment=function_environment(settings, state, queues, check),
-            extra_environment=secret_environment(state),
+            extra_environment=api_environment(state, queues),
             queues=queues,
         )
-        EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
+        rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
         api = JobApi(self, "JobApi", settings, function=functions.of(Trigger.HTTP))
-        Alarms(self, "Alarms", topic=state.topic.topic, functions=functions, queues=queues)
+        watched = _watched(state, functions, queues, rules, api)
+        alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
+        Dashboard(self, "Dashboard", watched=watched, alarms=alarms)
         Outputs(
             self,
             "Outputs",
@@ -44,6 +48,7 @@ class RecoveryStack(Stack):
                 "ApiId": api.http_api.api_id,
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
+                **({"ChatTopicArn": state.topic.chat_arn} if settings.chat_topic else {}),
                 **queues.urls,
                 **functions.names,
             },
@@ -67,14 +72,34 @@ def _reach(
         check_task_definitions=f"{cluster.task_definition_prefix(settings.check_family)}*",
         check_roles=[check.task_role.role_arn, check.execution_role.role_arn],
         ec2_instances=cluster.ec2_instance_arns,
+        auto_scaling_groups=cluster.auto_scaling_group_arns,
         managed_tag=(settings.managed_tag_key, settings.managed_tag_value),
+        may_replace=settings.replace,
         topic=state.topic.topic.topic_arn,
+        chat_topic=state.topic.chat_arn,
         topic_key=state.topic.key.key_arn,
         bus=state.bus.bus.event_bus_arn,
         scheduler_queue=queues.scheduler.queue_arn,
+        dead_letter_queues=[queue.queue_arn for queue in queues.dead_ends.values()],
+        event_functions=event_function_arns(settings),
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
         operator_token=state.token.secret_arn,
+    )
+
+
+def _watched(state: StateStack, functions: Functions, queues: Queues, rules: EventRules, api: JobApi) -> Watched:
+    by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
+    return Watched(
+        functions={row.construct_id: function for row, function in by_row.items()},
+        asynchronous={row.construct_id: each for row, each in by_row.items() if row.trigger.is_asynchronous},
+        reconciler=functions.of(Trigger.SCHEDULE),
+        dead_ends=queues.dead_ends,
+        scheduler_queue=queues.scheduler,
+        rules=rules.by_name,
+        tables={"Jobs": state.tables.jobs, "Instances": state.tables.instances},
+        topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
+        api=api.http_api,
     )
 
 

@@ -14,6 +14,7 @@ from gpu_recovery.core.policy import policy_from
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
+PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)  # what CloudWatch Logs accepts
 
 _TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
@@ -46,6 +47,8 @@ class DeploymentSettings:
     # How it decides.
     preset: str = _setting("adaptive", one_of("adaptive", "classic"))
     policy: Mapping[str, Any] = field(default_factory=dict, metadata={"read": thresholds})
+    # Terminating and stopping instances: the policy's switch and IAM's in one, so that neither is on without the other.
+    replace: bool = _setting(False, boolean)
     job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))
 
     # The health check.
@@ -62,11 +65,14 @@ class DeploymentSettings:
     instance_table_name: str = _setting("ecs_container_instance", _TABLE)
     topic_name: str = _setting("gpu-training-notifications", text(r"[A-Za-z0-9_-]{1,256}", "a topic name"))
     bus_name: str = _setting("gpu-recovery", text(r"(?!default$)(?!aws)[A-Za-z0-9_.-]{1,256}", "a custom bus name"))
+    # A second topic, for Amazon Q in chat applications, which drops messages in any format but its own.
+    chat_topic: bool = _setting(False, boolean)
     alert_emails: tuple[str, ...] = _setting((), items(text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "an e-mail address")))
 
     # How it runs.
     profile: str = _setting("dev", one_of("dev", "prod"))
-    log_retention_days: int = _setting(30, integer_of(RETENTION_DAYS))
+    # 0: the profile's.
+    log_retention_days: int = _setting(0, integer_of((0, *RETENTION_DAYS)))
     log_level: str = _setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
     reconcile_every_minutes: int = _setting(1, integer(1, 5))
     schedule_every_minutes: int = _setting(1, integer(1, 5))
@@ -90,10 +96,12 @@ class DeploymentSettings:
             wrong.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
         if not wrong and self.job_table_name == self.instance_table_name:
             wrong.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+        if not wrong and "replace" in self.policy:
+            wrong.append(f"{NAMESPACE}policy: replace is a setting of its own, {NAMESPACE}replace")
         if not wrong:
             # The very function that reads them in Lambda: a misspelt threshold must not wait for a cold start.
             try:
-                policy_from({"preset": self.preset, **self.policy})
+                policy_from(self.recovery_policy)
             except PolicyInvalid as error:
                 wrong.append(f"{NAMESPACE}policy: {error}")
         if wrong:
@@ -110,3 +118,12 @@ class DeploymentSettings:
     @property
     def is_prod(self) -> bool:
         return self.profile == "prod"
+
+    @property
+    def retention_days(self) -> int:
+        return self.log_retention_days or PROFILE_RETENTION_DAYS[self.profile]
+
+    @property
+    def recovery_policy(self) -> dict[str, Any]:
+        """What the functions read: the preset, the thresholds that differ from it, and the switch if it is on."""
+        return {"preset": self.preset, **self.policy, **({"replace": True} if self.replace else {})}

@@ -1,4 +1,4 @@
-"""The operators' topic: encrypted, TLS only, e-mail subscribers from the settings."""
+"""The operators' topic, and on demand one for a chat: encrypted, TLS only, e-mail subscribers from the settings."""
 
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
@@ -42,3 +42,13 @@ class OperatorTopic(Construct):
         )
         for address in settings.alert_emails:
             self.topic.add_subscription(subscriptions.EmailSubscription(address))
+        self.chat = self._chat(f"{settings.topic_name}-chat") if settings.chat_topic else None
+
+    def _chat(self, name: str) -> sns.Topic:
+        # People subscribe a chat client to it, never mailboxes: its messages are JSON. Alarms stay on the first.
+        return sns.Topic(self, "Chat", topic_name=name, enforce_ssl=True, master_key=self.key)
+
+    @property
+    def chat_arn(self) -> str:
+        """Empty if there is no second topic."""
+        return self.chat.topic_arn if self.chat else ""

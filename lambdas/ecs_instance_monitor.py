@@ -1,13 +1,19 @@
-"""EventBridge: ECS says something about a container instance (seed 001, part 3)."""
+"""EventBridge: somebody says something about a container instance (seed 001, part 3) or about the machine under it."""
 
 from typing import Any
 
 from gpu_recovery.aws.task_facts import detail_of, instance_fact
+from gpu_recovery.aws.watchers import is_watchers, words_of
 from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
+from gpu_recovery.watching import hear
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Tell the instance what ECS sees; raises on failure, so that Lambda retries and then keeps the event."""
-    recovery().tell(*instance_fact(detail_of(event), utc_now()))
+    """Tell the instance what ECS sees, or what its watchers say; raises on failure, so that Lambda retries."""
+    if not is_watchers(event):
+        recovery().tell(*instance_fact(detail_of(event), utc_now()))
+        return
+    for sentence in hear(recovery(), words_of(event, utc_now())):
+        logger.info("signal_passed_over", extra={"reason": sentence})

@@ -1,4 +1,4 @@
-"""HTTP: submit, list and read jobs; read instances. Every route needs the operator's token."""
+"""HTTP: jobs, instances, the fleet's brakes, dead letters. Every route needs the operator's token."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import json
 import secrets
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
+from aws_lambda_powertools import Tracer
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
-from gpu_recovery import wire
+from gpu_recovery import braking, redriving, wire
 from gpu_recovery.aws.api_sources import operator_token, task_definition
+from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.core.events import CancelRequested, ReleaseRequested
+from gpu_recovery.core.events import CancelRequested, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome
@@ -23,10 +26,15 @@ from gpu_recovery.submitting import submit
 
 BODY_BYTES_MAX = 262_144
 PAGE_MAX, PAGE_DEFAULT = 200, 50
+ID_CHARACTERS_MAX = 255
+SHOWN_MAX = 200
 CANCEL_TRIES = 5
 """The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
+REDRIVE_MAX = 100
+"""Letters of one request: each takes a call or two, and API Gateway waits for 29 seconds."""
 OPERATOR = "an operator"
 app = APIGatewayHttpResolver()
+tracer = Tracer()
 
 
 class Unauthorized(Exception):
@@ -60,7 +68,8 @@ def _unauthorized(error: Unauthorized) -> Response[str]:
 
 @app.not_found
 def _no_route(error: NotFoundError) -> Response[str]:
-    return refuse(404, "Not found", f"there is no {app.current_event.http_method} {app.current_event.path}")
+    asked = app.current_event
+    return refuse(404, "Not found", f"there is no {asked.http_method[:16]} {asked.path[:SHOWN_MAX]}")
 
 
 def authorized(route: Callable[..., Response[str]]) -> Callable[..., Response[str]]:
@@ -69,9 +78,13 @@ def authorized(route: Callable[..., Response[str]]) -> Callable[..., Response[st
     def guarded(**parameters: str) -> Response[str]:
         given = app.current_event.headers.get("authorization", "")
         expected = f"Bearer {operator_token(settings().operator_token_secret)}"
-        if not hmac.compare_digest(given.encode(), expected.encode()):
+        if not hmac.compare_digest(given.encode(errors="replace"), expected.encode()):
             raise Unauthorized
-        return route(**parameters)
+        # The job ids of people may hold a slash, which a path carries as %2F.
+        named = {name: unquote(value) for name, value in parameters.items()}
+        if not all(one.isascii() and one.isprintable() and len(one) <= ID_CHARACTERS_MAX for one in named.values()):
+            return refuse(404, "Not found", f"an id has at most {ID_CHARACTERS_MAX} printable ASCII characters")
+        return route(**named)
 
     return guarded
 
@@ -83,9 +96,8 @@ def submit_job() -> Response[str]:
     try:
         text = app.current_event.decoded_body or ""
         if len(text.encode()) > BODY_BYTES_MAX:
-            return refuse(413, "Too large", f"a job may have {BODY_BYTES_MAX} bytes")
-        document = json.loads(text)
-        json.dumps(document, ensure_ascii=False).encode()  # JSON can spell half a character; no table can hold one
+            return refuse(413, "Too large", f"a job may have {BODY_BYTES_MAX} bytes", "body")
+        document = wire.read_json(text)
     except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long, lists too deep
         return refuse(400, "Not JSON", str(error), "body")
     told = settings()
@@ -104,9 +116,10 @@ def list_jobs() -> Response[str]:
     limit = asked.get("limit", str(PAGE_DEFAULT))
     if not limit.isdecimal() or len(limit) > len(str(PAGE_MAX)) or not 1 <= int(limit) <= PAGE_MAX:
         return refuse(400, "Bad limit", f"must be a whole number from 1 to {PAGE_MAX}", "limit")
-    page = recovery().store.list_jobs(JobStatus(status) if status else None, int(limit), asked.get("cursor"))
+    bad: list[Exception] = []
+    page = recovery().store.list_jobs(JobStatus(status) if status else None, int(limit), asked.get("cursor"), bad)
     jobs = [wire.job_summary(job, settings().policy) for job in page.jobs]
-    return answer(200, {"jobs": jobs, "next_cursor": page.cursor})
+    return answer(200, {"jobs": jobs, "next_cursor": page.cursor, "unreadable": [str(error) for error in bad]})
 
 
 @app.get("/api/v2/jobs/<job_id>")
@@ -136,9 +149,11 @@ def cancel_job(job_id: str) -> Response[str]:
 @authorized
 def list_instances() -> Response[str]:
     """Every instance that has not left the cluster, by id."""
-    found = recovery().store.instances_in([status for status in InstanceStatus if status is not InstanceStatus.GONE])
+    bad: list[Exception] = []
+    present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
+    found = recovery().store.instances_in(present, bad)
     views = [wire.instance_view(instance) for instance in sorted(found, key=lambda one: one.instance_id)]
-    return answer(200, {"instances": views, "next_cursor": None})
+    return answer(200, {"instances": views, "next_cursor": None, "unreadable": [str(error) for error in bad]})
 
 
 @app.get("/api/v2/instances/<instance_id>")
@@ -162,6 +177,86 @@ def release_instance(instance_id: str) -> Response[str]:
     return answer(200, wire.instance_view(decision.record))
 
 
+@app.post("/api/v2/instances/<instance_id>/quarantine")
+@authorized
+def quarantine_instance(instance_id: str) -> Response[str]:
+    """An instance, out of use until it is released."""
+    loop = recovery()
+    because = wire.because_of(app.current_event.decoded_body)
+    decision = loop.tell(instance_id, QuarantineRequested(at=loop.clock(), by=OPERATOR, because=because))
+    if decision is None:
+        return _no_instance(instance_id)
+    if decision.outcome is not Outcome.APPLIED:
+        return refuse(409, "Not quarantined", f"{instance_id} is {decision.record.status}: {decision.reason}")
+    return answer(200, wire.instance_view(decision.record))
+
+
+@app.get("/api/v2/fleet")
+@authorized
+def read_fleet() -> Response[str]:
+    """The brakes, and whom they hold."""
+    return answer(200, _fleet_view())
+
+
+@app.post("/api/v2/fleet/pause")
+@authorized
+def pause_fleet() -> Response[str]:
+    """The brakes, with recovery paused."""
+    because = wire.because_of(app.current_event.decoded_body, required=True)
+    braking.pause(recovery(), OPERATOR, because)
+    return answer(200, _fleet_view())
+
+
+@app.post("/api/v2/fleet/unpause")
+@authorized
+def unpause_fleet() -> Response[str]:
+    """The brakes, with recovery going on."""
+    braking.unpause(recovery())
+    return answer(200, _fleet_view())
+
+
+@app.post("/api/v2/fleet/reset-breaker")
+@authorized
+def reset_breaker() -> Response[str]:
+    """The brakes, with the breaker closed."""
+    braking.reset_breaker(recovery(), OPERATOR)
+    return answer(200, _fleet_view())
+
+
+def _fleet_view() -> dict[str, Any]:
+    store = recovery().store
+    out_of_use = store.instances_in([InstanceStatus.QUARANTINED], [])
+    return wire.fleet_view(store.load_fleet(), settings().policy, out_of_use)
+
+
+@app.get("/api/v2/dead-letters")
+@authorized
+def read_dead_letters() -> Response[str]:
+    """How many letters each queue holds, and what the first of them are."""
+    found = redriving.look(AwsDeadLetters(settings()), tuple(redriving.Grave))
+    queues = [wire.grave_view(grave, depth, fates) for grave, (depth, fates) in found.items()]
+    return answer(200, {"queues": queues})
+
+
+@app.post("/api/v2/dead-letters/redrive")
+@authorized
+def redrive_dead_letters() -> Response[str]:
+    """What became of the letters, and how many are left."""
+    asked = app.current_event.query_string_parameters or {}
+    queue, limit = asked.get("queue"), asked.get("limit", str(REDRIVE_MAX))
+    if queue is not None and queue not in set(redriving.Grave):
+        return refuse(400, "Bad queue", f"must be one of {', '.join(redriving.Grave)}", "queue")
+    if not limit.isdecimal() or len(limit) > len(str(REDRIVE_MAX)) or not 1 <= int(limit) <= REDRIVE_MAX:
+        return refuse(400, "Bad limit", f"must be a whole number from 1 to {REDRIVE_MAX}", "limit")
+    letters = AwsDeadLetters(settings())
+    graves = (redriving.Grave(queue),) if queue else tuple(redriving.Grave)
+    fates = redriving.redrive(letters, graves, int(limit))
+    for fate in fates:
+        logger.info("redriven", extra=wire.fate_view(fate))
+    left = {grave.value: letters.depth(grave) for grave in graves}
+    return answer(200, {"letters": [wire.fate_view(fate) for fate in fates], "left": left})
+
+
 def _no_job(job_id: str) -> Response[str]:
     return refuse(404, "No such job", f"there is no job {job_id}")
 
@@ -172,6 +267,7 @@ def _no_instance(instance_id: str) -> Response[str]:
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
+@tracer.capture_lambda_handler(capture_response=False)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """One HTTP request, payload format 2.0."""
     return app.resolve(event, context)

@@ -9,5 +9,5 @@ from gpu_recovery.scheduling import schedule
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """One pass, however many messages asked for it: each only says that something changed."""
-    logger.info("placed", extra={"jobs": schedule(recovery()), "messages": len(event.get("Records", []))})
+    """One pass, however many messages asked for it: each only says that something changed, so none is read."""
+    logger.info("placed", extra={"jobs": schedule(recovery())})

@@ -208,7 +208,7 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
         servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
         processes.remember(directory / "processes.json", servers)
 
-    ours = {"ECS": cluster_url, "EC2": cluster_url}
+    ours = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
     start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
     cluster = [
         sys.executable, "-m", "sandbox.cluster", "--port", str(cluster_port), "--state", str(run / "cluster"),

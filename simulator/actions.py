@@ -101,7 +101,7 @@ class SimulatedActions:
 
         self.lives.effect("Publish", {"incident": message.incident_id}, send)
 
-    def publish(self, event: PublishEvent) -> None:
+    def publish(self, event: PublishEvent, causation_id: str) -> None:
         self.lives.effect("PutEvents", {"type": event.detail_type}, lambda: self.published.append(event))
 
     def poke_scheduler(self, key: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from sandbox.cluster import model_instances as instances
@@ -129,6 +129,27 @@ class Fleet:
         if instance.ec2_state is Ec2State.RUNNING:
             connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
             self.change(lambda now: instances.came_back(self.cluster, instance, now, agent_connects=connects))
+
+    def say(self, operation: Callable[..., Outcome], instance: Instance, *given: Any) -> None:
+        """Let a watcher of the machine speak: `operation` is one of `model_watchers`."""
+        self.change(lambda now: operation(self.cluster, instance, *given, now))
+
+    def plan(self, instance: Instance, code: str, in_s: float) -> None:
+        """EC2 plans something with the machine and, unless it was stopped and started before, does it."""
+        self.say(watchers.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
+        event_id = instance.scheduled[-1].event_id
+        self.timeline.after(in_s, lambda: self._carry_out(instance, event_id))
+
+    def _carry_out(self, instance: Instance, event_id: str) -> None:
+        event = next(one for one in instance.scheduled if one.event_id == event_id)
+        if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
+            return
+        watchers.complete(instance, event)
+        if event.code in watchers.RETIREMENTS:
+            self.change(lambda now: instances.begin_stop(self.cluster, instance, now))
+            self.shut_down(instance, instances.stopped)
+        else:
+            self.reboot(instance.instance_id)
 
     def interrupt(self, instance: Instance) -> None:
         """A Spot interruption: two minutes' notice, then the machine is terminated."""

@@ -76,8 +76,8 @@ class Journal:
         elif step.name == "UpdateContainerInstancesState":
             found = self.cluster.find_container_instance(given["containerInstances"][0])
             self._line(f"    {given['status']} {found.instance_id if found else given['containerInstances'][0]}")
-        elif step.name == "RebootInstances":
-            self._line(f"    RebootInstances {given['instance']}")
+        elif "instance" in given:
+            self._line(f"    {step.name} {given['instance']}")
 
     def told(self, message: NotifyOperator) -> None:
         """A message to operators."""

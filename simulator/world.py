@@ -128,13 +128,13 @@ class World:
             self.invoke(*work)
 
     def _function(self, envelope: Mapping[str, Any]) -> tuple[str, Callable[[], object]] | None:
+        if is_watchers(envelope):
+            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
         kind = envelope["detail-type"]
         if kind == "ECS Container Instance State Change":
             return "ecs_instance_monitor", lambda: self.recovery.tell(
                 *instance_fact(detail_of(envelope), self.timeline.now)
             )
-        if is_watchers(envelope):
-            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
         if kind != "ECS Task State Change":
             return None
         fact = task_fact(detail_of(envelope), self.timeline.now)

@@ -21,8 +21,11 @@ MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
 TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", ""}
 
 IMPORTS = {
-    # A policy that no function would accept is refused before it is deployed.
-    "infra": {"infra", "aws_cdk", "constructs", "cdk_nag", "gpu_recovery.core.policy", "gpu_recovery.core.errors"},
+    # A policy that no function would accept is refused before it is deployed; a metric that none sends is not shown.
+    "infra": {
+        "infra", "aws_cdk", "constructs", "cdk_nag", "gpu_recovery.core.policy", "gpu_recovery.core.errors",
+        "gpu_recovery.core.measures",
+    },
     "client": {
         "gpu_recovery_client", "httpx", "typer", "rich", "gpu_recovery.wire", "gpu_recovery.core.job.record",
         "gpu_recovery.core.instance.record", "gpu_recovery.core.names",

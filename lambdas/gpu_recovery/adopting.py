@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from . import ranks
-from .core import events, notice
+from .core import events
 from .core.attempt import Plan
 from .core.job import machine as job
 from .core.job.adoption import Adoption, Carried, carried, template
 from .core.job.record import LIVE, TERMINAL, Job, Origin
+from .core.notices import of_jobs
 from .core.task import OUR_STOP, LastStatus, TaskFact
 from .recovery import Recovery
 from .unseen import instance_of
@@ -73,5 +74,5 @@ def _refuse(recovery: Recovery, fact: TaskFact, says: Carried, reason: str) -> N
     """Tell operators once the task runs, and once only. What was told is kept as an attempt without ranks."""
     told = f"{says.job_id}/refused/{fact.task_id}"
     if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(told, 0) is None:
-        recovery.actions.notify(notice.adoption_refused(says.job_id, fact.task_id, reason))
+        recovery.say(of_jobs.adoption_refused(says.job_id, fact.task_id, reason))
         recovery.store.begin_attempt(Plan(told, 0, ()))

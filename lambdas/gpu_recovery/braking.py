@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from .core import notice
 from .core.fleet import Fleet, Pause, closed
+from .core.notices.of_fleet import breaker_closed
 from .ports import StaleRecord
 from .recovery import SAVES_MAX, Recovery, TooContended
 
@@ -22,12 +22,15 @@ def unpause(recovery: Recovery) -> Fleet:
 
 
 def reset_breaker(recovery: Recovery, by: str) -> Fleet:
-    """Close the breaker by hand; what was held is checked afresh where its evidence has grown old."""
+    """Close the breaker by hand; what was held is checked afresh where its evidence has grown old.
+
+    Operators are told first, because the fleet's record keeps no commands: told afterwards, they would never hear of a
+    breaker that was closed by whoever died in between.
+    """
     before = recovery.store.load_fleet()
-    after = _changed(recovery, closed)
     if before.opened_at is not None:
-        recovery.actions.notify(notice.breaker_closed(before, f"reset by {by}"))
-    return after
+        recovery.say(breaker_closed(before, f"reset by {by}"))
+    return _changed(recovery, closed)
 
 
 def count(recovery: Recovery, gpu_instances: int) -> None:

@@ -10,6 +10,7 @@ from . import tasks
 from .braking import count
 from .core import events
 from .core.instance.record import EcsStatus, Instance, InstanceStatus
+from .core.instance.warned import is_called_off, is_known
 from .core.job.record import TERMINAL, Job
 from .core.names import attempt_of, instance_of_check
 from .core.signals import HealthStatus, MachineState
@@ -84,8 +85,12 @@ def _untold(record: Instance, status: MachineStatus, now: datetime) -> Iterator[
         if word.status is not (known.status if known is not None else HealthStatus.OK) and word.status in _TELLING:
             yield word
     for departure in status.departures:
-        is_known = record.departure is not None and record.departure.source == departure.source
-        if is_known is departure.called_off:
+        plan = record.departure
+        if departure.called_off:
+            is_news = plan is not None and is_called_off(plan, departure)
+        else:
+            is_news = plan is None or not is_known(plan, departure)
+        if is_news:
             yield departure
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from . import acts
 from .core import events
+from .core.commands import Channel, NotifyOperator
 from .core.errors import RecoveryError
 from .core.fleet import Fleet
 from .core.instance import machine as instance
@@ -27,6 +28,7 @@ from .core.job import machine as job
 from .core.job.adoption import Adoption
 from .core.job.record import Job
 from .core.machine import Decision, Outcome, Pending
+from .core.notices.channels import by_every
 from .core.policy import RecoveryPolicy, within
 from .ports import Actions, StaleRecord, Store, TryAgainSoon
 
@@ -82,6 +84,7 @@ class Recovery:
     clock: Callable[[], datetime]
     journal: Journal
     adoption: Adoption = Adoption.OFF
+    channels: tuple[Channel, ...] = (Channel.MAIL,)
     each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
 
     def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
@@ -89,6 +92,11 @@ class Recovery:
         if isinstance(event, events.JobEvent):
             return self._tell_job(to, event)
         return self._tell_instance(to, event)
+
+    def say(self, message: NotifyOperator) -> None:
+        """Tell operators by every channel at once; for what no record keeps a command of."""
+        for channel in self.channels:
+            self.actions.notify(replace(message, channel=channel))
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
         """Keep a new job and act on its first commands; False if its id is taken.
@@ -121,6 +129,7 @@ class Recovery:
             if settling:
                 self.store.settle_job(before, (settling,), {})
             return decision
+        decision = by_every(self.channels, decision)
         saved = self.store.save_job(decision.record)
         self.journal.decided(before, event, decision)
         self.act(saved, decision.commands)
@@ -155,6 +164,7 @@ class Recovery:
             if settling:
                 self.store.settle_instance(before, (settling,), {})
             return decision
+        decision = by_every(self.channels, decision)
         saved = self.store.save_instance(decision.record, decision.fleet)
         self.journal.decided(before, event, decision)
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:

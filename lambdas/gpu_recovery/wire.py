@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from .core.errors import SpecInvalid
+from .core.fleet import Fleet, breaker_limit, budget
 from .core.instance.record import Instance
 from .core.job.record import Job
 from .core.machine import HistoryEntry
-from .core.policy import RecoveryPolicy
+from .core.policy import RecoveryPolicy, within
+
+if TYPE_CHECKING:
+    from .redriving import Fate, Grave
+
+BECAUSE_CHARACTERS_MAX = 500
 
 
 def read_json(text: str) -> Any:
@@ -34,6 +41,22 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number in JSON")
+
+
+def because_of(text: str | None, *, required: bool = False) -> str:
+    """A person's reason in a request's body, `{"because": text}`; "" without a body. SpecInvalid if it is no reason."""
+    try:
+        document = read_json(text) if text and text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        raise SpecInvalid("body", f"is not JSON: {error}") from error
+    if not isinstance(document, dict) or set(document) - {"because"}:
+        raise SpecInvalid("body", "must be a JSON object with the one field because")
+    because = document.get("because") or ""
+    if not isinstance(because, str) or len(because) > BECAUSE_CHARACTERS_MAX or not because.isprintable():
+        raise SpecInvalid("because", f"must be a line of at most {BECAUSE_CHARACTERS_MAX} characters")
+    if required and not because.strip():
+        raise SpecInvalid("because", "must say why, for whoever finds it so at night")
+    return because.strip()
 
 
 def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
@@ -81,8 +104,68 @@ def instance_view(instance: Instance) -> dict[str, Any]:
         "claims": {job: claim.attempt for job, claim in instance.claims.items()},
         "reserved_for": instance.reserved_for or None, "boot_id": instance.boot_id,
         "booted_at": _time(instance.booted_at), "epoch": instance.epoch, "status_at": _time(instance.status_at),
-        "deadline_at": _time(instance.deadline_at),
+        "deadline_at": _time(instance.deadline_at), "incident_id": instance.incident_id or None,
+        "drained": instance.drained, "availability_zone": instance.availability_zone,
+        "suspicion": instance.suspicion or None,
+        "health": {
+            kind: {"status": one.status.value, "since": _time(one.since), "sentence": one.sentence}
+            for kind, one in sorted(instance.health.items())
+        },
+        "departure": None if instance.departure is None else {
+            "kind": instance.departure.kind.value, "leaves_at": _time(instance.departure.leaves_at),
+            "source": instance.departure.source, "sentence": instance.departure.sentence,
+        },
+        "need": None if instance.need is None else {
+            "rung": instance.need.rung.value, "evidence": instance.need.evidence,
+            "seen_at": _time(instance.need.seen_at), "job_id": instance.need.job_id or None,
+        },
+        "held": None if instance.held is None else {
+            "since": _time(instance.held.since), "because": instance.held.sentence,
+        },
         "history": [history_view(entry) for entry in instance.history],
+    }  # fmt: skip
+
+
+def fleet_view(fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Instance]) -> dict[str, Any]:
+    """The brakes as they stand, and the instances that wait: for the brakes, for jobs to leave, for a person."""
+    probe_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
+    waiting = sorted(quarantined, key=lambda one: one.instance_id)
+    return {
+        "gpu_instances": fleet.gpu_instances, "observe_only": policy.observe_only, "replace": policy.replace,
+        "repairing": sorted(fleet.repairing), "repairs_at_once_max": budget(fleet, policy),
+        "breaker": {
+            "state": fleet.breaker.value, "since": _time(fleet.opened_at), "because": fleet.opened_because or None,
+            "probe": fleet.probe or None, "probe_at": _time(probe_at), "incident_id": fleet.incident_id or None,
+            "blamed": {one: _time(at) for one, at in sorted(fleet.blamed.items())},
+            "opens_at": breaker_limit(fleet, policy),
+        },
+        "pause": None if fleet.pause is None else {
+            "by": fleet.pause.by, "because": fleet.pause.because, "at": _time(fleet.pause.at),
+        },
+        "held": [
+            {
+                "instance_id": one.instance_id, "since": _time(one.held.since), "because": one.held.sentence,
+                "rung": one.need.rung.value if one.need else None, "evidence": one.need.evidence if one.need else None,
+            }
+            for one in waiting if one.held is not None
+        ],
+        "for_a_person": [
+            {"instance_id": one.instance_id, "since": _time(one.status_at), "because": one.reason}
+            for one in waiting if one.held is None
+        ],
+    }  # fmt: skip
+
+
+def grave_view(grave: Grave, depth: int, shown: Iterable[Fate]) -> dict[str, Any]:
+    """A dead-letter queue: about how many letters it holds, and the first of them."""
+    return {"queue": grave.value, "letters": depth, "shown": [fate_view(fate) for fate in shown]}
+
+
+def fate_view(fate: Fate) -> dict[str, Any]:
+    """A dead letter: whom it is for, and why it stays, None if it goes."""
+    return {
+        "queue": fate.letter.grave.value, "message_id": fate.letter.message_id, "for": fate.to or None,
+        "kept_because": fate.why or None,
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from sandbox.cluster import model_instances as instances
-from sandbox.cluster.api import Ec2Api, EcsApi
+from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
 from sandbox.cluster.control import Control
 from sandbox.cluster.definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 from sandbox.cluster.driver import Driver, Timings
@@ -19,7 +19,8 @@ from sandbox.cluster.publisher import Chaos, Publisher, event_bridge
 from sandbox.cluster.wire import Wire, server
 
 PASSED_ON = (
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_DEFAULT_REGION", "AWS_REGION",
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL_AUTO_SCALING",
+    "AWS_DEFAULT_REGION", "AWS_REGION",
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
 )  # fmt: skip
 
@@ -67,7 +68,11 @@ def main(argv: list[str]) -> int:
         environment=_environment(arguments),
     )
     power = Power(driver)
-    apis = {"ecs": EcsApi(driver, definitions), "ec2": Ec2Api(driver, power)}
+    apis = {
+        "ecs": EcsApi(driver, definitions),
+        "ec2": Ec2Api(driver, power),
+        "autoscaling": AutoScalingApi(driver, power),
+    }
     listener = server(Wire(apis, Control(driver, power)), arguments.port)
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []

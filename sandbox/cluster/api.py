@@ -1,4 +1,4 @@
-"""The ECS and EC2 operations: methods named as botocore names them, taking and answering botocore's shapes."""
+"""The ECS, EC2 and Auto Scaling operations: methods named, and taking and answering shapes, as botocore has them."""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -7,9 +7,10 @@ from typing import Any
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_reads as reads
 from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.definitions import Definitions
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import ApiError, Ec2State, Instance
+from sandbox.cluster.model import ApiError, Ec2State, Instance, ScheduledEvent, StatusCheck
 from sandbox.cluster.power import Power
 
 Answer = dict[str, Any]
@@ -86,15 +87,15 @@ class Ec2Api:
     def describe_instance_status(self, **params: Any) -> Answer:
         """Only running instances unless IncludeAllInstances, as on EC2. A reboot is not visible here either."""
         everything = params.get("IncludeAllInstances", False)
-        ok = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
         with self._driver.lock:
             statuses = [
                 {
                     "InstanceId": i.instance_id,
                     "AvailabilityZone": i.availability_zone,
                     "InstanceState": instances.ec2_code(i.ec2_state),
-                    "InstanceStatus": ok if i.ec2_state is Ec2State.RUNNING else {"Status": "not-applicable"},
-                    "SystemStatus": ok if i.ec2_state is Ec2State.RUNNING else {"Status": "not-applicable"},
+                    "InstanceStatus": _status(i, StatusCheck.INSTANCE),
+                    "SystemStatus": _status(i, StatusCheck.SYSTEM),
+                    "Events": [_scheduled(event) for event in i.scheduled],
                 }
                 for i in self._select(params)
                 if everything or i.ec2_state is Ec2State.RUNNING
@@ -141,28 +142,76 @@ class Ec2Api:
             raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
     def _select(self, params: Answer) -> list[Instance]:
-        if params.get("InstanceIds"):
-            found = instances.find_instances(self._cluster, params["InstanceIds"])
-        else:
-            found = list(self._cluster.instances.values())
+        found = self._cluster.known_to_ec2(self._driver.now())
+        if wanted := params.get("InstanceIds"):
+            known = {i.instance_id for i in found}
+            if strangers := [instance_id for instance_id in wanted if instance_id not in known]:
+                raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
+            found = [i for i in found if i.instance_id in wanted]
         for condition in params.get("Filters", []):
             found = [i for i in found if any(_matches(v, condition["Values"]) for v in _facts(i, condition["Name"]))]
         return found
 
     def _view(self, instance: Instance) -> Answer:
         address = {} if instance.ec2_state is Ec2State.TERMINATED else {"PrivateIpAddress": instance.private_ip}
-        return {
-            "InstanceId": instance.instance_id,
-            "ImageId": "ami-00000000000000000",
-            "InstanceType": instance.instance_type,
-            "LaunchTime": instance.launched_at,
-            "State": instances.ec2_code(instance.ec2_state),
-            "Placement": {"AvailabilityZone": instance.availability_zone, "Tenancy": "default"},
-            "Architecture": "x86_64",
-            "RootDeviceType": "ebs",
-            "RootDeviceName": "/dev/xvda",
-            "Tags": [{"Key": key, "Value": value} for key, value in instance.tags.items()],
-        } | address
+        lifecycle = {"InstanceLifecycle": instance.lifecycle} if instance.lifecycle else {}
+        return (
+            {
+                "InstanceId": instance.instance_id,
+                "ImageId": "ami-00000000000000000",
+                "InstanceType": instance.instance_type,
+                "LaunchTime": instance.launched_at,
+                "State": instances.ec2_code(instance.ec2_state),
+                "Placement": {"AvailabilityZone": instance.availability_zone, "Tenancy": "default"},
+                "Architecture": "x86_64",
+                "RootDeviceType": instance.root_device,
+                "RootDeviceName": "/dev/xvda",
+                "Tags": [{"Key": key, "Value": value} for key, value in instance.tags.items()],
+            }
+            | address
+            | lifecycle
+        )
+
+
+class AutoScalingApi:
+    def __init__(self, driver: Driver, power: Power) -> None:
+        self._driver, self._cluster, self._power = driver, driver.cluster, power
+
+    def terminate_instance_in_auto_scaling_group(self, **params: Any) -> Answer:
+        """The group keeps its size, and so launches another machine, unless its capacity is decremented."""
+        with self._driver.lock:
+            instance = watchers.member(self._cluster, params["InstanceId"])
+            self._power.terminate([instance.instance_id], replaced=not params["ShouldDecrementDesiredCapacity"])
+            return {
+                "Activity": {
+                    "ActivityId": self._cluster.ids.uuid("activity"),
+                    "AutoScalingGroupName": watchers.group_of(instance),
+                    "Description": f"Terminating EC2 instance: {instance.instance_id}",
+                    "Cause": "instance was taken out of service in response to a user request.",
+                    "StartTime": self._driver.now(),
+                    "StatusCode": "InProgress",
+                    "Progress": 0,
+                }
+            }
+
+
+def _status(instance: Instance, check: StatusCheck) -> Answer:
+    if instance.ec2_state is not Ec2State.RUNNING:
+        return {"Status": "not-applicable"}
+    since = instance.impaired.get(check)
+    if since is None:
+        return {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
+    failed = {"Name": "reachability", "Status": "failed", "ImpairedSince": since}
+    return {"Status": "impaired", "Details": [failed]}
+
+
+def _scheduled(event: ScheduledEvent) -> Answer:
+    return {
+        "InstanceEventId": event.event_id,
+        "Code": event.code,
+        "Description": event.description,
+        "NotBefore": event.not_before,
+    }
 
 
 def _known(members: dict[str, Any], name: str) -> Any:

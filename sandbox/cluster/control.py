@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sandbox.cluster import model_instances as instances
+from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import ApiError, CuredBy, Instance, RebootBehaviour, Task
+from sandbox.cluster.model import ApiError, CuredBy, Instance, Outcome, RebootBehaviour, StatusCheck, Task
 from sandbox.cluster.model_views import iso
 from sandbox.cluster.power import Power
 
@@ -17,11 +19,17 @@ class Control:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
-        """`POST fault | launch | announce`, `GET state | events?after=N`. Raises ApiError 404 for others."""
+        """`POST fault | launch | impair | schedule | health | announce`, `GET state | events?after=N`.
+
+        Raises ApiError 404 for others.
+        """
         parts = urlsplit(url)
         actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
             ("POST", "/_sandbox/fault"): self.fault,
             ("POST", "/_sandbox/launch"): self.launch,
+            ("POST", "/_sandbox/impair"): self.impair,
+            ("POST", "/_sandbox/schedule"): self.schedule,
+            ("POST", "/_sandbox/health"): self.health,
             ("POST", "/_sandbox/announce"): self.announce,
             ("GET", "/_sandbox/state"): self.state,
             ("GET", "/_sandbox/events"): self.events,
@@ -49,12 +57,44 @@ class Control:
             raise ApiError("InvalidParameterException", str(error)) from error
         return self._power.inject(instance, kind, cure, behaviour, gpu)
 
-    def launch(self, count: int = 1, gpus: int = 8) -> dict[str, Any]:
+    def launch(self, count: int = 1, gpus: int = 8, group: str = "", lifecycle: str = "") -> dict[str, Any]:
+        """New machines, in an Auto Scaling group if it is named, on demand if no other lifecycle is."""
         made = [
             self._driver.change(lambda now: instances.launch(self._cluster, gpus, now))["instance_id"]
             for _ in range(count)
         ]
+        with self._driver.lock:
+            for instance in (self._cluster.instances[instance_id] for instance_id in made):
+                instance.lifecycle = lifecycle
+                instance.tags |= {watchers.GROUP_TAG: group} if group else {}
         return {"instances": made}
+
+    def impair(self, instance: str, check: str = "system") -> dict[str, Any]:
+        """One of EC2's status checks of the machine fails from now on."""
+        try:
+            failing = StatusCheck(check)
+        except ValueError as error:
+            raise ApiError("InvalidParameterException", str(error)) from error
+        return self._about(instance, lambda found, now: watchers.impair(self._cluster, found, failing, now))
+
+    def schedule(self, instance: str, code: str, in_s: float = 3600) -> dict[str, Any]:
+        """EC2 plans something with the machine (`code` of a scheduled event), `in_s` seconds from now."""
+
+        def plan(found: Instance, now: datetime) -> Outcome:
+            return watchers.schedule(self._cluster, found, code, now + timedelta(seconds=in_s), now)
+
+        return self._about(instance, plan)
+
+    def health(self, instance: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
+        """ECS says how one of its health checks of the instance is."""
+        return self._about(
+            instance, lambda found, now: watchers.report_health(self._cluster, found, kind, status, reason, now)
+        )
+
+    def _about(self, instance_id: str, operation: Callable[[Instance, datetime], Outcome]) -> dict[str, Any]:
+        with self._driver.lock:
+            (found,) = instances.find_instances(self._cluster, [instance_id])
+            return self._driver.change(lambda now: operation(found, now))
 
     def announce(self) -> dict[str, Any]:
         return self._driver.change(lambda now: instances.announce(self._cluster, now))

@@ -1,12 +1,13 @@
 """A stand-in for NVIDIA's `dcgmi`: the JSON and the exit codes of DCGM 4, from the instance's own GPU facts.
 
 Run as a script with the instance's folder as first argument; standard library only, to start at once.
-Only `diag -r N [-j]`, `discovery -l` and `--version` are there.
+Only `diag -r N [-j] [-i 0,2]`, `discovery -l` and `--version` are there.
 """
 
 import json
 import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def visible(gpus: list[str], variable: str | None) -> list[int]:
         return list(range(len(gpus)))
     wanted = (variable or "").split(",")
     return [index for index, gpu in enumerate(gpus) if gpu in wanted or str(index) in wanted]
+
+
+def named(words: list[str], seen: list[int]) -> list[int]:
+    """Those of the visible GPUs that `-i` names; all of them without it."""
+    for option, value in pairwise(words):
+        if option in {"-i", "--entity-id", "--gpuList"}:
+            return [index for index in seen if str(index) in value.split(",")]
+    return seen
 
 
 def _result(test: str, index: int, fault: str | None) -> dict[str, Any]:
@@ -110,7 +119,7 @@ def main(argv: list[str]) -> int:
         print(f"dcgmi: unknown subsystem {' '.join(words)}", file=sys.stderr)
         return 1
     level = next((int(words[i + 1]) for i, word in enumerate(words[:-1]) if word in {"-r", "--run"}), 1)
-    document, code = diagnose(level, gpus, seen, facts["faults"])
+    document, code = diagnose(level, gpus, named(words, seen), facts["faults"])
     print(json.dumps(document))
     return code
 

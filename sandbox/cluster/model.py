@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any
 
 STOPPED_TASKS_KEPT = timedelta(hours=1)  # ECS describes a stopped task for at least an hour
+TERMINATED_MACHINES_KEPT = timedelta(hours=1)  # EC2 shows a terminated instance for about an hour
 CLIENT_TOKENS_KEPT = timedelta(hours=24)
 
 
@@ -72,6 +73,13 @@ class RebootBehaviour(StrEnum):
     NORMAL = "normal"
     SILENT = "silent"  # the machine boots, its agent never reconnects
     IGNORED = "ignored"  # the request is accepted and nothing happens
+
+
+class StatusCheck(StrEnum):
+    """EC2's checks of an instance: its host, and its own network and kernel."""
+
+    SYSTEM = "system"
+    INSTANCE = "instance"
 
 
 class ApiError(Exception):
@@ -145,6 +153,16 @@ class Fault:
     cured_by: CuredBy
 
 
+@dataclass(frozen=True)
+class ScheduledEvent:
+    """What EC2 will do to a machine, in the words of DescribeInstanceStatus; over, it is still shown for a while."""
+
+    event_id: str
+    code: str
+    not_before: datetime
+    description: str
+
+
 @dataclass
 class Instance:
     """One EC2 machine and its container instance. The ARN survives a reboot; `boot_id` does not."""
@@ -170,6 +188,11 @@ class Instance:
     live: list[str] = field(default_factory=list)  # ids of the tasks that hold its resources
     faults: dict[str, Fault] = field(default_factory=dict)  # by GPU UUID
     reboot_behaviour: RebootBehaviour = RebootBehaviour.NORMAL
+    lifecycle: str = ""  # spot, capacity-block; "" is on demand
+    root_device: str = "ebs"
+    impaired: dict[StatusCheck, datetime] = field(default_factory=dict)  # failing status checks, and since when
+    scheduled: list[ScheduledEvent] = field(default_factory=list)
+    terminated_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -233,6 +256,11 @@ class Cluster:
     def find_container_instance(self, reference: str) -> Instance | None:
         last = reference.rsplit("/", 1)[-1]
         return next((i for i in self.instances.values() if i.arn.rsplit("/", 1)[-1] == last), None)
+
+    def known_to_ec2(self, now: datetime) -> list[Instance]:
+        """Every machine but those that EC2 has forgotten."""
+        horizon = now - TERMINATED_MACHINES_KEPT
+        return [i for i in self.instances.values() if i.terminated_at is None or i.terminated_at > horizon]
 
     def instance_of(self, task: Task) -> Instance:
         return self.instances[task.instance_id]

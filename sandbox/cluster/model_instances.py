@@ -1,5 +1,6 @@
 """Operations on instances: ECS state, the agent's connection, reboot, stop, start, terminate, faults."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,12 +15,12 @@ from sandbox.cluster.model import (
     Outcome,
     Process,
     RebootBehaviour,
+    StatusCheck,
     StopCode,
 )
 from sandbox.cluster.model_events import (
     container_instance_changed,
     ec2_state_changed,
-    spot_warned,
 )
 from sandbox.cluster.model_tasks import Events, finish, report
 from sandbox.cluster.model_views import container_instance_view
@@ -146,6 +147,7 @@ def came_back(cluster: Cluster, instance: Instance, now: datetime, *, agent_conn
     """The machine has booted: a new boot id, faults that a reboot cures are gone, the ARN is the same."""
     instance.boot_id, instance.booted_at = cluster.ids.uuid("boot"), now
     _cure(instance, {CuredBy.REBOOT})
+    instance.impaired.pop(StatusCheck.INSTANCE, None)
     return agent_reconnected(cluster, instance, now) if agent_connects else Outcome({}, [])
 
 
@@ -179,21 +181,28 @@ def begin_stop(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
 
 
 def stopped(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
+    """The registration stays. Behind an agent that was cut off the tasks stay, too, until it is back."""
+    was_connected = instance.agent_connected
     down = went_down(cluster, instance, now)
     moved = _move(cluster, instance, Ec2State.STOPPED, now)
     reason = f"Host EC2 (instance {instance.instance_id}) stopped."
-    ended = _give_up(cluster, instance, StopCode.TERMINATION, reason, now)
+    ended = _give_up(cluster, instance, StopCode.TERMINATION, reason, now) if was_connected else []
     return Outcome(moved.result, down.events + moved.events + ended)
 
 
 def begin_start(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
-    """StartInstances: `pending`. The machine is another one, so a fault that a replacement cures is gone."""
+    """StartInstances: `pending`. The host is another one, so what was wrong with the old one is gone."""
     if instance.ec2_state in {Ec2State.RUNNING, Ec2State.PENDING}:
         return _move(cluster, instance, instance.ec2_state, now)
     if instance.ec2_state is not Ec2State.STOPPED:
         raise ApiError("IncorrectInstanceState", f"The instance '{instance.instance_id}' is not stopped")
     instance.launched_at, instance.reboot_behaviour = now, RebootBehaviour.NORMAL
     _cure(instance, {CuredBy.REPLACE})
+    instance.impaired.clear()
+    instance.scheduled = [
+        one if one.description.startswith("[") else replace(one, description=f"[Completed] {one.description}")
+        for one in instance.scheduled
+    ]
     return _move(cluster, instance, Ec2State.PENDING, now)
 
 
@@ -213,6 +222,7 @@ def terminated(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
     was_connected = instance.agent_connected
     down = went_down(cluster, instance, now)
     moved = _move(cluster, instance, Ec2State.TERMINATED, now)
+    instance.terminated_at = now
     events = down.events + moved.events
     if was_connected and instance.status is not InstanceStatus.INACTIVE:
         instance.status = InstanceStatus.INACTIVE
@@ -220,10 +230,6 @@ def terminated(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
         reason = f"Host EC2 (instance {instance.instance_id}) terminated."
         events += _give_up(cluster, instance, StopCode.TERMINATION, reason, now)
     return Outcome(moved.result, events)
-
-
-def warn_of_spot_interruption(cluster: Cluster, instance: Instance, now: datetime) -> Outcome:
-    return Outcome({}, [spot_warned(cluster, instance, now)])
 
 
 def break_gpu(instance: Instance, gpu: str, fault: Fault) -> None:

@@ -4,6 +4,7 @@ import signal
 from typing import Any
 
 from sandbox.cluster import model_instances as instances
+from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import (
     ApiError,
@@ -99,16 +100,23 @@ class Power:
     def _started(self, instance: Instance, epoch: int) -> None:
         self._driver.change(lambda now: self._boot(instance, instances.started(self._cluster, instance, now)))
 
-    def terminate(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+    def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
+        """A machine of an Auto Scaling group is followed by another, unless the group shrinks (`replaced` False)."""
         with self._driver.lock:
             found = instances.find_instances(self._cluster, instance_ids)
-            return [self._terminate(instance) for instance in found]
+            return [self._terminate(instance, replaced) for instance in found]
 
-    def _terminate(self, instance: Instance) -> dict[str, Any]:
+    def _terminate(self, instance: Instance, replaced: bool) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_terminate(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
-            self._later(self._driver.timings.down_s, instance, self._begin(instance), self._terminated)
+            timings = self._driver.timings
+            self._later(timings.down_s, instance, self._begin(instance), self._terminated)
+            if replaced and watchers.group_of(instance):
+                self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._succeed(instance))
         return answer
+
+    def _succeed(self, gone: Instance) -> None:
+        self._driver.change(lambda now: watchers.launch_in_place_of(self._cluster, gone, now))
 
     def _terminated(self, instance: Instance, epoch: int) -> None:
         self._driver.change(lambda now: instances.terminated(self._cluster, instance, now))
@@ -137,7 +145,7 @@ class Power:
                 self._driver.change(lambda now: instances.agent_disconnected(self._cluster, instance, now))
                 ranks = []
             elif kind == "spot":
-                self._driver.change(lambda now: instances.warn_of_spot_interruption(self._cluster, instance, now))
+                self._driver.change(lambda now: watchers.warn_of_spot_interruption(self._cluster, instance, now))
                 notice_s = self._driver.timings.spot_notice_s
                 self._driver.timers.after(notice_s, lambda: self._reclaim(instance_id))
                 ranks = []

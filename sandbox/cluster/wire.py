@@ -1,7 +1,8 @@
 """The AWS wire from botocore's own models: HTTP bytes -> operation and parameters -> answer -> HTTP bytes.
 
-ECS speaks JSON 1.1, EC2 the query protocol with XML answers. What comes in and what goes out are both checked
-against the service model, so a misspelt member is an error the first time it is sent, whoever misspelt it.
+ECS speaks JSON 1.1, EC2 and Auto Scaling their dialects of the query protocol with XML answers. What comes in and what
+goes out are both checked against the service model, so a misspelt member is an error the first time it is sent, whoever
+misspelt it.
 """
 
 import json
@@ -22,8 +23,9 @@ from sandbox.cluster.model import ApiError
 
 JSON_1_1 = "application/x-amz-json-1.1"
 EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
 _session = botocore.session.get_session()
-_models = {name: _session.get_service_model(name) for name in ("ecs", "ec2")}
+_models = {name: _session.get_service_model(name) for name in ("ecs", "ec2", "autoscaling")}
 _target_prefix = _models["ecs"].metadata["targetPrefix"]
 
 
@@ -91,13 +93,17 @@ def to_xml(shape: Any, value: Any, name: str) -> str:
 
 
 class Wire:
-    """`apis`: for `ecs` and `ec2` an object with a method per operation; `control` answers the /_sandbox paths."""
+    """`apis`: for `ecs`, `ec2` and `autoscaling` an object with a method per operation.
+
+    `control` answers the /_sandbox paths.
+    """
 
     def __init__(self, apis: dict[str, Any], control: Callable[[str, str, dict[str, Any]], Any]) -> None:
         self._apis, self.control = apis, control
 
     def _call(self, service: str, model: OperationModel, params: dict[str, Any]) -> Any:
-        refused = "InvalidParameterException" if service == "ecs" else "InvalidParameterValue"
+        codes = {"ecs": "InvalidParameterException", "ec2": "InvalidParameterValue", "autoscaling": "ValidationError"}
+        refused = codes[service]
         _check(model.input_shape, params, model.name, lambda text: ApiError(refused, text))
         method = getattr(self._apis[service], xform_name(model.name), None)
         if method is None:
@@ -121,17 +127,28 @@ class Wire:
         return json.dumps(to_json(model.output_shape, answer)).encode()
 
     def ec2(self, body: bytes) -> bytes:
-        fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
-        operation = fields.get("Action", "")
-        if operation not in _models["ec2"].operation_names:
-            raise ApiError("InvalidAction", f"The action {operation} is not valid for this web service.")
-        model = _models["ec2"].operation_model(operation)
-        answer = self._call("ec2", model, from_query(model.input_shape, fields) or {})
-        inner = "<return>true</return>"
-        if model.output_shape is not None:
-            inner = to_xml(model.output_shape, answer, "x").removeprefix("<x>").removesuffix("</x>")
+        operation, inner = self._query("ec2", body, "<return>true</return>")
         head = f'<{operation}Response xmlns="{EC2_NAMESPACE}"><requestId>sandbox</requestId>'
         return f"{head}{inner}</{operation}Response>".encode()
+
+    def autoscaling(self, body: bytes) -> bytes:
+        """Only operations without lists: Auto Scaling names their members otherwise than EC2."""
+        operation, inner = self._query("autoscaling", body, "")
+        head = f'<{operation}Response xmlns="{AUTO_SCALING_NAMESPACE}"><{operation}Result>'
+        tail = f"</{operation}Result><ResponseMetadata><RequestId>sandbox</RequestId></ResponseMetadata>"
+        return f"{head}{inner}{tail}</{operation}Response>".encode()
+
+    def _query(self, service: str, body: bytes, nothing: str) -> tuple[str, str]:
+        """The operation and its answer as XML; `nothing` for an operation that has no answer."""
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        operation = fields.get("Action", "")
+        if operation not in _models[service].operation_names:
+            raise ApiError("InvalidAction", f"The action {operation} is not valid for this web service.")
+        model = _models[service].operation_model(operation)
+        answer = self._call(service, model, from_query(model.input_shape, fields) or {})
+        if model.output_shape is None:
+            return operation, nothing
+        return operation, to_xml(model.output_shape, answer, "x").removeprefix("<x>").removesuffix("</x>")
 
 
 def _ecs_error(error: ApiError) -> bytes:
@@ -141,6 +158,11 @@ def _ecs_error(error: ApiError) -> bytes:
 def _ec2_error(error: ApiError) -> bytes:
     text = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     return f"<Response><Errors><Error>{text}</Error></Errors><RequestID>sandbox</RequestID></Response>".encode()
+
+
+def _auto_scaling_error(error: ApiError) -> bytes:
+    text = f"<Type>Sender</Type><Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    return f"<ErrorResponse><Error>{text}</Error><RequestId>sandbox</RequestId></ErrorResponse>".encode()
 
 
 def _handler(wire: Wire) -> type[BaseHTTPRequestHandler]:
@@ -159,6 +181,8 @@ def _handler(wire: Wire) -> type[BaseHTTPRequestHandler]:
                 self._control("POST", body)
             elif target is not None:
                 self._answer(JSON_1_1, lambda: wire.ecs(target, body), _ecs_error)
+            elif f"Version={_models['autoscaling'].api_version}".encode() in body.split(b"&"):
+                self._answer("text/xml", lambda: wire.autoscaling(body), _auto_scaling_error)
             else:
                 self._answer("text/xml", lambda: wire.ec2(body), _ec2_error)
 

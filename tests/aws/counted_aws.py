@@ -119,7 +119,15 @@ class CountedAws:
         return {"containerInstances": found, "failures": []}
 
     def _DescribeInstances(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return {"Reservations": [{"Instances": [{"PrivateIpAddress": "10.0.0.7"}]}]}
+        named = [value for one in asked.get("Filters", []) for value in one["Values"]]
+        shown = {"State": {"Name": "running"}, "Tags": [{"Key": "gpu-recovery:managed", "Value": "true"}]}
+        found = [
+            {"InstanceId": one, "PrivateIpAddress": "10.0.0.7", **shown} for one in asked.get("InstanceIds", named)
+        ]
+        return {"Reservations": [{"Instances": found}]}
+
+    def _DescribeInstanceStatus(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return {"InstanceStatuses": []}
 
     def _UpdateContainerInstancesState(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"containerInstances": [], "failures": []}

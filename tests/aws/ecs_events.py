@@ -34,7 +34,7 @@ def task_event(
     pairs = [{"name": name, "value": value} for name, value in environment.items()]
     detail: dict[str, Any] = {
         "taskArn": task_arn(task_id), "clusterArn": f"{ARN}:cluster/{CLUSTER}", "lastStatus": status,
-        "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-of-{task_id}",
+        "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-i-of-{task_id}",
         "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:3", "startedBy": started_by, "version": 4,
         "containers": [{"name": container, "lastStatus": status}], "createdAt": at.isoformat(),
         "overrides": {"containerOverrides": [{"name": container, "environment": pairs}]},

@@ -5,7 +5,8 @@ from __future__ import annotations
 ACCOUNT, REGION = "123456789012", "us-east-1"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:gpu-training-notifications"
 CHECK_TASK = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/dcgm-health-check:7"
-QUEUE_URL = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/gpu-recovery-scheduler.fifo"
+QUEUES = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}"
+QUEUE_URL = f"{QUEUES}/gpu-recovery-scheduler.fifo"
 CLUSTER = "nwcd-gpu-testing"
 
 CREDENTIALS = {
@@ -16,10 +17,13 @@ REQUIRED = {
     "TRAINING_JOB_TABLE_NAME": "ecs-job-sub", "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
     "ECS_CLUSTER_NAME": CLUSTER, "DCGM_HEALTH_CHECK_TASK": CHECK_TASK, "SNS_TOPIC_ARN": TOPIC,
     "EVENT_BUS_NAME": "gpu-recovery", "SCHEDULER_QUEUE_URL": QUEUE_URL, "VERDICT_BUCKET": "verdicts-of-checks",
+    "MANAGED_TAG_KEY": "gpu-recovery:managed",
 }  # fmt: skip
 CHOSEN = {
     "RECOVERY_POLICY": '{"preset": "adaptive"}', "ADOPT": "off", "JOB_ID_PREFIX": "", "CHECK_LEVEL": "2",
-    "CHECK_RESERVES_GPUS": "true", "OPERATOR_TOKEN_SECRET": "operator-token",
+    "CHAT_TOPIC_ARN": "", "FAILED_QUEUE_URL": f"{QUEUES}/failed", "UNDELIVERED_QUEUE_URL": f"{QUEUES}/undelivered",
+    "SCHEDULER_DEAD_LETTERS_URL": f"{QUEUES}/scheduler-dead-letters.fifo",
+    "MANAGED_TAG_VALUE": "true", "CHECK_RESERVES_GPUS": "true", "OPERATOR_TOKEN_SECRET": "operator-token",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery", "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",
 }  # fmt: skip

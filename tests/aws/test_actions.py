@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
 from gpu_recovery.aws.ecs import InstanceStatusRefused
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.check import CheckOutcome, Verdict
-from gpu_recovery.core.commands import NotifyOperator, PublishEvent
+from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import OutcomeUnknown, Refusal
+from gpu_recovery.ports import Refusal, TryAgainSoon
 
 from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, instance, later
@@ -110,11 +110,18 @@ def test_an_error_that_says_no_is_a_refusal_with_its_message(
     assert run(actions) == Refusal(f"{code}: why not", lasting)
 
 
-@pytest.mark.parametrize("code", ["ThrottlingException", "ServerException", "RequestLimitExceeded"])
-def test_an_error_that_passes_is_raised_and_refuses_nothing(actions: AwsActions, ecs: Stubber, code: str) -> None:
+def test_an_error_that_passes_is_raised_and_refuses_nothing(actions: AwsActions, ecs: Stubber) -> None:
     """The function fails and is tried again with the same token."""
-    ecs.add_client_error("run_task", code, http_status_code=500 if code == "ServerException" else 400)
-    with pytest.raises(ClientError, match=code):
+    ecs.add_client_error("run_task", "ServerException", http_status_code=500)
+    with pytest.raises(ClientError, match="ServerException"):
+        run(actions)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "RequestLimitExceeded"])
+def test_a_throttle_refuses_nothing_for_good(actions: AwsActions, ecs: Stubber, code: str) -> None:
+    """It was definitely not done, and may be asked for again soon."""
+    ecs.add_client_error("run_task", code, http_status_code=400)
+    with pytest.raises(TryAgainSoon, match=code):
         run(actions)
 
 
@@ -133,7 +140,7 @@ def test_a_task_that_ecs_has_forgotten_is_stopped_already(actions: AwsActions, e
     actions.stop_tasks(["0a1b"], "gpu-recovery: over")
 
 
-@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDeniedException", "ClusterNotFoundException"])
+@pytest.mark.parametrize("code", ["ServerException", "AccessDeniedException", "ClusterNotFoundException"])
 def test_a_stop_that_failed_is_raised(actions: AwsActions, ecs: Stubber, code: str) -> None:
     """A rank that may still run is not passed over."""
     ecs.add_client_error("stop_task", code)
@@ -192,87 +199,20 @@ def test_an_instance_that_has_left_has_no_status_to_set(actions: AwsActions, ecs
         actions.drain(instance())
 
 
-# -- the reboot, which has no token ------------------------------------------------------------------------------------
+def test_a_registration_is_taken_away_by_force(actions: AwsActions, ecs: Stubber) -> None:
+    """Its agent is dead: without force ECS would refuse for the tasks that it still counts as running."""
+    asked = {"cluster": CLUSTER, "containerInstance": "ci-1", "force": True}
+    ecs.add_response("deregister_container_instance", {"containerInstance": {}}, asked)
+    actions.deregister("ci-1")
 
 
-def silenced(client: Any, operation: str, error: Exception) -> list[str]:
-    """Let every HTTP request of `operation` fail with `error`; the list of those that were made."""
-    made: list[str] = []
-
-    def fail(request: Any, **_: Any) -> None:
-        made.append(request.url)
-        raise error
-
-    client.meta.events.register(f"before-send.*.{operation}", fail)
-    return made
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ReadTimeoutError(endpoint_url="https://ec2"), ConnectTimeoutError(endpoint_url="https://ec2"),
-        EndpointConnectionError(endpoint_url="https://ec2"),
-    ],
-    ids=lambda error: type(error).__name__,
-)  # fmt: skip
-def test_a_reboot_that_is_not_answered_is_unknown_and_not_asked_for_again(
-    actions: AwsActions, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One HTTP request, while a call that may be repeated makes five."""
-    monkeypatch.setattr("botocore.endpoint.time.sleep", lambda seconds: None)
-    made = silenced(actions._ec2, "RebootInstances", error)
-    with pytest.raises(OutcomeUnknown):
-        actions.reboot(A)
-    assert len(made) == 1
-    repeated = silenced(actions._sns, "Publish", error)
-    with pytest.raises(type(error)):
-        actions.notify(NotifyOperator("i", "SEV2", "s", "b"))
-    assert len(repeated) == 5
-
-
-def test_a_reboot_names_its_instance(actions: AwsActions) -> None:
-    """Nothing else is asked of EC2."""
-    with Stubber(actions._ec2) as ec2:
-        ec2.add_response("reboot_instances", {}, {"InstanceIds": [A]})
-        actions.reboot(A)
-        ec2.assert_no_pending_responses()
-
-
-@pytest.mark.parametrize("code", ["UnauthorizedOperation", "InvalidInstanceID.NotFound", "IncorrectInstanceState"])
-def test_a_reboot_that_ec2_refuses_is_a_lasting_no(actions: AwsActions, code: str) -> None:
-    """It is neither done nor unknown, and asking again does not help."""
-    with Stubber(actions._ec2) as ec2:
-        ec2.add_client_error("reboot_instances", code, "not this one")
-        assert actions.reboot(A) == Refusal(f"EC2 will not reboot it: {code}: not this one", lasting=True)
-
-
-@pytest.mark.parametrize("code", ["RequestLimitExceeded", "Throttling", "Unavailable", "InternalError"])
-def test_a_reboot_asked_for_too_often_is_raised(actions: AwsActions, code: str) -> None:
-    """That passes; whether it was heard is found out at the machine."""
-    with Stubber(actions._ec2) as ec2:
-        ec2.add_client_error("reboot_instances", code)
-        with pytest.raises(ClientError, match=code):
-            actions.reboot(A)
-
-
-def test_instances_that_ended_are_asked_for_by_filter(actions: AwsActions) -> None:
-    """Every page, two hundred ids at a time: one that EC2 has forgotten would make a question by id fail."""
-    ids = [f"i-{n}" for n in range(201)]
-
-    def asked(some: list[str], **more: str) -> dict[str, Any]:
-        states = {"Name": "instance-state-name", "Values": ["stopped", "terminated"]}
-        return {"Filters": [{"Name": "instance-id", "Values": some}, states], **more}
-
-    def found(instance_id: str) -> list[dict[str, Any]]:
-        return [{"Instances": [{"InstanceId": instance_id}]}]
-
-    with Stubber(actions._ec2_reads) as ec2:
-        ec2.add_response("describe_instances", {"Reservations": found("i-1"), "NextToken": "more"}, asked(ids[:200]))
-        ec2.add_response("describe_instances", {"Reservations": found("i-2")}, asked(ids[:200], NextToken="more"))
-        ec2.add_response("describe_instances", {"Reservations": found("i-200")}, asked(ids[200:]))
-        assert actions.ended_instances(ids) == ("i-1", "i-2", "i-200")
-        ec2.assert_no_pending_responses()
-        assert actions.ended_instances([]) == ()
+def test_a_registration_that_is_gone_needs_no_taking_away(actions: AwsActions, ecs: Stubber) -> None:
+    """ECS calls an unknown one an invalid parameter; any other error is raised."""
+    ecs.add_client_error("deregister_container_instance", "InvalidParameterException", "was not found")
+    actions.deregister("ci-1")
+    ecs.add_client_error("deregister_container_instance", "AccessDeniedException")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        actions.deregister("ci-1")
 
 
 def test_the_tasks_on_an_instance_are_all_that_are_to_run(actions: AwsActions, ecs: Stubber) -> None:
@@ -341,22 +281,38 @@ def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> No
 
 
 def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:
-    """So that a subscription can filter."""
-    attributes = {
-        name: {"DataType": "String", "StringValue": value}
-        for name, value in {"incident_id": "sft-1--a01", "severity": "SEV3", "cluster": CLUSTER}.items()
-    }
+    """So that a subscription can filter; what does not apply is left out, for SNS refuses what is empty."""
+    values = {
+        "incident_id": "sft-1--a01", "correlation_id": "sft-1--a01", "severity": "SEV3", "cluster": CLUSTER,
+        "event_type": "opened", "job_id": "sft-1",
+    }  # fmt: skip
+    attributes = {name: {"DataType": "String", "StringValue": value} for name, value in values.items()}
     with Stubber(actions._sns) as sns:
         asked = {"TopicArn": TOPIC, "Subject": "s", "Message": "b", "MessageAttributes": attributes}
         sns.add_response("publish", {"MessageId": "m"}, asked)
-        actions.notify(NotifyOperator("sft-1--a01", "SEV3", "s", "b"))
+        actions.notify(NotifyOperator("sft-1--a01", "SEV3", "s", "b", "opened", "sft-1"))
         sns.assert_no_pending_responses()
+
+
+def test_a_message_for_the_chat_goes_to_the_second_topic_alone(actions: AwsActions) -> None:
+    """And to nobody where a deployment has given that topic up since the message was saved."""
+    message = NotifyOperator("sft-1--a01", "SEV3", "s", "b", "opened", "sft-1", channel=Channel.CHAT)
+    asked: list[dict[str, Any]] = []
+    actions._sns.meta.events.register("provide-client-params.sns.Publish", lambda params, **_: asked.append(params))
+    with Stubber(actions._sns) as sns:
+        actions.notify(message)
+        actions.settings = replace(actions.settings, chat_topic_arn=f"{TOPIC}-chat")
+        sns.add_response("publish", {"MessageId": "m"})
+        actions.notify(message)
+    assert [one["TopicArn"] for one in asked] == [f"{TOPIC}-chat"]
+    assert json.loads(asked[0]["Message"])["metadata"]["threadId"] == "sft-1--a01"
 
 
 def test_an_event_of_ours_goes_to_our_bus(actions: AwsActions) -> None:
     """With its data, its schema's version and our source."""
     data = {"job_id": "sft-1", "before": None, "after": JobStatus.RUNNING, "attempt": 2}
-    detail = json.dumps({"metadata": {"schema_version": 1}, "data": data | {"after": "RUNNING"}})
+    metadata = {"schema_version": 1, "correlation_id": "sft-1/4", "causation_id": "sft-1/4"}
+    detail = json.dumps({"metadata": metadata, "data": data | {"after": "RUNNING"}})
     entry = {
         "EventBusName": "gpu-recovery",
         "Source": "gpu.recovery",
@@ -365,7 +321,7 @@ def test_an_event_of_ours_goes_to_our_bus(actions: AwsActions) -> None:
     }
     with Stubber(actions._events) as bus:
         bus.add_response("put_events", {"FailedEntryCount": 0, "Entries": [{"EventId": "e"}]}, {"Entries": [entry]})
-        actions.publish(PublishEvent("Job State Changed", data))
+        actions.publish(PublishEvent("Job State Changed", data), "sft-1/4")
         bus.assert_no_pending_responses()
 
 
@@ -375,7 +331,7 @@ def test_an_event_that_the_bus_did_not_take_is_an_error(actions: AwsActions) -> 
     with Stubber(actions._events) as bus:
         bus.add_response("put_events", refused)
         with pytest.raises(EventRefused, match="InternalFailure"):
-            actions.publish(PublishEvent("Job State Changed", {}))
+            actions.publish(PublishEvent("Job State Changed", {}), "sft-1/4")
 
 
 def test_the_scheduler_is_poked_once_for_the_same_key(actions: AwsActions) -> None:

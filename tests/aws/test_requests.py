@@ -10,9 +10,11 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
-from gpu_recovery.aws.requests import MASTER_PORT, CheckTask, check_request, rank_request
+from gpu_recovery.aws.requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask, check_request, rank_request
+from gpu_recovery.core.instance.record import CheckRun
 from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
 
+from health_check import settings as health_check_settings
 from tests.aws.environment import CHECK_TASK, CLUSTER
 from tests.aws.records import JOB, A, instance, job, plan, spec
 
@@ -150,6 +152,21 @@ def test_a_check_reserves_every_gpu_the_instance_has() -> None:
     assert override_of(check())["resourceRequirements"] == [{"type": "GPU", "value": "8"}]
     assert override_of(check(gpus=0))["resourceRequirements"] == [{"type": "GPU", "value": "ALL"}]
     assert "resourceRequirements" not in override_of(check(reserve=False))
+
+
+def test_a_passive_check_takes_no_gpu_and_runs_no_diagnostic() -> None:
+    """Others work there: level 0, whatever the deployment's level, and no GPU to wait for."""
+    for passive, level in ((False, "2"), (True, "0")):
+        machine = instance(check=CheckRun(f"check/{A}/1", passive=passive))
+        request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), machine, f"check/{A}/1", 0)
+        assert environment_of(request)["CHECK_LEVEL"] == level
+        assert ("resourceRequirements" in override_of(request)) is not passive
+        assert environment_of(request)["EXPECTED_GPUS"] == "8"
+
+
+def test_the_levels_of_a_check_are_those_that_the_container_knows() -> None:
+    """Two places that cannot import each other."""
+    assert PASSIVE_LEVEL == health_check_settings.PASSIVE
 
 
 def test_a_check_expects_the_most_gpus_the_instance_ever_had() -> None:

@@ -67,6 +67,16 @@ def test_facts_of_an_attempt_that_was_never_begun_are_none(store: Store) -> None
     assert store.load_progress(JOB, 1) is None
 
 
+def test_a_rank_that_the_attempt_does_not_have_counts_for_nothing(store: Store) -> None:
+    """A number outside the gang would complete its set while a real rank still runs."""
+    store.begin_attempt(plan())
+    store.add_stopped(JOB, 1, 0, None)
+    assert store.add_stopped(JOB, 1, 2, failure(2)) is None
+    assert store.add_running(JOB, 1, 2) is None
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None and (progress.stopped, progress.running, progress.failure) == ({0}, frozenset(), None)
+
+
 def test_a_running_rank_counts_once(store: Store) -> None:
     """The second word of it is None; the first carries the progress afterwards."""
     store.begin_attempt(plan())

@@ -1,4 +1,4 @@
-"""What every store promises about instances: who may claim one, who gives it back, and how it is found."""
+"""What every store promises about instances and the fleet's brakes: who may write and claim, and what is found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import commands
+from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports import StaleRecord, Store
 
@@ -77,6 +78,98 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
     store.settle_instance(first, (f"{A}/1/1",), {})
     assert set(store.due_instances(later(7))) == {B}
     assert set(store.due_instances(later(50))) == {A, B}
+
+
+# -- the fleet's brakes ------------------------------------------------------------------------------------------------
+
+
+BRAKES = Fleet(
+    gpu_instances=40, repairing=frozenset({A, B}), repairs=(NOW, later(1)), blamed={A: NOW, B: later(2)},
+    opened_at=later(3), opened_because="2 of 40 instances looked bad", probe=A, pause=Pause("ana", "a visit", later(4)),
+)  # fmt: skip
+
+
+def test_the_brakes_are_blank_before_anybody_wrote_them(store: Store) -> None:
+    """A new deployment repairs nothing yet and is not paused."""
+    assert store.load_fleet() == Fleet()
+
+
+def test_the_brakes_are_read_back_whole(store: Store) -> None:
+    """Every field survives, and each write has its revision."""
+    assert store.save_fleet(BRAKES) == store.load_fleet() == replace(BRAKES, revision=1)
+    released = store.save_fleet(replace(store.load_fleet(), pause=None, opened_at=None, repairing=frozenset()))
+    assert (
+        store.load_fleet() == released == replace(BRAKES, revision=2, pause=None, opened_at=None, repairing=frozenset())
+    )
+
+
+@pytest.mark.parametrize("read", [0, 2])
+def test_a_stale_writer_of_the_brakes_is_refused(store: Store, read: int) -> None:
+    """Two reconcilers that read the same budget do not both spend it."""
+    store.save_fleet(BRAKES)
+    with pytest.raises(StaleRecord):
+        store.save_fleet(Fleet(revision=read, gpu_instances=1))
+    assert store.load_fleet().gpu_instances == 40
+
+
+def test_brakes_that_nobody_wrote_cannot_be_written_as_if_read(store: Store) -> None:
+    """A revision that never was is stale."""
+    with pytest.raises(StaleRecord):
+        store.save_fleet(Fleet(revision=1))
+    assert store.load_fleet() == Fleet()
+
+
+def test_a_repair_and_its_place_in_the_budget_are_written_together(store: Store) -> None:
+    """The instance, new or known, and the brakes: each with its next revision."""
+    first = store.save_instance(instance(status=InstanceStatus.REBOOTING), Fleet(repairing=frozenset({A})))
+    assert (first.revision, read(store), store.load_fleet()) == (
+        1, first, Fleet(revision=1, repairing=frozenset({A})),
+    )  # fmt: skip
+    second = store.save_instance(replace(first, reason="healed"), replace(store.load_fleet(), repairing=frozenset()))
+    assert (second.revision, read(store), store.load_fleet()) == (2, second, Fleet(revision=2))
+
+
+def test_whoever_read_older_brakes_begins_no_repair(store: Store) -> None:
+    """Somebody else took the last place meanwhile: neither record is written."""
+    record = kept(store, instance())
+    store.save_fleet(Fleet())
+    with pytest.raises(StaleRecord):
+        store.save_instance(replace(record, status=InstanceStatus.REBOOTING), Fleet(repairing=frozenset({A})))
+    assert (read(store), store.load_fleet()) == (record, Fleet(revision=1))
+
+
+def test_whoever_read_an_older_instance_takes_no_place_in_the_budget(store: Store) -> None:
+    """Nothing would ever give it back."""
+    record = kept(store, instance())
+    store.claim_instance(A, JOB, claim(), 0)
+    with pytest.raises(StaleRecord):
+        store.save_instance(replace(record, status=InstanceStatus.REBOOTING), Fleet(repairing=frozenset({A})))
+    assert (read(store).status, store.load_fleet()) == (InstanceStatus.AVAILABLE, Fleet())
+
+
+def test_an_instance_that_exists_is_not_made_anew_with_the_brakes(store: Store) -> None:
+    """Revision 0 says: it must not exist."""
+    kept(store, instance())
+    with pytest.raises(StaleRecord):
+        store.save_instance(instance(reason="again"), Fleet())
+    assert (read(store).reason, store.load_fleet()) == ("", Fleet())
+
+
+def test_a_repair_moves_the_time_at_which_the_instance_is_due(store: Store) -> None:
+    """As any other write of it does."""
+    record = kept(store, instance(look_at=later(5)))
+    store.save_instance(replace(record, look_at=None, deadline_at=later(9)), Fleet())
+    assert set(store.due_instances(later(8))) == set()
+    assert set(store.due_instances(later(9))) == {A}
+
+
+def test_the_brakes_are_no_instance(store: Store) -> None:
+    """They are in the instances' table and in none of their lists."""
+    store.save_fleet(BRAKES)
+    assert store.instances_in(list(InstanceStatus)) == ()
+    assert set(store.due_instances(later(10**9))) == set()
+    assert store.load_instance("fleet") is None
+    assert store.instance_of("fleet") is None
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------

@@ -179,6 +179,25 @@ class BothStores(RuleBasedStateMachine):
         self.both("release_instance", machine, job_id, keep, attempt)
         self.read(machine)
 
+    @rule(data=st.data(), machine=machine_ids, repairing=flags, stale=flags)
+    def save_with_fleet(self, data: Any, machine: str, repairing: bool, stale: bool) -> None:
+        """A repair begins or ends; sometimes whoever decides it has read an older budget."""
+        copies = self.copy(data, machine)
+        if copies is None:
+            return
+        answers: list[Any] = []
+        for store, record in zip(self.stores, copies, strict=True):
+            fleet = store.load_fleet()
+            read = replace(fleet, revision=max(fleet.revision - stale, 0))
+            joined = replace(read, repairing=frozenset({machine} if repairing else ()))
+            try:
+                answers.append(store.save_instance(replace(record, reason=f"{repairing}"), joined))
+            except StaleRecord:
+                answers.append("stale")
+        same(*answers)
+        self.both("load_fleet")
+        self.read(machine)
+
     # -- what they say -------------------------------------------------------------------------------------------------
 
     @rule(limit=st.integers(1, 3))
@@ -205,6 +224,7 @@ class BothStores(RuleBasedStateMachine):
                 self.both("load_progress", name, attempt)
         for name in MACHINES:
             self.both("load_instance", name)
+        self.both("load_fleet")
 
 
 BRIEFLY = settings(

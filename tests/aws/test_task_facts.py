@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.task_facts import EventUnusable, detail_of, instance_fact, task_fact, time_of
+from gpu_recovery.aws.task_facts import EventUnreadable, detail_of, instance_fact, task_fact, time_of
 from gpu_recovery.core.task import Container, EndingKind, ending
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +21,7 @@ TASKS = sorted(path.name for path in EVENTS.glob("ecs_task_*.json"))
 GPU_TASKS = sorted(path.name for path in EVENTS.glob("detail_gpu_task_*.json"))
 INSTANCES = sorted(path.name for path in EVENTS.glob("ecs_container_instance_*.json"))
 NO_PLACE = "detail_taskfailedtostart_resource_gpu_empty_containers.json"
+AT_WORK = {"status": "ACTIVE", "agentConnected": True}
 OTHERS = sorted({path.name for path in EVENTS.glob("*.json")} - {*TASKS, *GPU_TASKS, *INSTANCES, NO_PLACE})
 
 
@@ -61,38 +62,80 @@ def test_every_published_container_instance_event_is_understood(name: str) -> No
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_event_about_something_else_is_unusable_and_says_so(name: str) -> None:
+def test_an_event_about_something_else_is_unreadable_and_says_so(name: str) -> None:
     """It never becomes a task or an instance by accident."""
     for parse in (task_fact, instance_fact):
-        with pytest.raises(EventUnusable):
+        with pytest.raises(EventUnreadable):
             parse(detail_of(event(name)), NOW)
 
 
 @pytest.mark.parametrize("document", [{}, {"detail": None}, {"detail": "text"}, {"detail": []}])
-def test_an_event_without_detail_is_unusable(document: dict[str, Any]) -> None:
-    """EventUnusable, not a KeyError."""
-    with pytest.raises(EventUnusable):
+def test_an_event_without_detail_is_unreadable(document: dict[str, Any]) -> None:
+    """EventUnreadable, not a KeyError."""
+    with pytest.raises(EventUnreadable):
         detail_of(document)
 
 
 @pytest.mark.parametrize("detail", [{}, {"taskArn": ""}, {"taskArn": None}])
-def test_a_task_without_its_arn_is_unusable(detail: dict[str, Any]) -> None:
+def test_a_task_without_its_arn_is_unreadable(detail: dict[str, Any]) -> None:
     """Everything else may be missing."""
-    with pytest.raises(EventUnusable):
+    with pytest.raises(EventUnreadable):
         task_fact(detail, NOW)
 
 
+@pytest.mark.parametrize("name", ["containerInstanceArn", "ec2InstanceId", "status", "agentConnected"])
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_an_instance_without_its_names_or_whether_it_works_is_unreadable(name: str, value: Any) -> None:
+    """An absent status read as none of those of a working instance would end every rank on the machine."""
+    detail = AT_WORK | {"containerInstanceArn": "a/b", "ec2InstanceId": "i-1"} | {name: value}
+    with pytest.raises(EventUnreadable, match=f"^{name}: is missing$"):
+        instance_fact(detail, NOW)
+
+
+HALF = "\ud800"
+
+
 @pytest.mark.parametrize(
-    "detail",
+    ("field", "changes"),
     [
-        {"ec2InstanceId": "i-1"}, {"containerInstanceArn": "a/b"},
-        {"containerInstanceArn": "a/b", "ec2InstanceId": "  "}, {"containerInstanceArn": "", "ec2InstanceId": "i-1"},
+        ("taskArn", {"taskArn": 7}), ("taskArn", {"taskArn": "arn:aws:ecs/"}), ("taskArn", {"taskArn": f"a/{HALF}"}),
+        ("taskArn", {"taskArn": "a/" + "0" * 256}), ("taskArn", {"taskArn": "a/b c"}),
+        ("lastStatus", {"lastStatus": ["STOPPED"]}), ("startedBy", {"startedBy": {"job": "sft"}}),
+        ("startedBy", {"startedBy": "x--a" + "1" * 5_000}), ("version", {"version": "7"}),
+        ("version", {"version": 7.0}), ("version", {"version": True}), ("version", {"version": float("nan")}),
+        ("version", {"version": -1}), ("version", {"version": 10**400}), ("containers", {"containers": {}}),
+        ("containers[1]", {"containers": [{}, "main"]}), ("containers[0].name", {"containers": [{"name": 1}]}),
+        ("containers[0].exitCode", {"containers": [{"exitCode": "0"}]}),
+        ("containers[0].exitCode", {"containers": [{"exitCode": False}]}),
+        ("containers[0].reason", {"containers": [{"reason": 1}]}),
+        ("containers[0].gpuIds[0]", {"containers": [{"gpuIds": [0]}]}), ("overrides", {"overrides": []}),
+        ("overrides.containerOverrides", {"overrides": {"containerOverrides": "none"}}),
+        ("overrides.containerOverrides[0].environment[0].value", {"overrides": {"containerOverrides": [
+            {"environment": [{"name": "RANK", "value": 0}]}]}}),
+        ("overrides.containerOverrides[0].environment[0].value", {"overrides": {"containerOverrides": [
+            {"environment": [{"name": "JOB_ID", "value": HALF}]}]}}),
+        ("stopCode", {"stopCode": 1}), ("stoppedReason", {"stoppedReason": ["x"]}),
+        ("containerInstanceArn", {"containerInstanceArn": "a/\x00"}),
     ],
 )  # fmt: skip
-def test_an_instance_without_its_names_is_unusable(detail: dict[str, Any]) -> None:
-    """Without either name it cannot be matched."""
-    with pytest.raises(EventUnusable):
-        instance_fact(detail, NOW)
+def test_a_field_of_the_wrong_kind_is_named(field: str, changes: dict[str, Any]) -> None:
+    """Whoever finds the event among the dead letters reads which part of it nobody could use."""
+    with pytest.raises(EventUnreadable) as refused:
+        task_fact({"taskArn": "a/b", "lastStatus": "STOPPED"} | changes, NOW)
+    assert refused.value.field == field
+    assert str(refused.value) == f"{field}: {refused.value.problem}"
+
+
+def test_words_for_people_are_cut_to_what_a_record_can_hold() -> None:
+    """A reason is no identity: it is shortened and mended rather than refused."""
+    fact = task_fact({"taskArn": "a/b", "stoppedReason": "x" * 9_000, "containers": [{"reason": f"a{HALF}b"}]}, NOW)
+    assert (len(fact.stopped_reason), fact.containers[0].reason) == (1_024, "a?b")
+
+
+@pytest.mark.parametrize("value", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"])
+def test_a_time_before_or_after_all_times_is_none(value: str) -> None:
+    """The calendar has a first and a last moment; neither may raise."""
+    assert time_of(value) is None
 
 
 # -- the traps ---------------------------------------------------------------------------------------------------------
@@ -189,14 +232,14 @@ def test_a_placeholder_is_no_time(value: Any) -> None:
 
 def test_a_blank_before_an_instance_id_is_no_part_of_it() -> None:
     """A published sample has one."""
-    detail = {"containerInstanceArn": "arn/ci", "ec2InstanceId": " i-0123456789abcdef0"}
+    detail = AT_WORK | {"containerInstanceArn": "arn/ci", "ec2InstanceId": " i-0123456789abcdef0"}
     assert instance_fact(detail, NOW)[0] == "i-0123456789abcdef0"
 
 
 def test_gpus_are_counted_from_their_ids() -> None:
     """Registered GPUs are a set of UUIDs; a task's are listed at its containers."""
     resources = [{"name": "GPU", "type": "STRINGSET", "stringSetValue": ["GPU-1", "GPU-2"]}]
-    detail = {"containerInstanceArn": "a/ci", "ec2InstanceId": "i-1", "registeredResources": resources}
+    detail = AT_WORK | {"containerInstanceArn": "a/ci", "ec2InstanceId": "i-1", "registeredResources": resources}
     assert instance_fact(detail, NOW)[1].gpus == 2
     containers = [{"name": "main", "gpuIds": ["GPU-1", "GPU-2"]}, {"name": "log"}]
     assert task_fact({"taskArn": "a/t", "containers": containers}, NOW).gpus == 2
@@ -240,15 +283,16 @@ def thinned(data: st.DataObject, document: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from([*TASKS, *INSTANCES]))
-def test_whatever_is_left_out_an_event_is_understood_or_unusable(data: st.DataObject, name: str) -> None:
-    """No missing, empty or unknown field raises anything but EventUnusable, and what is understood is judged."""
+def test_whatever_is_left_out_an_event_is_understood_or_unreadable(data: st.DataObject, name: str) -> None:
+    """No missing, empty or unknown field raises anything but EventUnreadable, and what is understood is judged."""
     detail = thinned(data, detail_of(event(name)))
     try:
         fact = task_fact(detail, NOW)
         ending(fact, fact.main_container)
-    except EventUnusable:
+    except EventUnreadable:
         assert not detail.get("taskArn")
     try:
         instance_fact(detail, NOW)
-    except EventUnusable:
-        assert not detail.get("containerInstanceArn") or not detail.get("ec2InstanceId")
+    except EventUnreadable:
+        needed = ("containerInstanceArn", "ec2InstanceId", "status", "agentConnected")
+        assert any(detail.get(name) in (None, "") for name in needed)

@@ -7,10 +7,13 @@ from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.job import machine as job
 
 from tests.core import tellings
-from tests.core.build import POLICIES
+from tests.core.build import ADAPTIVE, CLASSIC, POLICIES
 
-SHORT_OF_BREATH = [replace(policy, attempts_max=2, uncounted_max=1) for policy in POLICIES]
-"""Both presets with few attempts, so that exploring comes to where they are used up."""
+OBSERVED = replace(ADAPTIVE, replace=True, observe_only=True)
+SHORT_OF_BREATH = [replace(policy, attempts_max=2, uncounted_max=1) for policy in (*POLICIES, OBSERVED)]
+"""The presets with few attempts, so that exploring comes to where they are used up."""
+LADDERS = (CLASSIC, replace(ADAPTIVE, replace=True), OBSERVED)
+"""Policies under which instances climb: to a person after one reboot, to another host, and nowhere at all."""
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +33,7 @@ def instance_edges() -> list[tellings.Edge]:
     """Every move of an instance that exploring finds under either policy."""
     return [
         edge
-        for policy in SHORT_OF_BREATH
+        for policy in LADDERS
         for edge in tellings.explore(
             instance,
             tellings.first_instances(policy),

@@ -7,7 +7,7 @@ is met by events it must answer and not only by ones it may refuse.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,16 +15,20 @@ from typing import Any
 from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import RunCheck
+from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.ladder import is_taken_back
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.instance.warned import unanswered
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import Cause, Job
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
 from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import IDS, NOW, SPEC, failure, observed, results, tell
+from tests.core.build import FLEET, IDS, NOW, SPEC, failure, observed, results, tell
 
 ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
@@ -73,6 +77,11 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.AllRanksStopped(**about),
         events.CancelRequested(**about, by="ada"),
         events.NewerTaskSeen(**about, created_at=now),
+        *(
+            kind(**about, instance_id=one, sentence=f"{one} is about to go")
+            for kind in (events.InstanceNeedsRepair, events.InstanceLeaving)
+            for one in IDS
+        ),
         events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
         events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
         events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
@@ -120,7 +129,11 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
         events.RebootUncertain(at=now, epoch=record.epoch),
         events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
+        events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
+        events.QuarantineRequested(at=now, by="ada", because="it is loud"),
         events.ReleaseRequested(at=now, by="ada"),
+        *(events.MachineSeen(at=now, state=state) for state in MachineState),
+        *warnings(now),
     ]
     if record.check is not None:
         told += [
@@ -130,22 +143,58 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         ]
     tellings = [(now, event) for event in told]
     if record.look_at is not None:
-        at = max(now, record.look_at)
-        tellings.append((at, events.InstanceLookDue(at=at, look_at=record.look_at)))
+        due = max(now, record.look_at)
+        stale = (due + timedelta(hours=1),) if record.held is not None else ()
+        tellings += [(at, events.InstanceLookDue(at=at, look_at=record.look_at)) for at in (due, *stale)]
     if record.deadline_at is not None:
         at = max(now, record.deadline_at)
         tellings.append((at, events.InstanceDeadlineReached(at=at, deadline_at=record.deadline_at)))
     return tellings
 
 
+def warnings(now: datetime) -> list[events.InstanceEvent]:
+    """What watchers may say, and announcements: due at once, due later, and called off."""
+    health = [events.HealthReported(at=now, kind=kind, status=word, since=now) for kind, word in WORDS]
+    harmless = events.HealthReported(
+        at=now, kind=HealthKind.ACCELERATED_COMPUTE, status=HealthStatus.IMPAIRED, since=now, xid=31
+    )
+    departures = [
+        events.DepartureAnnounced(
+            at=now, kind=kind, source=f"{kind}-{age.days}", leaves_at=now + age, sentence=f"{kind} is announced",
+            called_off=called_off,
+        )
+        for kind, age, called_off in ANNOUNCEMENTS
+    ]  # fmt: skip
+    return [*health, harmless, *departures]
+
+
+IMPAIRED, OK = HealthStatus.IMPAIRED, HealthStatus.OK
+WORDS = (
+    (HealthKind.SYSTEM_STATUS, IMPAIRED), (HealthKind.SYSTEM_STATUS, OK), (HealthKind.INSTANCE_STATUS, IMPAIRED),
+    (HealthKind.INSTANCE_STATUS, OK), (HealthKind.ACCELERATED_COMPUTE, IMPAIRED), (HealthKind.DAEMON, IMPAIRED),
+    (HealthKind.ACCELERATED_COMPUTE, HealthStatus.INSUFFICIENT_DATA),
+)  # fmt: skip
+SOON, LATER = timedelta(seconds=60), timedelta(days=7)
+ANNOUNCEMENTS = (
+    (DepartureKind.REBALANCE, SOON, False), (DepartureKind.MAINTENANCE, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, False), (DepartureKind.RETIREMENT, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, True), (DepartureKind.INTERRUPTION, SOON, False),
+    (DepartureKind.INTERRUPTION, SOON, True),
+)  # fmt: skip
+
+
 def written_by_a_store(record: Instance) -> list[Instance]:
-    """The record after each write that no event makes: a launch's or a person's claim, a check that ECS refused."""
+    """The record after each write that no event makes: a launch's or a person's claim, a claim that
+    is given back, a check that ECS refused."""
     if record.status is InstanceStatus.GONE:
         return []
     new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
     claims = [{**record.claims, job_id: Claim(attempt, 4)} for job_id, attempt in new if job_id not in record.claims]
     refused = tuple(replace(one, refusals=1) if isinstance(one.command, RunCheck) else one for one in record.commands)
-    return [*(replace(record, claims=some) for some in claims), replace(record, commands=refused)]
+    left = [{**record.claims}] if record.claims else []
+    for some in left:
+        some.popitem()
+    return [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +207,7 @@ class Edge:
     at: datetime
     path: tuple[Any, ...]
     policy: RecoveryPolicy
+    fleet: Fleet | None
     shape: int
     """Equal for records after it that look the same, within one exploration."""
 
@@ -191,16 +241,26 @@ def explore(
         seen.add(signature(record))
         front += [(other, now, path) for other in (grown(record) if grown else [])]
         for at, event in anything(record, now + timedelta(seconds=1)):
-            decision = tell(record, event, policy, at)
-            # Variants of an event that lead to the same are one move.
-            look = signature(decision.record)
-            shape = shapes.setdefault(look, len(shapes))
-            move = (len(seen), type(event), shape)
-            if decision.outcome is Outcome.APPLIED and move not in moves:
-                moves.add(move)
-                edges.append(Edge(record, event, decision.record, at, path, policy, shape))
-                front.append((decision.record, at, (*path, event)))
+            for fleet in _brakes(record, event, at):
+                decision = tell(record, event, policy, at, fleet)
+                # Variants of an event that lead to the same are one move.
+                look = signature(decision.record)
+                shape = shapes.setdefault(look, len(shapes))
+                move = (len(seen), type(event), shape)
+                if decision.outcome is Outcome.APPLIED and move not in moves:
+                    moves.add(move)
+                    edges.append(Edge(record, event, decision.record, at, path, policy, fleet, shape))
+                    front.append((decision.record, at, (*path, event)))
     return edges
+
+
+def _brakes(record: Any, event: Any, now: datetime) -> Sequence[Fleet | None]:
+    """The brakes as they may be when they have a say: nothing stands in the way, or a person has paused all."""
+    if not isinstance(record, Instance) or not instance.minds_the_brakes(record, event):
+        return (None,)
+    repairing = frozenset({record.instance_id} if record.under_repair else ())
+    free = replace(FLEET, repairing=repairing)
+    return free, replace(free, pause=Pause("ada", "moving house", NOW))
 
 
 def job_signature(record: Job) -> Any:
@@ -208,17 +268,40 @@ def job_signature(record: Job) -> Any:
     return (
         record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries,
         record.failure is None or record.failure.ending.kind in CURED_BY_RESTART, record.attempts_counted,
-        tuple(sorted(record.attempts_uncounted.items())), bool(record.repairing), record.launch_ended,
-        record.claims_kept, sum(map(bool, record.instances)),
+        _used_up(record), bool(record.repairing), record.launch_ended, record.claims_kept,
+        sum(map(bool, record.instances)), bool(record.to_leave),
     )  # fmt: skip
+
+
+def _used_up(record: Job) -> Any:
+    """The uncounted relaunches so far: for want of resources, and for any other cause, which all act alike."""
+    short = record.attempts_uncounted.get(Cause.INSUFFICIENT_RESOURCES, 0)
+    return short, sum(record.attempts_uncounted.values()) > short
 
 
 def instance_signature(record: Instance) -> Any:
     """What tells instance records apart as far as the rows go."""
-    check, reboot = record.check, record.reboot
+    check, reboot, need = record.check, record.reboot, record.need
+    at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
     return (
-        record.status, record.agent_connected, tuple(sorted(record.claims)), min(len(record.reboots), 2),
+        record.status, tuple(sorted(record.claims)) if at_rest else bool(record.claims),
+        min(len(record.reboots), 2), record.withdrawn,
         (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
-        (bool(reboot.job_id), reboot.ends is None, reboot.disconnected, reboot.uncertain) if reboot else None,
-        any(one.refusals for one in record.commands),
+        (reboot.ends is None, reboot.disconnected, reboot.uncertain, reboot.started) if reboot else None,
+        (need.rung, bool(need.source), need.ends is None) if need else None,
+        _warned(record),
     )  # fmt: skip
+
+
+def _warned(record: Instance) -> Any:
+    """What was said of the instance, or answered by ECS, where a row asks for it."""
+    match record.status:
+        case InstanceStatus.AVAILABLE:
+            kind = record.departure.kind if record.departure is not None else None
+            return kind, unanswered(record), record.deadline_at is None
+        case InstanceStatus.CHECKING:
+            refused = any(one.refusals for one in record.commands)
+            return unanswered(record), refused and record.agent_connected
+        case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
+            return is_taken_back(record, record.need), record.agent_connected
+    return None

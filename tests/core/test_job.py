@@ -389,7 +389,7 @@ def test_every_change_of_status_is_published_once() -> None:
     (published,) = orders(decision, commands.PublishEvent)
     assert published.data == {
         "job_id": "sft-1", "attempt": 1, "before": "QUEUED", "after": "SUBMITTING", "version": 2,
-        "reason": decision.reason,
+        "reason": decision.reason, "incident_id": None,
     }  # fmt: skip
 
 

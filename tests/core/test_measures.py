@@ -170,10 +170,14 @@ def test_a_gang_that_is_given_up_at_once_is_an_incident_that_failed() -> None:
         (running(), rank_failed(running(), 0, EndingKind.STOPPED_BY_PERSON)),
         (running(), events.CancelRequested(at=NOW, attempt=1, by="ada")),
         (placed(queued()), events.LaunchRefused(at=NOW, attempt=1, sentence="RESOURCE:GPU")),
+        (
+            replace(running(), deadline_at=later(60)),
+            events.JobDeadlineReached(at=later(60), attempt=1, deadline_at=later(60)),
+        ),
     ],
 )
 def test_a_gang_that_stops_without_a_fault_is_no_incident(record: Job, event: Any) -> None:
-    """A person's stop and a launch that found no place are nobody's failure: no detection, no loss, no recovery."""
+    """A person's stop, a launch that found no place and a time limit are nobody's failure: no loss, no recovery."""
     job, found = told(record, event, later(60))
     assert found == {"JobStopping": 1}
     assert job.incident_at is None

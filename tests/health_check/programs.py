@@ -37,6 +37,11 @@ def install_dcgmi(folder: Path, text: str, exit_code: int) -> Path:
     return install(folder, "dcgmi", body)
 
 
+def install_nvidia_smi(folder: Path, text: str) -> Path:
+    """An `nvidia-smi` that prints a text."""
+    return install(folder, "nvidia-smi", f"import sys\nsys.stdout.write({text!r})\n")
+
+
 def is_running(pid: int) -> bool:
     """Whether the process exists and is more than an entry that waits to be collected."""
     try:

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 
 from tests.health_check.diagnostics import dcgm4, output, result, warning
-from tests.health_check.programs import install, install_dcgmi
-from tests.health_check.test_document import SCHEMA, host_proc
+from tests.health_check.examinations import SCHEMA, gpu_xml, smi, xid
+from tests.health_check.programs import install, install_dcgmi, install_nvidia_smi
+from tests.health_check.test_document import host_proc
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +82,7 @@ def environment(tmp_path: Path, bucket: Bucket) -> dict[str, str]:
         "CHECK_LEVEL": "2",
         "EXPECTED_GPUS": "8",
         "HOST_PROC": str(proc),
+        "HOST_KMSG": str(tmp_path / "kmsg"),
         "AWS_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -198,9 +201,134 @@ def test_a_check_that_is_stopped_could_not_tell(environment: dict[str, str], buc
     assert (written["outcome"], written["findings"][0]["code"]) == ("INCONCLUSIVE", "DIAGNOSTIC_SIGNALLED")
 
 
+def test_a_check_that_is_stopped_before_its_diagnostic_could_not_tell(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    """While the driver is asked; nothing is started after that."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    body = "import os, time\nopen(os.path.join(HERE, 'begun'), 'w').close()\ntime.sleep(600)\n"
+    install(tmp_path, "nvidia-smi", body)
+    process = start(environment)
+    deadline = time.monotonic() + WITHIN_S
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert finish(process)[0] == 44
+    assert calls(tmp_path) == []
+    assert only_document(bucket)["findings"][0]["code"] == "DIAGNOSTIC_SIGNALLED"
+
+
 def test_a_hanging_diagnostic_asks_for_a_reboot(environment: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
     """Past CHECK_TIMEOUT_S."""
     install(tmp_path, "dcgmi", "import time\ntime.sleep(600)\n")
     assert finish(start(environment | {"CHECK_TIMEOUT_S": "1"}))[0] == 1
     written = json.loads(next(iter(bucket.objects.values())))
     assert (written["outcome"], written["findings"][0]["code"]) == ("REBOOT", "DIAGNOSTIC_HUNG")
+
+
+# -- before the diagnostic --------------------------------------------------------------------------------------------
+
+HEALTHY = dcgm4([result(gpu) for gpu in range(8)], gpus=8)
+
+
+def kernel_says(folder: Path, *lines: str) -> None:
+    """The kernel's log: each line an hour after the boot."""
+    (folder / "kmsg").write_text("".join(f"4,{n},3600000000,-;{line}\n" for n, line in enumerate(lines)))
+
+
+def calls(folder: Path) -> list[str]:
+    """What dcgmi was called with."""
+    noted = folder / "arguments"
+    return noted.read_text().splitlines() if noted.exists() else []
+
+
+def only_document(bucket: Bucket) -> dict[str, Any]:
+    """The verdict, of the committed shape."""
+    (body,) = bucket.objects.values()
+    written = dict(json.loads(body))
+    jsonschema.Draft202012Validator(SCHEMA).validate(written)
+    return written
+
+
+@pytest.mark.parametrize(("line", "code"), [(xid(79, 3), 1), (xid(48, 3), 1), (xid(54, 3), 42)])
+def test_an_error_in_the_kernels_log_decides_without_a_diagnostic(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path, line: str, code: int
+) -> None:
+    """dcgmi would pass, and is not even called."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    kernel_says(tmp_path, line)
+    assert finish(start(environment))[0] == code
+    written = only_document(bucket)
+    assert calls(tmp_path) == []
+    assert (written["diagnostics"], written["findings"][0]["source"]) == ([], "kernel_log")
+    assert written["xids"][0]["first_at"] == "2026-03-01T10:00:00Z"
+
+
+def test_the_drivers_own_word_decides_without_a_diagnostic(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    """It asks for a reboot of the node; the kernel's log cannot be read, and that is told."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    install_nvidia_smi(tmp_path, smi([gpu_xml(gpu, "Reboot" if gpu == 3 else "None") for gpu in range(8)]))
+    assert finish(start(environment))[0] == 1
+    written = only_document(bucket)
+    assert calls(tmp_path) == []
+    assert (written["driver"]["recovery_action"], written["findings"][0]["gpu_index"]) == ("NODE_REBOOT", 3)
+    assert "No such file" in written["kernel_log"]["unread"]
+
+
+def test_a_suspect_is_examined_first_and_deeper(environment: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
+    """Then all as ordered; the suspicion is told, and is over."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    install_nvidia_smi(tmp_path, smi([gpu_xml(gpu) for gpu in range(8)]))
+    kernel_says(tmp_path, xid(159, 3))
+    assert finish(start(environment | {"CHECK_TIMEOUT_S": "4000"}))[0] == 0
+    assert calls(tmp_path) == ["diag -r 3 -j -i 3", "diag -r 2 -j"]
+    written = only_document(bucket)
+    assert written["suspects"] == [3]
+    assert written["diagnostics"] == [
+        {"level": 3, "gpus": [3], "exit_code": 0}, {"level": 2, "gpus": None, "exit_code": 0},
+    ]  # fmt: skip
+
+
+def test_a_suspect_that_is_found_guilty_ends_the_check(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    """A second diagnostic would only take more time."""
+    install_dcgmi(tmp_path, dcgm4([result(3, "Fail", [warning(52, 2)])], gpus=1), 205)
+    install_nvidia_smi(tmp_path, smi([gpu_xml(gpu) for gpu in range(8)]))
+    assert finish(start(environment | {"CHECK_TIMEOUT_S": "4000", "FOCUS": "GPU-3"}))[0] == 1
+    assert calls(tmp_path) == ["diag -r 3 -j -i 3"]
+    assert {one["code"] for one in only_document(bucket)["findings"]} == {"DCGM_FR_FAULTY_MEMORY", "KERNEL_LOG_UNREAD"}
+
+
+def test_a_diagnostic_of_one_suspect_loses_no_gpu(environment: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
+    """It lists the one that it was to examine; the seven others are counted by the one of all."""
+    one, all_of_them = dcgm4([result(3)], gpus=1), HEALTHY
+    install(
+        tmp_path,
+        "dcgmi",
+        f"import sys\nsys.stdout.write({one!r} if '-i' in sys.argv else {all_of_them!r})\n",
+    )
+    assert finish(start(environment | {"CHECK_TIMEOUT_S": "4000", "FOCUS": "3"}))[0] == 0
+    assert len(only_document(bucket)["diagnostics"]) == 2
+
+
+def test_an_error_before_the_attempt_is_no_verdict(environment: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
+    """It was an hour after the boot; the attempt began two hours after it."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    kernel_says(tmp_path, xid(79, 3))
+    assert finish(start(environment | {"SINCE": "2026-03-01T11:00:00Z"}))[0] == 0
+    assert calls(tmp_path) == ["diag -r 2 -j"]
+    assert only_document(bucket)["xids"][0]["class"] == "DIAG"
+
+
+def test_a_passive_check_asks_no_gpu_to_work(environment: dict[str, str], bucket: Bucket, tmp_path: Path) -> None:
+    """Others use it."""
+    install_dcgmi(tmp_path, dcgm4([result(3, "Fail", [warning(25, 6)])], gpus=8), 226)
+    install_nvidia_smi(tmp_path, smi([gpu_xml(gpu) for gpu in range(8)]))
+    kernel_says(tmp_path, xid(13))
+    assert finish(start(environment | {"CHECK_LEVEL": "0"}))[0] == 0
+    assert calls(tmp_path) == []
+    written = only_document(bucket)
+    assert (written["level"], written["outcome"], written["driver_version"]) == (0, "HEALTHY", "580.82.09")

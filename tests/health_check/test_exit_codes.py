@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from health_check.judge import judge
-from health_check.parse import parse
 from health_check.remedies import EXITS, Outcome, exit_meaning
 from tests.health_check.diagnostics import dcgm4, output, result, warning
+from tests.health_check.examinations import judged
 
 PASS = dcgm4([result(0)])
 ISOLATE = dcgm4([result(0, "Fail", [warning(52, 2)])])
@@ -41,9 +40,7 @@ TABLE = {
 @pytest.mark.parametrize("exit_code", TABLE)
 def test_an_exit_code_has_its_outcome_alone_and_beside_results(exit_code: int) -> None:
     """An exit code adds to what the results say, and decides alone where they say nothing."""
-    outcomes = tuple(
-        judge(parse(text), exit_code, level=2, expected_gpus=None).outcome for text in ("", PASS, ISOLATE, CONFIG)
-    )
+    outcomes = tuple(judged(text, exit_code).outcome for text in ("", PASS, ISOLATE, CONFIG))
     assert outcomes == TABLE[exit_code]
 
 
@@ -55,14 +52,14 @@ def test_every_known_exit_code_is_in_the_table() -> None:
 def test_a_truncated_output_counts_as_no_output() -> None:
     """Its exit code decides; the failure that can be read in its first half does not."""
     for exit_code, (alone, *_) in TABLE.items():
-        verdict = judge(parse(TRUNCATED), exit_code, level=2, expected_gpus=8)
+        verdict = judged(TRUNCATED, exit_code, expected_gpus=8)
         assert verdict.outcome is alone
 
 
 def test_isolate_explained_by_a_finding_that_is_noise_costs_nothing() -> None:
     """205 because of IMEX alone: the exit code has no other ground."""
     imex = dcgm4([result(0, "Fail", [warning(122, 2)])])
-    assert judge(parse(imex), 205, level=2, expected_gpus=None).outcome is Outcome.HEALTHY
+    assert judged(imex, 205).outcome is Outcome.HEALTHY
 
 
 def test_every_signal_is_told_by_its_number() -> None:

@@ -6,16 +6,17 @@ import json
 
 import pytest
 
-from health_check.judge import Verdict, judge
-from health_check.parse import parse
+from health_check.examine import judge
 from health_check.remedies import ERRORS, Outcome, Remedy, Severity
+from health_check.verdict import Verdict
 from tests.health_check.diagnostics import dcgm4, output, result, warning
+from tests.health_check.examinations import answer, evidence_of, examination, gpu_xml, judged, log, xid
 
 NUMBER = {severity: number for number, severity in enumerate(Severity)}
 
 
 def verdict_on(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> Verdict:
-    return judge(parse(text), exit_code, level=level, expected_gpus=expected_gpus)
+    return judged(text, exit_code, level=level, expected_gpus=expected_gpus)
 
 
 def test_a_setting_of_the_host_never_costs_a_reboot() -> None:
@@ -148,6 +149,7 @@ def test_a_failure_without_an_error_could_not_tell() -> None:
     [
         (20, Severity.CONFIG, Outcome.REBOOT),  # a GPU is missing
         (25, Severity.RESET, Outcome.INCONCLUSIVE),  # somebody is on the GPU
+        (26, Severity.MONITOR, Outcome.INCONCLUSIVE),  # the test lost its host engine, so it examined nothing
         (29, Severity.CONFIG, Outcome.CONFIGURATION),
         (30, Severity.TRIAGE, Outcome.REBOOT),  # of the link: filed under hardware
         (44, Severity.TRIAGE, Outcome.INCONCLUSIVE),  # of DCGM itself
@@ -199,3 +201,34 @@ def test_repeated_findings_are_told_once_and_their_number_is_bounded() -> None:
     many.append(result(7, "Fail", [warning(52, 2)]))
     verdict = verdict_on(dcgm4(many), 226)
     assert (len(verdict.findings), verdict.findings[0].id) == (64, 52)
+
+
+def test_both_gpus_of_a_group_reported_for_one_bad_one_name_the_one_that_something_else_accuses() -> None:
+    """DCGM fails every GPU of a group; the kernel's log saw an error on one of them, and that one stands first."""
+    both = dcgm4([result(gpu, "Fail", [warning(57, 2)]) for gpu in (0, 1)], gpus=2)
+    seen = log(xid(74, 1, ", NVLink: an error of link 3"))
+    said = answer(gpu_xml(0), gpu_xml(1))
+    evidence = evidence_of(seen, said, expected_gpus=2)
+    verdict = judge(examination((both, 205), evidence=evidence), level=2, expected_gpus=2)
+    assert [(one.code, one.gpu_index) for one in verdict.findings[:2]] == [
+        ("DCGM_FR_CUDA_DBE", 1), ("DCGM_FR_CUDA_DBE", 0),
+    ]  # fmt: skip
+    assert verdict.summary.startswith("reboot the instance: memory on GPU 1: DCGM_FR_CUDA_DBE")
+    assert verdict.summary.endswith("(and 1 more)")
+
+
+def test_a_long_message_leaves_room_for_how_many_others_there_are() -> None:
+    """The summary is bounded, and what is cut off is not the number."""
+    results = [result(gpu, "Fail", [warning(52, 2, "m" * 490)]) for gpu in range(3)]
+    summary = verdict_on(dcgm4(results), 205).summary
+    assert len(summary) == 400
+    assert summary.endswith("mmm (and 2 more)")
+
+
+@pytest.mark.parametrize("severities", [[0], [1], [5], [0, 1, 5], [1, 1]])
+@pytest.mark.parametrize("exit_code", [0, 226])
+def test_a_fail_with_nothing_but_notes_and_settings_blames_no_hardware(severities: list[int], exit_code: int) -> None:
+    """3.3.5 prints Fail for a warning and for a test that never ran; the errors' severities say how grave it is."""
+    errors = [warning(9_999, severity) for severity in severities]
+    verdict = verdict_on(dcgm4([result(0, "Fail", errors)]), exit_code)
+    assert verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE, Outcome.CONFIGURATION)

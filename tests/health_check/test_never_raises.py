@@ -9,12 +9,11 @@ import jsonschema
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from health_check.judge import Verdict, judge
-from health_check.parse import parse
 from health_check.remedies import Outcome, Remedy
 from health_check.report import Report
+from health_check.verdict import Verdict
 from tests.health_check.diagnostics import dcgm4, output, result, warning
-from tests.health_check.test_document import SCHEMA, document_of
+from tests.health_check.examinations import SCHEMA, document_of, examination, judged
 
 WORDS = st.sampled_from(
     [
@@ -78,9 +77,10 @@ CODES_THAT_ACCUSE = {124, 137, 205}
 
 def check_all_that_must_hold(text: str, exit_code: int, level: int, expected: int | None) -> Verdict:
     """Everything that holds for every input; returns the verdict for what holds only for some."""
-    report = parse(text)
-    verdict = judge(report, exit_code, level=level, expected_gpus=expected)
-    jsonschema.Draft202012Validator(SCHEMA).validate(document_of(verdict, report))
+    of = examination((text, exit_code), level=level)
+    report = of.report
+    verdict = judged(text, exit_code, level=level, expected_gpus=expected)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document_of(verdict, of))
     if verdict.outcome in (Outcome.REBOOT, Outcome.REPLACE):
         check_the_accusation(verdict, report, exit_code, expected)
     if verdict.outcome is Outcome.HEALTHY:

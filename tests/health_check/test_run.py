@@ -111,6 +111,26 @@ def test_the_images_host_engine_lives_as_long_as_the_check(programs: Path) -> No
     assert wait_until_ended(int((programs / "engine.pid").read_text()))
 
 
+def test_only_the_suspects_are_examined_where_they_are_named(programs: Path) -> None:
+    """By their indices, in order."""
+    install_dcgmi(programs, "", 0)
+    assert diagnose(3, 60, gpus={7, 0}).exit_code == 0
+    assert arguments(programs) == ["diag -r 3 -j -i 0,7"]
+
+
+def test_a_host_engine_that_died_is_a_lost_connection_not_a_gpu_that_hangs(programs: Path) -> None:
+    """dcgmi waits until the deadline for an engine that is no more; 124 would cost the machine a reboot."""
+    install(programs, "nv-hostengine", HOST_ENGINE)
+    install(
+        programs,
+        "dcgmi",
+        "import os, signal, time\n"
+        "os.kill(int(open(os.path.join(HERE, 'engine.pid')).read()), signal.SIGKILL)\n"
+        "time.sleep(600)\n",
+    )
+    assert diagnose(1, 2).exit_code == 235
+
+
 def test_a_host_engine_that_does_not_start_leaves_dcgmi_to_the_hosts(programs: Path) -> None:
     """Then dcgmi itself says whether there is one."""
     install(programs, "nv-hostengine", "import sys\nsys.exit(1)\n")

@@ -14,23 +14,44 @@ from typing import Any
 
 import pytest
 
+from tests.infra.contexts import DEV, EVERYTHING, PROD
 from tests.infra.deployment import Deployment
+from tests.infra.nag_run import PLANTED
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
-PROD = {
-    "gpu-recovery:profile": "prod",
-    "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
-    "gpu-recovery:log_retention_days": "90",
-    "gpu-recovery:powertools_layer": "none",
-    "gpu-recovery:policy": '{"attempts_max": 5}',
-    "gpu-recovery:preset": "classic",
-    "gpu-recovery:adopt": "recover",
-    "gpu-recovery:training_task_families": "llm,vision",
-    "gpu-recovery:managed_tag_key": "team:healed",
-    "gpu-recovery:training_role_arns": ["arn:aws:iam::111122223333:role/training-task"],
-    "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
-}
+
+
+def _context(overrides: dict[str, Any]) -> dict[str, Any]:
+    return {**json.loads((ROOT / "cdk.json").read_text())["context"], **overrides}
+
+
+def _run(folder: Path, arguments: list[str], **variables: str) -> None:
+    """Run Python in the repository's root, in an environment of its own."""
+    programs = folder / "bin"
+    programs.mkdir()
+    node = shutil.which("node")
+    assert node, "the CDK needs Node"
+    (programs / "node").symlink_to(os.path.realpath(node))
+    environment = {
+        "PATH": str(programs),
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        "HTTP_PROXY": NOWHERE,
+        "HTTPS_PROXY": NOWHERE,
+        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+        **variables,
+    }
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def _assembly(folder: Path, overrides: dict[str, Any], *, validated: bool) -> Path:
@@ -38,28 +59,15 @@ def _assembly(folder: Path, overrides: dict[str, Any], *, validated: bool) -> Pa
 
     `validated` runs the CDK's own template rules too, which take as long again as all the rest.
     """
-    programs = folder / "bin"
-    programs.mkdir()
-    node = shutil.which("node")
-    assert node, "the CDK needs Node"
-    (programs / "node").symlink_to(os.path.realpath(node))
-    context = {**json.loads((ROOT / "cdk.json").read_text())["context"], **overrides}
-    environment = {
-        "PATH": str(programs),
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "CDK_OUTDIR": str(folder / "cdk.out"),
-        "CDK_CONTEXT_JSON": json.dumps(context),
-        "HTTP_PROXY": NOWHERE,
-        "HTTPS_PROXY": NOWHERE,
-        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
-        "CDK_VALIDATION": "true" if validated else "false",
-    }
-    result = subprocess.run(
-        [sys.executable, "app.py"], cwd=ROOT, env=environment, text=True, capture_output=True, check=False, timeout=300
+    assembly = folder / "cdk.out"
+    _run(
+        folder,
+        ["app.py"],
+        CDK_OUTDIR=str(assembly),
+        CDK_CONTEXT_JSON=json.dumps(_context(overrides)),
+        CDK_VALIDATION="true" if validated else "false",
     )
-    assert result.returncode == 0, result.stderr
-    return folder / "cdk.out"
+    return assembly
 
 
 @pytest.fixture(scope="session")
@@ -83,4 +91,15 @@ def china(assembly: Path) -> Deployment:
 @pytest.fixture(scope="session")
 def production(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Settings that differ from the default wherever they can."""
-    return Deployment.read(_assembly(tmp_path_factory.mktemp("prod"), PROD, validated=False))
+    return Deployment.read(_assembly(tmp_path_factory.mktemp("prod"), EVERYTHING, validated=False))
+
+
+@pytest.fixture(scope="session")
+def nag_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What cdk-nag says of each set of settings, by its name."""
+    folder = tmp_path_factory.mktemp("nag")
+    contexts = {"dev": DEV, "prod": PROD, "everything": EVERYTHING, PLANTED: DEV}
+    complete = {name: _context(overrides) for name, overrides in contexts.items()}
+    (folder / "contexts.json").write_text(json.dumps(complete))
+    _run(folder, ["-m", "tests.infra.nag_run", str(folder)])
+    return {name: json.loads((folder / name / "validation-report.json").read_text()) for name in contexts}

@@ -20,6 +20,7 @@ class Deployment:
     """`templates` by stack name; `resources` of all stacks by stack-qualified logical id, resolved."""
 
     templates: Mapping[str, dict[str, Any]]
+    termination_protection: Mapping[str, bool]
     partition: str = "aws"
     region: str = "us-east-1"
     resources: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -30,7 +31,12 @@ class Deployment:
             path.name.removesuffix(".template.json"): json.loads(path.read_text())
             for path in sorted(folder.glob("*.template.json"))
         }
-        found = cls(templates, **where)
+        stacks = {
+            name: artifact["properties"].get("terminationProtection", False)
+            for name, artifact in json.loads((folder / "manifest.json").read_text())["artifacts"].items()
+            if artifact["type"] == "aws:cloudformation:stack"
+        }
+        found = cls(templates, stacks, **where)
         for stack, template in templates.items():
             for logical_id, resource in template["Resources"].items():
                 found.resources[f"{stack}/{_HASH.sub('', logical_id)}"] = found.resolve(resource, template)
@@ -74,6 +80,11 @@ class Deployment:
             return pseudo.get(argument) or _HASH.sub("", argument)
         if name == "Fn::GetAtt":
             return f"{_HASH.sub('', argument[0])}.{argument[1]}"
+        if name == "Fn::If":
+            condition, if_true, if_false = argument
+            return self.resolve(
+                if_true if self._holds(template["Conditions"][condition], template) else if_false, template
+            )
         if name == "Fn::Join":
             separator, parts = argument
             return separator.join(self.resolve(parts, template))
@@ -84,6 +95,15 @@ class Deployment:
             return self._exported(argument)
         if name == "Fn::Sub" and isinstance(argument, str):
             return re.sub(r"\$\{([^}]+)}", lambda match: pseudo[match[1]], argument)
+        raise ValueError(f"the templates use {name}, which this reader does not know")
+
+    def _holds(self, condition: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+        ((name, argument),) = condition.items()
+        if name == "Fn::Not":
+            return not self._holds(argument[0], template)
+        if name == "Fn::Equals":
+            left, right = self.resolve(argument, template)
+            return bool(left == right)
         raise ValueError(f"the templates use {name}, which this reader does not know")
 
     def _exported(self, name: str) -> Any:

@@ -11,6 +11,9 @@ TARGETS = {
     "RulesTrainingTasks": "FunctionsEcsTaskHandlerFunction.Arn",
     "RulesCheckTasks": "FunctionsDcgmTaskMonitorFunction.Arn",
     "RulesContainerInstances": "FunctionsEcsInstanceMonitorFunction.Arn",
+    "RulesMachines": "FunctionsEcsInstanceMonitorFunction.Arn",
+    "RulesMachinePlans": "FunctionsEcsInstanceMonitorFunction.Arn",
+    "RulesStatusChecks": "FunctionsEcsInstanceMonitorFunction.Arn",
     "RulesReconcile": "FunctionsReconcilerFunction.Arn",
     "RulesSchedule": "QueuesScheduler.Arn",
 }

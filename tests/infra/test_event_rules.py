@@ -16,16 +16,37 @@ EVENTS = Path(__file__).parents[1] / "events"
 CLUSTER = f"arn:aws:ecs:us-east-1:{ACCOUNT}:cluster/nwcd-gpu-testing"
 CHECK = f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition/gpu-health-check"
 TRAINING, CHECKS, INSTANCES = {"RulesTrainingTasks"}, {"RulesCheckTasks"}, {"RulesContainerInstances"}
+MACHINES, PLANS, STATUS_CHECKS = {"RulesMachines"}, {"RulesMachinePlans"}, {"RulesStatusChecks"}
 NO_RULE: set[str] = set()
 
 # What wakes when these happen in our cluster. Every other file of the folder wakes nothing.
-WOKEN = {
+OF_A_CLUSTER = {
     "ecs_task_running_ec2_service_2016": TRAINING,
     "ecs_task_running_fargate_2020": TRAINING,
     "ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs": TRAINING,
     "ecs_container_instance_active_2016": INSTANCES,
     "ecs_container_instance_active_go_fixture": INSTANCES,
 }
+# What wakes wherever in the account it happens, for these events name no cluster.
+OF_A_MACHINE = {
+    "ec2_rebalance_recommendation_doc": MACHINES,
+    "ec2_rebalance_recommendation_nth": MACHINES,
+    "ec2_spot_interruption_doc_placeholder_action": MACHINES,
+    "ec2_spot_interruption_terminate_karpenter": MACHINES,
+    "ec2_spot_interruption_terminate_nth": MACHINES,
+    "ec2_state_change_pending_no_version": MACHINES,
+    "ec2_state_change_pending_nth": MACHINES,
+    "ec2_state_change_running_ruler": MACHINES,
+    "ec2_state_change_stopped_doc": MACHINES,
+    "ec2_state_change_terminated_doc": MACHINES,
+    "ec2_state_change_terminated_powertools": MACHINES,
+    "ec2_state_change_uppercase_RUNNING_pipes": MACHINES,
+    "health_ec2_dedicated_host_network_maintenance_nth": PLANS,
+    "health_ec2_instance_store_degraded": PLANS,
+    "health_ec2_persistent_instance_retirement_real": PLANS,
+    "health_odcr_underutilization": PLANS,
+}
+WOKEN = OF_A_CLUSTER | OF_A_MACHINE
 DETAILS = sorted(path.stem for path in EVENTS.glob("detail_*.json"))
 
 
@@ -59,7 +80,7 @@ def test_an_event_of_our_cluster_wakes_the_function_it_should_and_no_other(deplo
     assert _woken(deployment, _in(CLUSTER, _event(name))) == WOKEN.get(name, NO_RULE)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EVENTS.glob("*.json")))
+@pytest.mark.parametrize("name", sorted({path.stem for path in EVENTS.glob("*.json")} - set(OF_A_MACHINE)))
 @pytest.mark.parametrize(
     "cluster",
     [
@@ -121,6 +142,44 @@ def test_every_state_of_a_container_instance_arrives(deployment: Deployment, sta
     """What ACTIVE means after a reboot is decided in code, so the rule must not choose."""
     event = _in(CLUSTER, _event("ecs_container_instance_active_2016"), status=status, agentConnected=connected)
     assert _woken(deployment, event) == INSTANCES
+
+
+def _of_health(cluster: str) -> dict[str, Any]:
+    """What ECS says of the health of a container instance: no published sample names a cluster of ours."""
+    detail = {"clusterArn": cluster, "ec2InstanceId": "i-0123456789abcdef0", "healthChecks": []}
+    return {"source": "aws.ecs", "detail-type": "ECS Container Instance Health Change", "detail": detail}
+
+
+def test_the_health_of_a_container_instance_arrives_from_our_cluster_alone(deployment: Deployment) -> None:
+    """Whatever its checks say, for the event of a recovery is as important as that of an impairment."""
+    assert _woken(deployment, _of_health(CLUSTER)) == INSTANCES
+    assert _woken(deployment, _of_health(f"{CLUSTER}-2")) == NO_RULE
+
+
+def _alarm(namespace: str, *names: str) -> dict[str, Any]:
+    """An alarm on metrics of one namespace."""
+    alarm = _event("cloudwatch_alarm_servercputoohigh")
+    (metric,) = alarm["detail"]["configuration"]["metrics"]
+    found = [copy.deepcopy(metric) for _ in names]
+    for one, name in zip(found, names, strict=True):
+        one["metricStat"]["metric"].update(namespace=namespace, name=name)
+    alarm["detail"]["configuration"]["metrics"] = found
+    return alarm
+
+
+@pytest.mark.parametrize("name", ["StatusCheckFailed", "StatusCheckFailed_System", "StatusCheckFailed_Instance"])
+def test_an_alarm_on_a_status_check_arrives(deployment: Deployment, name: str) -> None:
+    """In whatever state it is, and beside whatever other metric; the alarms of other metrics stay where they are."""
+    assert _woken(deployment, _alarm("AWS/EC2", name)) == STATUS_CHECKS
+    assert _woken(deployment, _alarm("AWS/EC2", "CPUUtilization", name)) == STATUS_CHECKS
+    assert _woken(deployment, _alarm("Mine", name)) == NO_RULE
+
+
+def test_an_interrupted_capacity_reservation_arrives(deployment: Deployment) -> None:
+    """As a Spot interruption, under its own name."""
+    spot = _event("ec2_spot_interruption_terminate_karpenter")
+    reserved = {**spot, "detail-type": "EC2 Capacity Reservation Instance Interruption Warning"}
+    assert _woken(deployment, reserved) == MACHINES
 
 
 def test_an_event_from_another_source_wakes_nothing(deployment: Deployment) -> None:

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from gpu_recovery.core.policy import policy_from
 
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
 from tests.infra.deployment import Deployment
@@ -18,12 +19,15 @@ ENVIRONMENT = {
     "ECS_CLUSTER_NAME",
     "DCGM_HEALTH_CHECK_TASK",
     "SNS_TOPIC_ARN",
+    "CHAT_TOPIC_ARN",
     "EVENT_BUS_NAME",
     "SCHEDULER_QUEUE_URL",
     "VERDICT_BUCKET",
     "RECOVERY_POLICY",
     "ADOPT",
     "JOB_ID_PREFIX",
+    "MANAGED_TAG_KEY",
+    "MANAGED_TAG_VALUE",
     "CHECK_LEVEL",
     "CHECK_RESERVES_GPUS",
     "POWERTOOLS_SERVICE_NAME",
@@ -62,8 +66,9 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
-    """Exactly these variables; the token's secret for the API alone."""
-    extra = {"OPERATOR_TOKEN_SECRET"} if row.name == "job_api" else set()
+    """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
+    queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
+    extra = {"OPERATOR_TOKEN_SECRET", *queues} if row.name == "job_api" else set()
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -75,6 +80,7 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["ECS_CLUSTER_NAME"] == "nwcd-gpu-testing"
     assert variables["DCGM_HEALTH_CHECK_TASK"] == "HealthCheckDefinition"
     assert variables["SNS_TOPIC_ARN"] == "OperatorsTopic"
+    assert variables["CHAT_TOPIC_ARN"] == ""
     assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
     assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive"}
     assert variables["ADOPT"] == "off"
@@ -83,9 +89,12 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
 
 
 def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment) -> None:
-    """Preset and overrides in one object."""
+    """Preset, overrides and the switch for replacing in one object, which the functions can read."""
     variables = production.only("AWS::Lambda::Function", "Reconciler")["Environment"]["Variables"]
-    assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "classic", "attempts_max": 5}
+    told = json.loads(variables["RECOVERY_POLICY"])
+    assert told == {"preset": "classic", "attempts_max": 5, "replace": True}
+    assert policy_from(told).replace is True
+    assert variables["CHAT_TOPIC_ARN"] == "OperatorsChat"
     assert variables["ADOPT"] == "recover"
 
 

@@ -52,12 +52,24 @@ LIST = _may("ecs:ListTasks", "*", IN_CLUSTER)
 DESCRIBE_TASKS = _may("ecs:DescribeTasks", TASK)
 DESCRIBE_MACHINES = _may("ecs:DescribeContainerInstances", CONTAINER_INSTANCE)
 SET_STATE = _may("ecs:UpdateContainerInstancesState", CONTAINER_INSTANCE)
-REBOOT = _may("ec2:RebootInstances", f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/*", MANAGED)
+MACHINES = f"arn:aws:ec2:us-east-1:{ACCOUNT}:instance/*"
+GROUPS = f"arn:aws:autoscaling:us-east-1:{ACCOUNT}:autoScalingGroup:*:autoScalingGroupName/*"
+REBOOT = _may("ec2:RebootInstances", MACHINES, MANAGED)
+DEREGISTER = _may("ecs:DeregisterContainerInstance", CLUSTER)
 EC2 = _may("ec2:DescribeInstances", "*")
+EC2_STATUS = _may("ec2:DescribeInstanceStatus", "*")
 BOTH_TABLES = _table("Jobs", WRITE) | _table("Instances", WRITE)
 FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "QueuesFailed.Arn")
 FOLLOW = BOTH_TABLES | TELL | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
-REPAIR = SET_STATE | REBOOT | VERDICTS
+REPAIR = DESCRIBE_MACHINES | SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
+DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
+EVENT_FUNCTIONS = [
+    f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
+    for name in ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler")
+]
+REDRIVE = _may(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], DEAD_ENDS) | _may(
+    "lambda:InvokeFunction", EVENT_FUNCTIONS
+)
 RECEIVE = _may(
     [
         "sqs:ReceiveMessage",
@@ -73,18 +85,20 @@ TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 ALLOWED = {
     "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
-    "EcsInstanceMonitor": FOLLOW | FAIL | SET_STATE,
-    "Reconciler": (
-        FOLLOW | FAIL | REPAIR | RUN_TRAINING | EC2 | DESCRIBE_MACHINES | _may("ecs:ListContainerInstances", CLUSTER)
-    ),
+    "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
+    "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
     "JobApi": (
         FOLLOW
         | SET_STATE
+        | REDRIVE
         | _may("ecs:DescribeTaskDefinition", "*")
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
     ),
 }
+
+
+REPLACE_ACTIONS = {"autoscaling:TerminateInstanceInAutoScalingGroup", "ec2:StopInstances", "ec2:StartInstances"}
 
 
 def _granted(deployment: Deployment, role: str) -> set[tuple]:
@@ -155,8 +169,70 @@ def test_training_may_be_run_of_the_configured_families_with_the_configured_role
     assert [condition for action, _, condition in granted if action == "ec2:RebootInstances"] == [repr(tagged)]
 
 
-def test_every_arn_follows_the_partition(china: Deployment) -> None:
-    """A hard-coded `arn:aws:` would deploy in China and allow nothing."""
-    for kind, name, statement in china.allow_statements():
-        for resource in listed(statement.get("Resource", [])):
-            assert not resource.startswith("arn:aws:"), (kind, name, resource)
+def test_nothing_may_end_a_machine_unless_the_deployment_says_so(deployment: Deployment) -> None:
+    """The switch for replacing is off by default, and then IAM refuses too."""
+    for kind, name, statement in deployment.allow_statements():
+        assert not REPLACE_ACTIONS & set(listed(statement["Action"])), (kind, name)
+
+
+@pytest.mark.parametrize("function", ALLOWED)
+def test_with_the_switch_on_three_functions_may_replace_what_was_handed_over(
+    production: Deployment, function: str
+) -> None:
+    """Machines and groups with the opt-in tag only, by the functions that act on machines."""
+    tagged = {"StringEquals": {"aws:ResourceTag/team:healed": "true"}}
+    replace = _may("autoscaling:TerminateInstanceInAutoScalingGroup", GROUPS, tagged) | _may(
+        ["ec2:StopInstances", "ec2:StartInstances"], MACHINES, tagged
+    )
+    granted = {each for each in _granted(production, f"Functions{function}Role") if each[0] in REPLACE_ACTIONS}
+    assert granted == (replace if function in ("DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler") else set())
+
+
+def test_the_second_topic_may_be_published_to_when_there_is_one(deployment: Deployment, production: Deployment) -> None:
+    """By every function that tells operators; without the topic no statement speaks of it."""
+    for where, topics in ((deployment, {"OperatorsTopic"}), (production, {"OperatorsTopic", "OperatorsChat"})):
+        for row in FUNCTIONS:
+            granted = _granted(where, f"Functions{row.construct_id}Role")
+            assert {resource for action, resource, _ in granted if action == "sns:Publish"} == topics
+
+
+def test_a_role_is_assumed_by_the_one_service_it_is_for(deployment: Deployment) -> None:
+    """Functions by Lambda, the check's two roles by ECS; no person and no other account."""
+    expected = {f"Functions{row.construct_id}Role": "lambda.amazonaws.com" for row in FUNCTIONS}
+    expected |= dict.fromkeys(("HealthCheckTaskRole", "HealthCheckExecutionRole"), "ecs-tasks.amazonaws.com")
+    trusted = {}
+    for name, role in deployment.of_type("AWS::IAM::Role").items():
+        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+        assert (statement["Effect"], statement["Action"]) == ("Allow", "sts:AssumeRole")
+        trusted[name] = statement["Principal"]["Service"]
+    assert trusted == expected
+
+
+def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(deployment: Deployment) -> None:
+    """Each permission names the one resource that may use it: a rule whose target the function is."""
+    callers = {
+        (permission["FunctionName"], permission["Principal"], permission["SourceArn"])
+        for permission in deployment.of_type("AWS::Lambda::Permission").values()
+    }
+    api = f"arn:aws:execute-api:us-east-1:{ACCOUNT}:JobApi/*/*/{{proxy+}}"
+    targets = {
+        (target["Arn"], "events.amazonaws.com", f"{rule}.Arn")
+        for rule, properties in deployment.of_type("AWS::Events::Rule").items()
+        for target in properties["Targets"]
+        if target["Arn"].startswith("Functions")
+    }
+    assert len(targets) >= 4
+    assert callers == targets | {("FunctionsJobApiFunction.Arn", "apigateway.amazonaws.com", api)}
+
+
+def test_a_queue_takes_messages_from_the_rules_that_end_in_it_only(deployment: Deployment) -> None:
+    """Functions write by their roles; beyond that two queues admit EventBridge, each rule by name."""
+    admitted = {}
+    for name, policy in deployment.of_type("AWS::SQS::QueuePolicy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            if statement["Effect"] == "Allow":
+                assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+                assert "ArnEquals" in statement["Condition"]
+                admitted.setdefault(name, set()).update(listed(statement["Action"]))
+    assert admitted.keys() == {"QueuesSchedulerPolicy", "QueuesUndeliveredPolicy"}
+    assert admitted["QueuesUndeliveredPolicy"] == {"sqs:SendMessage"}

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from gpu_recovery.core.policy import policy_from
 
 from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
 
@@ -48,7 +49,10 @@ def _settings(**context: object) -> DeploymentSettings:
         ("alert_emails", "ops"),
         ("alert_emails", ["ops@example.com", "night@example"]),
         ("log_retention_days", 31),
-        ("log_retention_days", 0),
+        ("log_retention_days", 2),
+        ("replace", "yes"),
+        ("chat_topic", 2),
+        ("policy", {"replace": True}),
         ("log_level", "TRACE"),
         ("bus_name", "default"),
         ("bus_name", "aws.ours"),
@@ -109,6 +113,20 @@ def test_text_from_the_command_line_becomes_the_typed_value(name: str, text: obj
     found = getattr(_settings(**{name: text}), name)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(("profile", "days"), [("dev", 7), ("prod", 90)])
+def test_logs_are_kept_as_long_as_the_profile_says_unless_a_setting_does(profile: str, days: int) -> None:
+    """Development a week, production a quarter."""
+    assert _settings(profile=profile).retention_days == days
+    assert _settings(profile=profile, log_retention_days=30).retention_days == 30
+
+
+def test_replacing_is_off_until_its_own_setting_turns_it_on() -> None:
+    """No word about it in the policy means no; the setting is what the functions and IAM are both told."""
+    assert "replace" not in _settings().recovery_policy
+    assert policy_from(_settings().recovery_policy).replace is False
+    assert policy_from(_settings(replace="true").recovery_policy).replace is True
 
 
 def test_settings_made_in_code_are_checked_too() -> None:

@@ -1,7 +1,11 @@
 """What the deployment remembers and whom it tells."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from tests.aws.deployed_tables import create_tables
 from tests.infra.deployment import Deployment, listed
 
 pytestmark = pytest.mark.slow
@@ -79,15 +83,42 @@ def test_the_topic_is_encrypted_with_a_key_that_lets_alarms_in(deployment: Deplo
     assert encrypt["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
 
 
-def test_the_topic_and_the_bucket_refuse_plain_http(deployment: Deployment) -> None:
-    """Deny without TLS."""
-    for kind in ("AWS::SNS::TopicPolicy", "AWS::S3::BucketPolicy"):
-        denied = [
-            each["Condition"]
-            for each in deployment.only(kind)["PolicyDocument"]["Statement"]
-            if each["Effect"] == "Deny"
-        ]
-        assert denied == [{"Bool": {"aws:SecureTransport": "false"}}]
+def test_the_tables_of_the_other_tests_are_those_of_the_template(deployment: Deployment) -> None:
+    """They are made by hand for servers that read no templates; a key that drifts would be tested nowhere."""
+    made: dict[str, dict[str, Any]] = {}
+    create_tables(
+        SimpleNamespace(create_table=lambda **asked: made.__setitem__(asked["TableName"], asked)),
+        "ecs-job-sub",
+        "ecs_container_instance",
+    )
+    deployed = {table["TableName"]: table for table in deployment.of_type("AWS::DynamoDB::Table").values()}
+    assert made.keys() == deployed.keys()
+    for name, table in made.items():
+        for part in ("KeySchema", "BillingMode"):
+            assert table[part] == deployed[name][part]
+        for part, key in (("AttributeDefinitions", "AttributeName"), ("GlobalSecondaryIndexes", "IndexName")):
+            by_name = [{one[key]: one for one in where[part]} for where in (table, deployed[name])]
+            assert by_name[0] == by_name[1], name
+
+
+def test_a_second_topic_is_made_on_demand(deployment: Deployment, production: Deployment) -> None:
+    """With the operators' key and nobody subscribed; an output tells where it is, and none where it is not."""
+    topics = production.of_type("AWS::SNS::Topic")
+    assert topics["OperatorsChat"]["TopicName"] == "gpu-training-notifications-chat"
+    assert topics["OperatorsChat"]["KmsMasterKeyId"] == "OperatorsKey.Arn"
+    assert {each["TopicArn"] for each in production.of_type("AWS::SNS::Subscription").values()} == {"OperatorsTopic"}
+    assert production.outputs("GpuRecovery")["ChatTopicArn"] == "OperatorsChat"
+    assert set(deployment.of_type("AWS::SNS::Topic")) == {"OperatorsTopic"}
+    assert "ChatTopicArn" not in deployment.outputs("GpuRecovery")
+
+
+@pytest.mark.parametrize(("where", "kept"), [("deployment", False), ("production", True)])
+def test_the_state_stack_cannot_be_deleted_by_accident_in_production(
+    request: pytest.FixtureRequest, where: str, kept: bool
+) -> None:
+    """CloudFormation itself refuses; the stack of what acts can always be deleted and made anew."""
+    deployed: Deployment = request.getfixturevalue(where)
+    assert deployed.termination_protection == {"GpuRecovery": False, "GpuRecoveryState": kept}
 
 
 def test_operators_of_the_settings_are_subscribed(deployment: Deployment, production: Deployment) -> None:
@@ -122,7 +153,7 @@ def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:
 
 def test_every_log_group_has_the_retention_of_the_settings(deployment: Deployment, production: Deployment) -> None:
     """Six functions, the check, the API's access log; none kept for ever."""
-    for where, days in ((deployment, 30), (production, 90)):
+    for where, days in ((deployment, 7), (production, 120)):
         groups = where.of_type("AWS::Logs::LogGroup")
         assert len(groups) == 8
         assert {group["RetentionInDays"] for group in groups.values()} == {days}

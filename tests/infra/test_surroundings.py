@@ -1,10 +1,9 @@
-"""The health check's task, the API, the alarms and the outputs."""
+"""The health check's task, the API and the outputs."""
 
 import json
 
 import pytest
 
-from infra.functions import FUNCTIONS
 from tests.infra.deployment import ACCOUNT, Deployment
 
 pytestmark = pytest.mark.slow
@@ -84,34 +83,6 @@ def test_the_api_is_throttled_and_its_requests_are_logged_without_headers(deploy
     logged = json.loads(stage["AccessLogSettings"]["Format"])
     assert logged["status"] == "$context.status"
     assert not any("header" in variable.lower() for variable in logged.values())
-
-
-ALARMS = {
-    "AlarmsSchedulerDeadLettersNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
-    "AlarmsUndeliveredNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
-    "AlarmsFailedNotEmpty": ("ApproximateNumberOfMessagesVisible", "GreaterThanThreshold", 0),
-    "AlarmsReconcilerSilent": ("Invocations", "LessThanThreshold", 1),
-    "AlarmsSchedulerLate": ("ApproximateAgeOfOldestMessage", "GreaterThanThreshold", 300),
-    **{f"Alarms{row.construct_id}Errors": ("Errors", "GreaterThanThreshold", 0) for row in FUNCTIONS},
-}
-
-
-def test_there_is_an_alarm_for_every_dead_end_every_function_and_for_silence(deployment: Deployment) -> None:
-    """Metric, comparison and threshold of each."""
-    found = deployment.of_type("AWS::CloudWatch::Alarm")
-    assert {
-        name: (alarm["MetricName"], alarm["ComparisonOperator"], alarm["Threshold"]) for name, alarm in found.items()
-    } == ALARMS
-
-
-@pytest.mark.parametrize("alarm", ALARMS)
-def test_an_alarm_tells_operators_when_it_rings_and_when_it_ends(deployment: Deployment, alarm: str) -> None:
-    """Missing data is good news, except from the reconciler, whose silence is the alarm."""
-    properties = deployment.of_type("AWS::CloudWatch::Alarm")[alarm]
-    assert properties["AlarmActions"] == ["OperatorsTopic"]
-    assert properties["OKActions"] == ["OperatorsTopic"]
-    expected = "breaching" if alarm == "AlarmsReconcilerSilent" else "notBreaching"
-    assert properties["TreatMissingData"] == expected
 
 
 def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment) -> None:

@@ -65,6 +65,28 @@ class Functions:
         assert found is not None
         return found
 
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Every item of both tables by its key, as DynamoDB has it; a look that is not counted."""
+        counted = len(self.aws.calls)
+        items: dict[str, dict[str, Any]] = {}
+        for table in (self.store.jobs, self.store.machines):
+            pages = table.client.get_paginator("scan").paginate(TableName=table.name)
+            items |= {item[table.key]["S"]: item for page in pages for item in page["Items"]}
+        del self.aws.calls[counted:]
+        return items
+
+    def restore(self, kept: dict[str, dict[str, Any]]) -> None:
+        """Both tables as they were when `kept` was taken; calls that are not counted."""
+        counted, present = len(self.aws.calls), self.kept()
+        for table in (self.store.jobs, self.store.machines):
+            for name, item in present.items():
+                if table.key in item and name not in kept:
+                    table.client.delete_item(TableName=table.name, Key={table.key: {"S": name}})
+            for name, item in kept.items():
+                if table.key in item and present.get(name) != item:
+                    table.client.put_item(TableName=table.name, Item=item)
+        del self.aws.calls[counted:]
+
     def chill(self) -> None:
         """Make every function cold again, so that it reads its environment anew."""
         wiring = import_module("gpu_recovery.aws.wiring")

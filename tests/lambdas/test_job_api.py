@@ -64,6 +64,16 @@ class Api:
         return self.call("POST", f"/api/v2{path}", body, **how)
 
 
+def encoded(text: str) -> str:
+    """A text as a cursor carries it."""
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def forged(status: str, queued_at: str, job_id: str) -> str:
+    """A cursor that nobody handed out."""
+    return encoded(json.dumps({"status": status, "queued_at": queued_at, "job_id_rank": job_id}))
+
+
 @pytest.fixture
 def api(functions: Functions) -> Api:
     """The API on empty tables."""
@@ -187,10 +197,19 @@ def test_a_body_that_is_no_object_is_refused(api: Api, document: Any) -> None:
     refused(api.post("/jobs", raw=json.dumps(document)), 422, "body")
 
 
-@pytest.mark.parametrize("text", ["", "{", "workload: sft", "[" * 100_000, "1" * 5_000, '{"nnodes": NaN'])
+BROKEN = ["", "{", "workload: sft", "[" * 100_000, "1" * 5_000, '{"nnodes": NaN}', '{"nnodes": -Infinity}']
+
+
+@pytest.mark.parametrize("text", BROKEN)
 def test_a_body_that_is_not_json_is_refused(api: Api, text: str) -> None:
     """400, however odd it is."""
     refused(api.post("/jobs", raw=text), 400, "body")
+
+
+def test_a_key_that_is_given_twice_is_named(api: Api) -> None:
+    """Whichever of the two values were taken, the user might have meant the other."""
+    assert "nnodes" in refused(api.post("/jobs", raw='{"nnodes": 2, "env": {"A": "1"}, "nnodes": 4}'), 400, "body")
+    assert "'A'" in refused(api.post("/jobs", raw='{"env": {"A": "1", "A": "2"}}'), 400, "body")
 
 
 def test_a_body_that_is_not_text_is_refused(api: Api) -> None:
@@ -207,8 +226,8 @@ def test_half_a_character_is_refused(api: Api) -> None:
 
 def test_a_body_that_is_too_large_is_refused(api: Api) -> None:
     """413 in bytes, not in characters."""
-    refused(api.post("/jobs", ASKED | {"user": "x" * 262_144}), 413)
-    refused(api.post("/jobs", raw=json.dumps(ASKED | {"user": "é" * 140_000}, ensure_ascii=False)), 413)
+    refused(api.post("/jobs", ASKED | {"user": "x" * 262_144}), 413, "body")
+    refused(api.post("/jobs", raw=json.dumps(ASKED | {"user": "é" * 140_000}, ensure_ascii=False)), 413, "body")
 
 
 def with_definition(api: Api, **changes: Any) -> None:
@@ -224,8 +243,14 @@ def test_host_network_mode_is_required(api: Api, mode: str | None) -> None:
     assert "host" in refused(api.post("/jobs", ASKED), 422, "task_definition")
 
 
+def test_a_task_definition_that_was_deregistered_is_named(api: Api) -> None:
+    """ECS describes it for ever and runs it no more: better said now than at the launch."""
+    with_definition(api, status="INACTIVE")
+    assert "active" in refused(api.post("/jobs", ASKED), 422, "task_definition")
+
+
 def test_a_task_definition_that_does_not_exist_is_named(api: Api) -> None:
-    """ECS says so with ClientException; any other error is raised."""
+    """ECS says so with ClientException, or InvalidParameterException for an absurd revision; else it is raised."""
 
     def say(code: str) -> Any:
         def answer(asked: dict[str, Any]) -> dict[str, Any]:
@@ -233,8 +258,9 @@ def test_a_task_definition_that_does_not_exist_is_named(api: Api) -> None:
 
         return answer
 
-    api.functions.aws.answers["DescribeTaskDefinition"] = say("ClientException")
-    assert "gpu-training" in refused(api.post("/jobs", ASKED), 422, "task_definition")
+    for code in ("ClientException", "InvalidParameterException"):
+        api.functions.aws.answers["DescribeTaskDefinition"] = say(code)
+        assert "gpu-training" in refused(api.post("/jobs", ASKED), 422, "task_definition")
     api.functions.aws.answers["DescribeTaskDefinition"] = say("ThrottlingException")
     with pytest.raises(ClientError, match="Throttling"):
         api.post("/jobs", ASKED)
@@ -306,11 +332,36 @@ def test_jobs_are_filtered_by_status(api: Api) -> None:
     [
         ("status", "BUSY"), ("status", "queued"), ("limit", "0"), ("limit", "201"), ("limit", "-1"), ("limit", "many"),
         ("limit", ""), ("limit", "9" * 5000), ("cursor", "rubbish"), ("cursor", "bm8="),
+        ("cursor", forged("QUEUED", "0001-01-01T00:00:00+14:00", JOB)),
+        ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "x" * 2_049)), ("cursor", encoded("[" * 20_000)),
+        ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "\ud800")),
     ],
 )  # fmt: skip
 def test_a_listing_that_is_asked_for_wrongly_is_refused(api: Api, field: str, value: str) -> None:
     """400, with the parameter."""
     refused(api.get("/jobs", **{field: value}), 400, field)
+
+
+def test_a_cursor_of_another_listing_is_refused(api: Api) -> None:
+    """It would begin at a place that this listing does not have."""
+    cursor = forged("FAILED", "2026-11-21T09:00:00Z", JOB)
+    refused(api.get("/jobs", status="QUEUED", cursor=cursor), 400, "cursor")
+    assert api.get("/jobs", status="FAILED", cursor=cursor).body["jobs"] == []
+
+
+def test_a_job_id_with_a_slash_is_read_and_canceled(api: Api) -> None:
+    """People name the jobs that are adopted, and a slash travels as %2F."""
+    api.functions.store.create_job(job("team/run-17"), "")
+    assert api.get("/jobs/team%2Frun-17").body["job_id"] == "team/run-17"
+    assert api.post("/jobs/team%2Frun-17/cancel").body["status"] == "CANCELED"
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "%ff", "%ED%A0%80", "é", "%00" * 200, "x" * 5_000])
+def test_an_id_that_nothing_can_have_is_not_found(api: Api, name: str) -> None:
+    """Without a word to a table that could not take it."""
+    for method, path in (("GET", f"/api/v2/jobs/{name}"), ("POST", f"/api/v2/instances/{name}/release")):
+        refused(api.call(method, path), 404)
+        assert len(api.functions.aws.calls) <= 1  # the token is read once
 
 
 def test_instances_are_listed_without_those_that_are_gone(api: Api) -> None:

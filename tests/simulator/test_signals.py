@@ -148,7 +148,8 @@ def test_nobody_replaces_a_machine_where_it_is_not_allowed() -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda machine: machine.tags.pop(MANAGED_TAG), lambda machine: setattr(machine, "root_device", "instance-store"),
+        lambda machine: machine.tags.pop(MANAGED_TAG),
+        lambda machine: setattr(machine, "root_device", "instance-store"),
         lambda machine: setattr(machine, "lifecycle", "capacity-block"),
     ],
     ids=["not ours", "instance store", "capacity block"],
@@ -172,7 +173,7 @@ def test_a_job_leaves_before_its_machine_is_interrupted() -> None:
     world.fleet.interrupt(world.machine(0))
     incidents.ended(world, job_id)
     job = world.job(job_id)
-    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
+    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
     assert status(world, world.machine(0)) is InstanceStatus.GONE
 
 
@@ -196,6 +197,35 @@ def test_a_retirement_that_is_called_off_is_forgotten() -> None:
     world.let_pass(4 * HOUR_S)
     assert (world.instance(machine).departure, status(world, machine)) == (None, InstanceStatus.AVAILABLE)
     assert not world.calls("StopInstances")
+
+
+@pytest.mark.parametrize("delivery", [prompt, SILENT], ids=["told", "silent"])
+def test_maintenance_passes(delivery: Delivery) -> None:
+    """EC2 reboots the machine itself; once that is over, the machine takes jobs again."""
+    world, machine = idle(delivery=delivery)
+    world.fleet.plan(machine, "instance-reboot", 2 * HOUR_S)
+    world.let_pass(60)
+    assert world.instance(machine).suspicion
+    world.let_pass(3 * HOUR_S)
+    assert world.fleet.boots == {machine.instance_id: 1}
+    assert (status(world, machine), world.instance(machine).suspicion) == (InstanceStatus.AVAILABLE, "")
+
+
+def test_a_plan_that_is_known_is_told_once() -> None:
+    """AWS Health and EC2 name the same plan differently; seen every minute, it is no news every minute."""
+    world, machine = idle()
+    world.fleet.plan(machine, "instance-retirement", 24 * HOUR_S)
+    world.let_pass(HOUR_S)
+    assert world.journal.text().count("DepartureAnnounced") == 1
+
+
+def test_a_machine_that_has_gone_is_not_checked_for_an_old_word_of_its_agent() -> None:
+    """ECS tells that the agent has left after EC2 has told that the machine has."""
+    world, machine = idle()
+    world.fleet.terminate(machine)
+    world.let_pass(600)
+    assert status(world, machine) is InstanceStatus.GONE
+    assert not world.calls("RunTask")
 
 
 # -- machines that go without a word -----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         case commands.NotifyOperator():
             kit.actions.notify(command)
         case commands.PublishEvent():
-            kit.actions.publish(command)
+            kit.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
         case commands.PokeScheduler():
             kit.actions.poke_scheduler(command.key)
         case commands.TellJob():

@@ -12,23 +12,19 @@ from botocore.exceptions import ClientError
 
 from ..core.attempt import Plan
 from ..core.check import CheckOutcome, Verdict
-from ..core.commands import NotifyOperator, PublishEvent
+from ..core.commands import Channel, NotifyOperator, PublishEvent
 from ..core.errors import RecoveryError
 from ..core.events import InstanceObserved
 from ..core.instance.record import EcsStatus, Instance
 from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
-from . import requests
+from . import messages, requests
 from .clients import THROTTLES, client
 from .ec2 import Ec2
 from .ecs import Ecs
-from .items import encode
 from .settings import Settings
 from .task_facts import time_of
-
-SOURCE = "gpu.recovery"
-SCHEMA_VERSION = 1
 
 
 class EventRefused(RecoveryError):
@@ -137,23 +133,16 @@ class AwsActions:
         return parse_verdict(answer["Body"].read(), check_id)
 
     def notify(self, message: NotifyOperator) -> None:
-        attributes = {
-            "incident_id": message.incident_id,
-            "severity": message.severity,
-            "cluster": self.settings.cluster,
-        }
-        self._sns.publish(
-            TopicArn=self.settings.topic_arn, Subject=message.subject, Message=message.body,
-            MessageAttributes={k: {"DataType": "String", "StringValue": v} for k, v in attributes.items()},
-        )  # fmt: skip
+        cluster = self.settings.cluster
+        if message.channel is Channel.CHAT:
+            # A deployment that has given up its second topic has nobody left to tell there.
+            if self.settings.chat_topic_arn:
+                self._sns.publish(**messages.chat_request(message, self.settings.chat_topic_arn, cluster))
+            return
+        self._sns.publish(**messages.mail_request(message, self.settings.topic_arn, cluster))
 
-    def publish(self, event: PublishEvent) -> None:
-        detail = {"metadata": {"schema_version": SCHEMA_VERSION}, "data": encode(event.data)}
-        entry = {
-            "EventBusName": self.settings.bus_name, "Source": SOURCE, "DetailType": event.detail_type,
-            "Detail": json.dumps(detail),
-        }  # fmt: skip
-        answer = self._events.put_events(Entries=[entry])
+    def publish(self, event: PublishEvent, causation_id: str) -> None:
+        answer = self._events.put_events(Entries=[messages.event_entry(event, causation_id, self.settings.bus_name)])
         if answer["FailedEntryCount"]:
             refused = answer["Entries"][0]
             if refused.get("ErrorCode") in THROTTLES:

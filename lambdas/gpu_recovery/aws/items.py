@@ -118,14 +118,14 @@ def decode(kind: Any, data: Any) -> Any:
     if kind is Any or kind in _BASES:
         return _decode_named(data) if isinstance(data, Mapping) and data.get("type") in NAMED else _plain(data)
     if origin is tuple:
-        return tuple(decode(get_args(kind)[0], item) for item in data)
+        return tuple(decode(get_args(kind)[0], item) for item in _a(list, data))
     if origin is frozenset:
-        return frozenset(decode(get_args(kind)[0], item) for item in data)
+        return frozenset(decode(get_args(kind)[0], item) for item in _a((set, list), data))
     if origin is not None and issubclass(origin, Mapping):
         key_kind, item_kind = get_args(kind)
-        return {decode(key_kind, key): decode(item_kind, item) for key, item in data.items()}
+        return {decode(key_kind, key): decode(item_kind, item) for key, item in _a(Mapping, data).items()}
     if is_dataclass(kind):
-        return _decode_record(kind, data)
+        return _decode_record(kind, _a(Mapping, data))
     if kind is datetime:
         return from_iso(data)
     if kind is int:
@@ -133,6 +133,13 @@ def decode(kind: Any, data: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind(data)
     return _plain(data)
+
+
+def _a(kind: Any, data: Any) -> Any:
+    """`data`, which must be of `kind`: a text is iterable too, and would be read letter by letter."""
+    if not isinstance(data, kind):
+        raise TypeError(f"holds a {type(data).__name__}")
+    return data
 
 
 def _decode_named(data: Mapping[str, Any]) -> Any:

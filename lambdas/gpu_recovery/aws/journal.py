@@ -39,6 +39,7 @@ class LogJournal:
                 f"{kind}_id": name, "event_type": type(event).__name__, "outcome": decision.outcome.value,
                 "before": record.status.value, "after": decision.record.status.value, "reason": decision.reason,
                 "attempt": getattr(record, "attempt", None), "version": decision.record.version,
+                "incident_id": decision.record.incident_id or record.incident_id or None,
             },
         )  # fmt: skip
         # A record that no store has written yet is a new one: its first status counts as entered.

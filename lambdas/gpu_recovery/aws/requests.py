@@ -87,6 +87,8 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         "EXPECTED_GPUS": str(instance.gpus_most),
         "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
     }  # fmt: skip
+    if instance.check is not None and instance.check.since is not None:
+        environment["SINCE"] = instance.check.since.isoformat()
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]

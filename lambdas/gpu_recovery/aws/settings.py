@@ -25,8 +25,12 @@ class Settings:
     cluster: str
     check_task_definition: str
     topic_arn: str
+    chat_topic_arn: str
     bus_name: str
     scheduler_queue_url: str
+    failed_queue_url: str
+    undelivered_queue_url: str
+    scheduler_dead_letters_url: str
     verdict_bucket: str
     policy: RecoveryPolicy
     adoption: Adoption
@@ -58,8 +62,12 @@ class Settings:
             cluster=need("ECS_CLUSTER_NAME"),
             check_task_definition=need("DCGM_HEALTH_CHECK_TASK"),
             topic_arn=need("SNS_TOPIC_ARN"),
+            chat_topic_arn=environment.get("CHAT_TOPIC_ARN", ""),
             bus_name=need("EVENT_BUS_NAME"),
             scheduler_queue_url=need("SCHEDULER_QUEUE_URL"),
+            failed_queue_url=environment.get("FAILED_QUEUE_URL", ""),
+            undelivered_queue_url=environment.get("UNDELIVERED_QUEUE_URL", ""),
+            scheduler_dead_letters_url=environment.get("SCHEDULER_DEAD_LETTERS_URL", ""),
             verdict_bucket=need("VERDICT_BUCKET"),
             policy=_policy(environment.get("RECOVERY_POLICY", "{}")),
             adoption=Adoption(one_of("ADOPT", Adoption.OFF, tuple(Adoption))),

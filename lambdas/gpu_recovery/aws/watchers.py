@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ..core.events import DepartureAnnounced, HealthReported
 from ..core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from ..watching import MachineMoved, PassedOver, Warned, Word
 from .event_fields import EventUnreadable, Fields, fields_of
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
 XID = re.compile(r"XID_(\d{1,4})\b")
 NOTICE = timedelta(seconds=120)
 """How long before an interruption EC2 warns of it."""
-AGES = timedelta(days=3650)
+AGES = timedelta(days=36_500)
 """A plan for another time than this far away is a placeholder; reckoning with it could leave the calendar."""
 METRICS = {
     "StatusCheckFailed_System": HealthKind.SYSTEM_STATUS,
@@ -45,32 +45,6 @@ PLANS = {
 PLAN_WORDS = {
     DepartureKind.RETIREMENT: "EC2 takes its host away", DepartureKind.MAINTENANCE: "EC2 maintains it or its host",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class MachineMoved:
-    """EC2 says that the machine came to be in `state`. Such words overtake each other: a reason to look, no more."""
-
-    instance_id: str
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """A watcher's word about one instance, as the core takes it."""
-
-    instance_id: str
-    event: HealthReported | DepartureAnnounced
-
-
-@dataclass(frozen=True, slots=True)
-class PassedOver:
-    """A part of an event that nothing follows from, and why."""
-
-    sentence: str
-
-
-Word = MachineMoved | Warned | PassedOver
 
 
 def is_watchers(event: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from functools import cache
 
 from aws_lambda_powertools import Logger, Metrics
 
+from ..core.commands import Channel
 from ..recovery import Recovery
 from .actions import AwsActions
 from .clients import client
@@ -41,4 +42,5 @@ def recovery() -> Recovery:
     return Recovery(
         store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
         journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,
+        channels=(Channel.MAIL, Channel.CHAT) if told.chat_topic_arn else (Channel.MAIL,),
     )  # fmt: skip

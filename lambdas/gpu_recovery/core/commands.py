@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from .events import CheckRequested, InstanceEvent, JobEvent
 
@@ -179,19 +180,34 @@ class ConfirmEnd:
 # -- of both -----------------------------------------------------------------------------------------------------------
 
 
+class Channel(StrEnum):
+    """Where operators are told. Each channel has its own command, so that none of them waits for another."""
+
+    MAIL = "mail"
+    CHAT = "chat"
+
+
 @dataclass(frozen=True, slots=True)
 class NotifyOperator:
-    """Publish one message to the operators' topic. The same incident always has the same `incident_id`."""
+    """Publish one message to operators. The same incident always has the same `incident_id`.
+
+    phase: where it stands in the incident's thread (`notices.form.Phase`).
+    job_id, instance_id: whom it is about, "" for nobody; subscriptions filter by them.
+    """
 
     incident_id: str
     severity: str
     subject: str
     body: str
+    phase: str = "noted"
+    job_id: str = ""
+    instance_id: str = ""
+    channel: Channel = Channel.MAIL
 
 
 @dataclass(frozen=True, slots=True)
 class PublishEvent:
-    """Put one event of ours on the custom bus."""
+    """Put one event of ours on the custom bus. Its data has `incident_id`, None where there is no incident."""
 
     detail_type: str
     data: Mapping[str, object]

@@ -188,11 +188,15 @@ class InstanceObserved(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequested(InstanceEvent):
-    """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow."""
+    """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
+
+    since: when the attempt began; what the machine logged before is about somebody else's work.
+    """
 
     job_id: str
     attempt: int
     may_reboot: bool
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

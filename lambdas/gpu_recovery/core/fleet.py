@@ -106,14 +106,14 @@ def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now
     """The fleet once evidence blames the instance: so many within the window open the breaker.
 
     An instance without GPUs does not count, one that is blamed twice counts once, and blame that is older than the
-    window is forgotten.
+    window is forgotten. While the breaker is open nothing is counted: closing it forgets all blame in any case.
     """
-    if not gpus:
+    if not gpus or fleet.opened_at is not None:
         return fleet
     window = within(policy.breaker_window_s)
     blamed = {one: at for one, at in fleet.blamed.items() if now - at < window} | {instance_id: now}
     fleet = replace(fleet, blamed=blamed)
-    if fleet.opened_at is not None or len(blamed) < breaker_limit(fleet, policy):
+    if len(blamed) < breaker_limit(fleet, policy):
         return fleet
     because = f"{len(blamed)} of {fleet.gpu_instances} instances looked bad within {policy.breaker_window_s} s"
     incident_id = f"breaker/{now:%Y%m%dT%H%M%S}"
@@ -135,6 +135,12 @@ def ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
     return closed(after) if healed else replace(after, opened_at=now, probe="")
 
 
+def unbegun(fleet: Fleet, instance_id: str) -> Fleet:
+    """The fleet once a repair that had begun was held back before anything was asked of EC2: as if it never had."""
+    probe = "" if fleet.probe == instance_id else fleet.probe
+    return replace(fleet, repairing=fleet.repairing - {instance_id}, repairs=fleet.repairs[:-1], probe=probe)
+
+
 def closed(fleet: Fleet) -> Fleet:
-    """The fleet with its breaker closed and all blame forgotten: what is held is checked afresh before it is mended."""
+    """The fleet with its breaker closed and all blame forgotten: what is held may begin, within the budget."""
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")

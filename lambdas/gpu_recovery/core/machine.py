@@ -183,7 +183,8 @@ def applied(
     after = replace(record, **{**step.changes, "status": step.status, "version": version, "reason": step.reason})
     if moved:
         deadline, look = deadlines(after)
-        after = replace(after, status_at=now, deadline_at=step.changes.get("deadline_at", deadline), look_at=look)
+        due = {"deadline_at": deadline, "look_at": look, **step.changes}
+        after = replace(after, status_at=now, deadline_at=due["deadline_at"], look_at=due["look_at"])
     elif after.look_at is not None and after.look_at <= now:
         after = replace(after, look_at=now + within(policy.look_s))
     claim = now + within(policy.claim_s)

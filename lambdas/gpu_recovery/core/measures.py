@@ -146,8 +146,7 @@ def of_word(command: Any, said: bool) -> list[Measure]:
 
 
 def _of_job(before: Job, after: Job) -> list[Measure]:
-    """A job that is only observed is not recovered, so nothing of a recovery is measured."""
-    if before.status is after.status or before.hands_off:
+    if before.status is after.status:
         return []
     now = after.status_at
     found: list[Measure] = []

@@ -32,6 +32,12 @@ class HealthKind(StrEnum):
     INSTANCE_STATUS = "INSTANCE_STATUS"
 
 
+OF_ECS = (
+    HealthKind.CONTAINER_RUNTIME, HealthKind.ACCELERATED_COMPUTE, HealthKind.DAEMON, HealthKind.AGENT_CONNECTIVITY
+)  # fmt: skip
+"""The watchers on the machine itself, who begin anew when it boots."""
+
+
 class HealthStatus(StrEnum):
     """What a watcher says. INSUFFICIENT_DATA is not OK, and it is not IMPAIRED."""
 

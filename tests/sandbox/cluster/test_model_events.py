@@ -9,6 +9,7 @@ import pytest
 
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster import model_watchers as watchers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SAMPLES = REPOSITORY / "tests/events"
@@ -75,7 +76,7 @@ def test_a_container_instance_event_has_the_keys_and_types_of_the_recorded_ones(
     ("operation", "recorded"),
     [
         (instances.begin_stop, "ec2_state_change_pending_nth"),
-        (instances.warn_of_spot_interruption, "ec2_spot_interruption_terminate_nth"),
+        (watchers.warn_of_spot_interruption, "ec2_spot_interruption_terminate_nth"),
     ],
 )
 def test_ec2_events_have_exactly_the_recorded_shape(scene, operation, recorded):

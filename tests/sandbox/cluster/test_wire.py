@@ -164,3 +164,125 @@ def test_the_server_listens_on_loopback_only(server):
         socket.create_connection((own, port), timeout=2)
     with pytest.raises(urllib.error.HTTPError):
         urllib.request.urlopen(f"{server.url}/", timeout=5)
+
+
+def test_a_machine_of_a_group_is_terminated_through_auto_scaling(server):
+    """The query protocol as Auto Scaling speaks it; the activity comes back, and another machine comes up."""
+    (instance_id,) = server.post("launch", gpus=2, group="gpus")["instances"]
+    groups = server.client("autoscaling")
+    known = {one["instance_id"] for one in server.get("state")["instances"]}
+    answer = groups.terminate_instance_in_auto_scaling_group(
+        InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
+    )
+    assert answer["Activity"]["AutoScalingGroupName"] == "gpus"
+    assert answer["Activity"]["StatusCode"] == "InProgress"
+    assert abs(answer["Activity"]["StartTime"] - datetime.now(UTC)) < timedelta(minutes=1)
+    server.until(lambda: server.instance(instance_id)["ec2_state"] == "terminated", "the end")
+    server.until(lambda: len(server.get("state")["instances"]) > len(known), "another machine")
+    (tags,) = (
+        one["Tags"]
+        for page in server.ec2.describe_instances(
+            Filters=[{"Name": "tag:aws:autoscaling:groupName", "Values": ["gpus"]}]
+        )["Reservations"]
+        for one in page["Instances"]
+        if one["InstanceId"] not in known
+    )
+    assert {"Key": "aws:autoscaling:groupName", "Value": "gpus"} in tags
+
+
+def test_a_group_that_shrinks_launches_no_other(server):
+    """Its capacity is decremented."""
+    (instance_id,) = server.post("launch", gpus=1, group="small")["instances"]
+    count = len(server.get("state")["instances"])
+    groups = server.client("autoscaling")
+    groups.terminate_instance_in_auto_scaling_group(InstanceId=instance_id, ShouldDecrementDesiredCapacity=True)
+    server.until(lambda: server.instance(instance_id)["ec2_state"] == "terminated", "the end")
+    (other,) = server.post("launch", gpus=1)["instances"]  # launched later than the other would have been
+    boot_id = server.instance(other)["boot_id"]
+    server.ec2.reboot_instances(InstanceIds=[other])
+    server.until(lambda: server.instance(other)["boot_id"] != boot_id, "a boot, which takes as long as a launch")
+    assert len(server.get("state")["instances"]) == count + 1
+
+
+def test_auto_scaling_refuses_in_its_own_words(server, instance_id):
+    """A machine in no group, one that does not exist, a request that is none."""
+    groups = server.client("autoscaling")
+    call = groups.terminate_instance_in_auto_scaling_group
+    for stranger in (instance_id, "i-0123456789abcdef0"):
+        refused = code_of(call, InstanceId=stranger, ShouldDecrementDesiredCapacity=False)
+        assert refused == ("ValidationError", 400)
+    assert code_of(groups.describe_auto_scaling_groups) == ("UnsupportedOperation", 501)
+
+
+def statuses(server, *instance_ids):
+    answer = server.ec2.describe_instance_status(InstanceIds=list(instance_ids), IncludeAllInstances=True)
+    return {one["InstanceId"]: one for one in answer["InstanceStatuses"]}
+
+
+def test_status_checks_and_plans_come_through_the_wire(server, instance_id):
+    """Impaired since when, and what is planned for when, as times."""
+    server.post("impair", instance=instance_id, check="system")
+    server.post("schedule", instance=instance_id, code="instance-retirement", in_s=3600)
+    shown = statuses(server, instance_id)[instance_id]
+    (detail,) = shown["SystemStatus"]["Details"]
+    assert (shown["SystemStatus"]["Status"], shown["InstanceStatus"]["Status"]) == ("impaired", "ok")
+    assert abs(detail["ImpairedSince"] - datetime.now(UTC)) < timedelta(minutes=1)
+    (event,) = shown["Events"]
+    assert event["Code"] == "instance-retirement"
+    assert event["NotBefore"] - datetime.now(UTC) > timedelta(minutes=50)
+    since = {e["source"] for e in server.get("events")["events"]}
+    assert {"aws.health", "aws.cloudwatch"} <= since
+
+
+def test_a_machine_that_is_off_has_no_status(server, instance_id):
+    """Not applicable, neither ok nor impaired."""
+    server.ec2.stop_instances(InstanceIds=[instance_id])
+    server.until(lambda: server.instance(instance_id)["ec2_state"] == "stopped", "stopped")
+    shown = statuses(server, instance_id)[instance_id]
+    assert (shown["InstanceState"]["Name"], shown["SystemStatus"]["Status"]) == ("stopped", "not-applicable")
+
+
+def test_a_question_by_id_fails_for_all_when_one_is_unknown(server, instance_id):
+    """By filter it does not."""
+    ask = server.ec2.describe_instance_status
+    assert code_of(ask, InstanceIds=[instance_id, "i-0"]) == ("InvalidInstanceID.NotFound", 400)
+    both = [{"Name": "instance-id", "Values": [instance_id, "i-0"]}]
+    (found,) = server.ec2.describe_instances(Filters=both)["Reservations"]
+    assert found["Instances"][0]["InstanceId"] == instance_id
+
+
+def test_lifecycle_and_root_device_are_shown(server):
+    """Only a machine that is not simply on demand has a lifecycle."""
+    (spot,) = server.post("launch", lifecycle="spot")["instances"]
+    (plain,) = server.post("launch")["instances"]
+    shown = {}
+    for page in server.ec2.describe_instances(InstanceIds=[spot, plain])["Reservations"]:
+        for one in page["Instances"]:
+            shown[one["InstanceId"]] = (one.get("InstanceLifecycle"), one["RootDeviceType"])
+    assert shown == {spot: ("spot", "ebs"), plain: (None, "ebs")}
+
+
+def test_a_registration_is_taken_away_by_force(server, instance_id):
+    """With its task, over the wire."""
+    arn = server.run(server.define(["sleep", "60"]), instance_id)["tasks"][0]["taskArn"]
+    server.until_status(arn, "RUNNING")
+    server.post("fault", instance=instance_id, kind="agent_lost")
+    where = server.instance(instance_id)["container_instance_arn"]
+    refused = code_of(server.ecs.deregister_container_instance, cluster=NAME, containerInstance=where)
+    assert refused == ("InvalidParameterException", 400)
+    server.ecs.deregister_container_instance(cluster=NAME, containerInstance=where, force=True)
+    assert server.task(arn)["lastStatus"] == "STOPPED"
+    again = code_of(server.ecs.deregister_container_instance, cluster=NAME, containerInstance=where, force=True)
+    assert again == ("InvalidParameterException", 400)
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("impair", {"check": "nothing"}), ("schedule", {"code": "instance-holiday"}),
+        ("impair", {"instance": "i-0"}), ("health", {"kind": "DAEMON"}),
+    ],
+)  # fmt: skip
+def test_a_watcher_that_cannot_speak_is_an_error(server, instance_id, what, body):
+    """It would test nothing."""
+    assert server.post(what, **({"instance": instance_id} | body))["status"] == 400

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..check import CheckOutcome, Verdict
 from ..machine import Given, Ignore, Step, unless_pending
 from ..names import attempt_id
+from ..notices import of_instances
 from .ladder import meet
-from .orders import activate, poke, repair_ended, report, run_check
+from .orders import WAITING_MAX, activate, also_waiting, poke, repair_ended, report, run_check
 from .people import given_up
-from .record import CheckRun, Claim, Instance, InstanceStatus, Need, Rung
+from .record import CheckRun, Claim, Instance, InstanceStatus, Need, Rank, Rung
 
 REMEMBERED_MAX = 8
 """How many of its past registrations and of the attempts that had it checked a record remembers."""
@@ -25,12 +26,12 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     if _asked_before(instance, event):
         return _ASKED_BEFORE
     left = _without_claim(instance, event.job_id)
-    run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left))
+    run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left), since=event.since)
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
         **active_changes, "claims": left, "reserved_for": event.job_id, "need": None, "held": None,
-        "checked_for": _checked_for(instance, event),
+        "checked_for": _checked_for(instance, event), "also_waiting": also_waiting(instance, event.job_id),
     }  # fmt: skip
     reason = f"checked because attempt {event.attempt} of {event.job_id} failed on it"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
@@ -54,10 +55,9 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: Gi
     changes: dict[str, Any] = {
         "claims": _without_claim(instance, event.job_id), "checked_for": _checked_for(instance, event),
     }  # fmt: skip
-    if instance.reboot is not None:
-        changes["reboot"] = replace(instance.reboot, job_id=event.job_id, attempt=event.attempt)
-    if instance.need is not None:
-        changes["need"] = replace(instance.need, job_id=event.job_id, attempt=event.attempt)
+    if blamed:
+        others = also_waiting(instance, event.job_id)
+        changes["also_waiting"] = (*others, Rank(event.job_id, event.attempt))[-WAITING_MAX:]
     order = commands.ReportCheck(event.job_id, event.attempt, outcome, summary, blamed)
     return Step(instance.status, instance.reason, changes, (order,))
 
@@ -85,11 +85,10 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     run, verdict = instance.check, event.verdict
     if run is None:
         return NO_CHECK
-    changes = {
-        "check": None,
-        "boot_id": verdict.boot_id or instance.boot_id,
+    changes: dict[str, Any] = {
+        "check": None, "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
-    }
+    }  # fmt: skip
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, given)
@@ -98,17 +97,21 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
     orders = report(run, outcome, summary)
     if outcome is CheckOutcome.CONFIGURATION:
-        orders = (*orders, notice.misconfigured(instance, verdict.summary))
+        orders = (*orders, of_instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
-    return Step(InstanceStatus.AVAILABLE, told, changes, (*orders, *ended, poke(instance)))
+    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, poke(instance)))
+
+
+_SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 
 
 def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: Given) -> Step:
     told = f"{verdict.outcome}: {verdict.summary}"
     if not run.may_reboot:
         reported = report(run, verdict.outcome, verdict.summary)
-        return given_up(instance, f"{told}; no attempt is left that a repair would serve", given, changes, reported)
+        reason = f"{told}; nothing more is repaired for {run.job_id}"
+        return given_up(instance, reason, given, {**changes, "blamed_at": given.now}, reported)
     waiting = run.waiting
     need = Need(
         Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT, told, given.now,
@@ -130,8 +133,8 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
     if refused and instance.agent_connected:
         reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
-        told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), notice.never_checked(instance, reason))
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None}, (*told, *ended, poke(instance)))
+        told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), of_instances.never_checked(instance, reason))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*told, *ended, poke(instance)))
     orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.INCONCLUSIVE, reason))
     return given_up(instance, reason, given, None, orders)
 

@@ -15,8 +15,7 @@ def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, dateti
     policy, look = given.policy, given.now + within(given.policy.look_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
-            reserved_until = given.now + within(policy.reserve_s) if instance.reserved_for else None
-            return wake_at(instance.departure, reserved_until, given), None
+            return wake_at(instance, given.now, given), None
         case InstanceStatus.CHECKING:
             return given.now + within(policy.check_timeout_s), look
         case InstanceStatus.REBOOTING:

@@ -11,15 +11,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..fleet import blame, why_not_now
 from ..machine import Given, Step
 from ..policy import within
-from ..signals import DepartureKind, HealthKind
-from .orders import activate, drain, run_check
+from ..signals import DepartureKind, HealthKind, HealthStatus
+from .orders import activate, also_waiting, drain, run_check, verify
 from .people import given_up
-from .record import CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
+from .record import IN_USE, CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
 
+EVIDENCE_CHARACTERS_MAX = 500
+"""What others say of a machine is kept in its record, and said again with every step."""
 RUNG_WORDS = {Rung.CHECK: "its check", Rung.REBOOT: "its reboot", Rung.REPLACE: "its replacement"}
 
 
@@ -27,17 +29,26 @@ def meet(
     instance: Instance, need: Need, given: Given, changes: dict[str, Any] | None = None, orders: tuple[Any, ...] = ()
 ) -> Step:
     """Begin what the instance needs, or hold it, or hand it to a person."""
-    need = climbed(instance, need, given)
+    need = climbed(instance, replace(need, evidence=need.evidence[:EVIDENCE_CHARACTERS_MAX]), given)
     facts = dict(changes or {})
     if _is_blamed_anew(instance, need):
         facts["blamed_at"] = given.now
     if need.rung is Rung.REPLACE and not given.policy.replace:
         reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
         return given_up(instance, reason, given, facts, orders)
+    if need.rung is Rung.REPLACE and is_on_a_new_host(instance, given):
+        reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_s} s ago"
+        return given_up(instance, reason, given, facts, orders)
     why = why_held(instance, need, given)
     if why:
         return hold(instance, need, why, given, facts, orders)
     return begin(instance, need, given, facts, orders)
+
+
+def is_on_a_new_host(instance: Instance, given: Given) -> bool:
+    """Whether it was stopped and started so lately that doing it again would cure nothing."""
+    replaced_at = instance.replaced_at
+    return replaced_at is not None and given.now - replaced_at < within(given.policy.relapse_s)
 
 
 def climbed(instance: Instance, need: Need, given: Given) -> Need:
@@ -67,7 +78,7 @@ def why_held(instance: Instance, need: Need, given: Given) -> str:
         return f"{', '.join(others)} must leave it first"
     if need.rung is Rung.CHECK:
         return ""
-    if given.policy.observe_only and instance.status is InstanceStatus.QUARANTINED:
+    if given.policy.observe_only and instance.status not in IN_USE:
         return "the system is observe-only"
     fleet = given.brakes
     if _is_blamed_anew(instance, need):
@@ -91,8 +102,9 @@ def _is_blamed_anew(instance: Instance, need: Need) -> bool:
 
 
 def hold(
-    instance: Instance, need: Need, why: str, given: Given, changes: dict[str, Any], orders: tuple[Any, ...]
-) -> Step:
+    instance: Instance, need: Need, why: str, given: Given, changes: dict[str, Any], orders: tuple[Any, ...],
+    look_s: int = 0,
+) -> Step:  # fmt: skip
     """Out of use until the need may be met. Claimants hear that they must leave; operators hear it once."""
     before = instance.held
     told = before.told if before is not None else ()
@@ -100,16 +112,16 @@ def hold(
     held = Held(before.since if before is not None else given.now, why, (*told, *news))
     leave = tuple(_ask_to_leave(instance, need, job_id, given) for job_id in news)
     reason = f"{need.evidence}; {RUNG_WORDS[need.rung]} is held back: {why}"
-    drain_changes, draining = drain(instance) if before is None else ({}, ())
+    # At each look that finds it still held there is nothing to order: orders nobody carries out would pile up.
+    drain_changes, draining = drain(instance) if instance.status is not InstanceStatus.QUARANTINED else ({}, ())
     held_changes = {
         "need": need, "held": held, "check": None, "reboot": None,
         "deadline_at": held.since + within(given.policy.hold_timeout_s),
-        "look_at": given.now + within(given.policy.hold_look_s),
+        "look_at": given.now + within(look_s or given.policy.hold_look_s),
     }  # fmt: skip
-    words = () if before is not None else (notice.repair_held(instance, reason),)
     return Step(
         InstanceStatus.QUARANTINED, reason, {**drain_changes, **changes, **held_changes},
-        (*orders, *draining, *leave, *words),
+        (*orders, *draining, *leave),
     )  # fmt: skip
 
 
@@ -122,7 +134,14 @@ def _ask_to_leave(instance: Instance, need: Need, job_id: str, given: Given) -> 
 
 
 def asks_again(instance: Instance, need: Need, given: Given) -> Step:
-    """A need that is held: may it be met by now? Evidence that has grown old is looked at afresh first."""
+    """A need that is held: may it be met by now? Evidence that has grown old is looked at afresh first.
+
+    Where the watcher has taken its word back while jobs were still leaving, only a check is left to be made.
+    """
+    if is_taken_back(instance, need):
+        if instance.claims:
+            return _still_held(instance, given)
+        return checked_instead(instance, f"{need.source} says that it is well again", {})
     stale = given.now - need.seen_at >= within(given.policy.evidence_stale_s)
     if stale and need.rung is not Rung.CHECK and need.ends is None and instance.agent_connected:
         fresh = replace(need, rung=Rung.CHECK, evidence=f"{need.evidence} (some time ago)")
@@ -132,6 +151,20 @@ def asks_again(instance: Instance, need: Need, given: Given) -> Step:
 
 def _still_held(instance: Instance, given: Given) -> Step:
     return Step(instance.status, instance.reason, {"look_at": given.now + within(given.policy.hold_look_s)})
+
+
+def is_taken_back(instance: Instance, need: Need) -> bool:
+    """Whether the watcher on whose word the need rests, or the announcement it rests on, is no more."""
+    if need.source in tuple(HealthKind):
+        health = instance.health.get(need.source)
+        return health is not None and health.status is HealthStatus.OK
+    return bool(need.source) and (instance.departure is None or instance.departure.source != need.source)
+
+
+def checked_instead(instance: Instance, reason: str, changes: dict[str, Any]) -> Step:
+    """What is held needs no repair any more: it works again once it passes a check, which whoever waits hears of."""
+    kept = {**changes, "need": None, "also_waiting": also_waiting(instance)}
+    return verify(instance, f"{reason}: it must pass a check first", False, kept)
 
 
 def held_too_long(instance: Instance, need: Need, held: Held, given: Given) -> Step:
@@ -159,8 +192,7 @@ def _check(instance: Instance, need: Need, changes: dict[str, Any], orders: tupl
     waiting = Rank(need.job_id, need.attempt) if need.job_id else None
     run_changes, checks = run_check(instance, CheckRun("", waiting=waiting))
     active_changes, active = activate(instance)
-    settled = {"need": None, "held": None, "look_at": None}
-    all_changes = {**settled, **changes, **active_changes, **run_changes}
+    all_changes = {"need": None, **changes, **active_changes, **run_changes}
     return Step(InstanceStatus.CHECKING, f"{need.evidence}; checking it", all_changes, (*orders, *active, *checks))
 
 
@@ -176,7 +208,7 @@ def repair(
     recent = tuple(at for at in instance.reboots if given.now - at < within(policy.reboot_window_s))
     drain_changes, draining = drain(instance)
     all_changes = {
-        **drain_changes, **changes, "epoch": epoch, "need": need, "held": None, "check": None, "reboot": timed,
+        **drain_changes, **changes, "epoch": epoch, "need": need, "check": None, "reboot": timed,
         "reboots": recent if replacing else (*recent, given.now),
     }  # fmt: skip
     order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)

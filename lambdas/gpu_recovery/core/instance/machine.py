@@ -13,16 +13,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..errors import IllegalTransition
-from ..fleet import Fleet, begun, blame, ended
+from ..fleet import Fleet, begun, blame, ended, unbegun
 from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
+from ..notices.of_fleet import of_breaker
 from ..policy import RecoveryPolicy
 from . import checking, people, repairing, warned, watching
 from .deadlines import deadlines
 from .observing import withheld
 from .orders import poke
 from .record import EcsStatus, Instance, InstanceStatus
+from .telling import with_words
 
 QUIET = (events.InstanceObserved, events.CheckRequested, events.MachineSeen, events.ReleaseRequested)
 """Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
@@ -61,7 +63,7 @@ def decide(
     if isinstance(row, Row):
         checked(row, instance.status, event, step)
     if policy.observe_only:
-        step = withheld(instance, event, step)
+        step = withheld(instance, event, step, given)
     return _applied(instance, event, step, given)
 
 
@@ -75,6 +77,9 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
         case events.HealthReported() if event.kind in instance.health:
             known = instance.health[event.kind].since
             return "" if event.since > known else "the same watcher said something as new before"
+        case events.DepartureAnnounced() if event.source in instance.announced:
+            known = instance.announced[event.source]
+            return "" if event.at > known else "the same source said something as new before"
         case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
             return "about a check that is not the one under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
@@ -99,24 +104,29 @@ def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
 
 
 def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Decision[Instance]:
-    """The record after `step`, the word on the bus if its status moves, and the fleet as it must be saved with it."""
+    """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
+    fleet = _fleet_after(instance, replace(instance, **{**step.changes, "status": step.status}), event, given)
+    step = with_words(instance, step, event, given, fleet or given.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {
             "instance_id": instance.instance_id, "after": step.status, "reason": step.reason,
             "before": instance.status if instance.version else None, "version": instance.version + 1,
+            "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
         }  # fmt: skip
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
-    fleet = _fleet_after(instance, replace(instance, **{**step.changes, "status": step.status}), given)
     if fleet is not None:
-        step = replace(step, commands=(*step.commands, *notice.of_breaker(given.brakes, fleet)))
+        step = replace(step, commands=(*step.commands, *of_breaker(given.brakes, fleet, given.policy)))
     decision = applied(
         instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
     )
     return replace(decision, fleet=fleet)
 
 
-def _fleet_after(before: Instance, after: Instance, given: Given) -> Fleet | None:
-    """The brakes once `before` has become `after`; None if that makes no difference to them."""
+def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Fleet | None:
+    """The brakes once `before` has become `after`; None if that makes no difference to them.
+
+    One that goes from its repair has not come back healed, and says nothing of the others.
+    """
     blamed = after.blamed_at != before.blamed_at
     if not blamed and before.under_repair == after.under_repair:
         return None
@@ -128,9 +138,10 @@ def _fleet_after(before: Instance, after: Instance, given: Given) -> Fleet | Non
     if after.under_repair and not before.under_repair:
         fleet = begun(fleet, name, given.policy, given.now)
     if before.under_repair and not after.under_repair:
-        replaced = before.status is InstanceStatus.REPLACING and after.status is InstanceStatus.GONE
-        fleet = ended(fleet, name, after.status is InstanceStatus.AVAILABLE or replaced, given.now)
-    return fleet
+        tried = not isinstance(event, events.RepairHeld)
+        healed = after.status is InstanceStatus.AVAILABLE
+        fleet = ended(fleet, name, healed, given.now) if tried else unbegun(fleet, name)
+    return fleet if fleet != given.fleet else None
 
 
 _S = InstanceStatus
@@ -145,9 +156,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.AVAILABLE, events.CheckRequested): Row.to(checking.check_requested, _S.CHECKING),
     (_S.AVAILABLE, events.RepairRequested): Row.to(repairing.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.AVAILABLE, events.QuarantineRequested): Row.to(people.quarantine_requested, _S.QUARANTINED),
-    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(
-        warned.time_for_available, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
-    ),
+    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(warned.time_for_available, _S.AVAILABLE, *_REPAIR),
     (_S.CHECKING, events.InstanceObserved): Row.to(watching.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Row.to(watching.machine_seen, _S.GONE),
     (_S.CHECKING, events.HealthReported): Row.to(warned.health_noted, _S.CHECKING),
@@ -201,7 +210,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.QUARANTINED, events.RepairRequested): Row.to(repairing.repair_of_quarantined, *_REPAIR),
     (_S.QUARANTINED, events.QuarantineRequested): Row.to(people.quarantine_requested, _S.QUARANTINED),
     (_S.QUARANTINED, events.ReleaseRequested): Row.to(people.released, _S.VERIFYING, _S.AVAILABLE),
-    (_S.QUARANTINED, events.InstanceLookDue): Row.to(warned.look_at_held, _S.CHECKING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceLookDue): Row.to(warned.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
     (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(warned.time_for_quarantined, _S.QUARANTINED),
     (_S.GONE, events.InstanceObserved): Row.to(watching.came_back, _S.GONE, _S.VERIFYING),
     (_S.GONE, events.CheckRequested): Row.to(checking.check_impossible, _S.GONE),

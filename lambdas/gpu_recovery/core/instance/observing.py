@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from .. import commands, events, notice
-from ..machine import Step
-from .record import Instance, InstanceStatus
+from .. import commands, events
+from ..machine import Given, Step
+from ..notices import of_instances
+from ..policy import within
+from .orders import repair_ended
+from .record import IN_USE, Instance, InstanceStatus
+from .warned import wake_later
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
-_FACTS = ("boot_id", "booted_at", "health", "departure", "claims", "container_instance_id", "past_registrations")
+_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for")
+_TOUCHING = (
+    commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
+    commands.DeregisterInstance,
+)  # fmt: skip
+"""Orders that are never given."""
 _SAID = (commands.ReportCheck, commands.PokeScheduler, commands.StopCheck)
 _UNTOLD = (commands.NotifyOperator, commands.PublishEvent, *_SAID)
 
 
-def withheld(instance: Instance, event: events.InstanceEvent, step: Step) -> Step:
+def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Step:
     """`step`, or in place of one that takes the instance out of use its record: the status, the orders, the reason.
 
-    What a person asks for is done all the same.
+    What a person asks for is done all the same. An instance that was out of use before, because a person or another
+    policy wanted it so, does not come into use by being left alone.
     """
-    person = isinstance(event, events.QuarantineRequested | events.ReleaseRequested)
-    if person or step.status not in _OUT_OF_USE or instance.status in _OUT_OF_USE:
-        kept = tuple(one for one in step.commands if not isinstance(one, commands.DeregisterInstance))
-        return Step(step.status, step.reason, step.changes, kept)
+    if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
+        return step
+    if instance.status not in IN_USE or step.status not in _OUT_OF_USE:
+        return _untouched(instance, step)
     orders = [type(one).__name__ for one in step.commands if not isinstance(one, _UNTOLD)]
-    would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders)}"
-    changes: dict[str, Any] = {key: value for key, value in step.changes.items() if key in _FACTS}
-    said = tuple(_unrepaired(one) for one in step.commands if isinstance(one, _SAID))
+    would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders) or 'none'}"
+    facts = {key: value for key, value in step.changes.items() if key in _FACTS}
+    changes: dict[str, Any] = {**facts, "check": None, "need": None, "held": None, "also_waiting": ()}
+    if instance.status is InstanceStatus.AVAILABLE:
+        changes |= _slept_on(replace(instance, **facts), given)
+    ended = repair_ended(instance, False, f"{instance.instance_id}: observe-only", given.now)
+    said = (*(_unrepaired(one) for one in step.commands if isinstance(one, _SAID)), *ended)
     return Step(
-        InstanceStatus.AVAILABLE, f"observe-only: {would}", {**changes, "check": None, "need": None, "held": None},
-        (*said, notice.would_have_repaired(instance, would)),
+        InstanceStatus.AVAILABLE, f"observe-only: {would}", changes,
+        (*said, of_instances.would_have_repaired(instance, would)),
     )  # fmt: skip
+
+
+def _untouched(instance: Instance, step: Step) -> Step:
+    """`step` without its orders to touch the machine; not drained, it is none of ours to activate."""
+    kept = tuple(one for one in step.commands if not isinstance(one, _TOUCHING))
+    drained = any(isinstance(one, commands.DrainInstance) for one in step.commands)
+    changes = {**step.changes, "drained": instance.drained} if drained else step.changes
+    return Step(step.status, step.reason, changes, kept)
+
+
+def _slept_on(instance: Instance, given: Given) -> dict[str, Any]:
+    """When an instance that works on is thought of next: what was due by now has been withheld, once."""
+    kept = not instance.reserved_for or instance.status_at + within(given.policy.reserve_s) > given.now
+    return {"reserved_for": instance.reserved_for if kept else "", "deadline_at": wake_later(instance, given)}
 
 
 def _unrepaired(order: Any) -> Any:

@@ -10,7 +10,7 @@ from .. import commands, events
 from ..check import CheckOutcome
 from ..machine import Step
 from ..names import check_id
-from .record import CheckRun, EcsStatus, Instance, InstanceStatus
+from .record import CheckRun, EcsStatus, Instance, InstanceStatus, Rank
 
 
 def poke(instance: Instance) -> commands.PokeScheduler:
@@ -32,18 +32,35 @@ def report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool =
     return (commands.ReportCheck(run.job_id, run.attempt, outcome, summary, repairing),)
 
 
+WAITING_MAX = 8
+"""Jobs that may wait for one repair: as many as can share the GPUs of an instance."""
+
+
+def waiting_for(instance: Instance) -> tuple[Rank, ...]:
+    """Every job that waits for the instance's repair, or for the check that looks into it once more."""
+    first = instance.reboot or instance.need
+    named = [Rank(first.job_id, first.attempt)] if first is not None and first.job_id else []
+    if instance.check is not None and instance.check.waiting is not None:
+        named.append(instance.check.waiting)
+    return tuple({rank.job_id: rank for rank in (*named, *instance.also_waiting)}.values())
+
+
+def also_waiting(instance: Instance, job_id: str = "") -> tuple[Rank, ...]:
+    """Those who wait for the repair, once it is `job_id`'s ("": nobody's) in the first place."""
+    return tuple(rank for rank in waiting_for(instance) if rank.job_id != job_id)[-WAITING_MAX:]
+
+
 def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime) -> tuple[Any, ...]:
-    """What the job that waits for this repair must hear; nothing where nobody waits."""
-    waiting = instance.reboot or instance.need
-    job_id, attempt = (waiting.job_id, waiting.attempt) if waiting is not None else ("", 0)
-    if not job_id and instance.check is not None and instance.check.waiting is not None:
-        job_id, attempt = instance.check.waiting.job_id, instance.check.waiting.attempt
-    if not job_id:
-        return ()
-    event = events.RepairEnded(
-        at=now, attempt=attempt, instance_id=instance.instance_id, healed=healed, sentence=sentence
+    """What the jobs that wait for this repair must hear; nothing where nobody waits."""
+    return tuple(
+        commands.TellJob(
+            rank.job_id,
+            events.RepairEnded(
+                at=now, attempt=rank.attempt, instance_id=instance.instance_id, healed=healed, sentence=sentence
+            ),
+        )
+        for rank in waiting_for(instance)
     )
-    return (commands.TellJob(job_id, event),)
 
 
 def drain(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -54,14 +71,18 @@ def drain(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
 
 def activate(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Have ECS place on it again, if it was us who drained it."""
-    return ({"drained": False}, (commands.ActivateInstance(),)) if instance.drained else ({}, ())
+    if not instance.drained:
+        return {}, ()
+    # Until ECS says so itself: its DRAINING, still in the record, must not pass for a person's.
+    return {"drained": False, "ecs_status": EcsStatus.ACTIVE}, (commands.ActivateInstance(),)
 
 
 def verify(
-    instance: Instance, reason: str, proof_needed: bool, changes: dict[str, Any] | None = None, repeats: int = 0
-) -> Step:
+    instance: Instance, reason: str, proof_needed: bool, changes: dict[str, Any] | None = None, repeats: int = 0,
+    since: datetime | None = None,
+) -> Step:  # fmt: skip
     """To the check that must pass before it works again. A check needs placement, so ECS is told to place again."""
-    run_changes, checks = run_check(instance, CheckRun("", proof_needed=proof_needed, repeats=repeats))
+    run_changes, checks = run_check(instance, CheckRun("", proof_needed=proof_needed, repeats=repeats, since=since))
     active_changes, active = activate(instance)
-    all_changes = {"held": None, **active_changes, **(changes or {}), **run_changes}
+    all_changes = {"held": None, **(changes or {}), **active_changes, **run_changes}
     return Step(InstanceStatus.VERIFYING, reason, all_changes, (*active, *checks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..check import CheckOutcome
 from ..machine import Given, Ignore, Step
 from ..policy import within
@@ -16,16 +16,13 @@ def quarantine(
     instance: Instance, reason: str, given: Given, changes: dict[str, Any] | None = None, orders: tuple[Any, ...] = ()
 ) -> Step:
     """To a person: nothing is placed on it, operators are told, and are reminded until somebody acts."""
-    data = {"instance_id": instance.instance_id, "reason": reason, "epoch": instance.epoch}
-    told = (notice.quarantined(instance, reason), commands.PublishEvent("Operator Action Required", data))
     drain_changes, draining = drain(instance)
     settled = {
         "check": None, "reboot": None, "need": None, "held": None, "withdrawn": False, "reserved_for": "",
-        "look_at": None,
-        "deadline_at": given.now + within(given.policy.quarantine_reminder_s),
+        "also_waiting": (), "look_at": None, "deadline_at": given.now + within(given.policy.quarantine_reminder_s),
     }  # fmt: skip
     return Step(
-        InstanceStatus.QUARANTINED, reason, {**settled, **drain_changes, **(changes or {})}, (*orders, *draining, *told)
+        InstanceStatus.QUARANTINED, reason, {**settled, **drain_changes, **(changes or {})}, (*orders, *draining)
     )
 
 
@@ -39,10 +36,11 @@ def given_up(
 
 def quarantine_requested(instance: Instance, event: events.QuarantineRequested, given: Given) -> Step | Ignore:
     """A person takes it out of use. What runs on it goes on; whoever waits for its check or repair hears the end."""
-    because = f": {event.because}" if event.because else ""
-    reason = f"quarantined by {event.by}{because}"
+    if event.at < instance.status_at:
+        return Ignore("it has moved since that was asked: ask again")
     if instance.status is InstanceStatus.QUARANTINED and instance.held is None:
-        return Step(instance.status, f"{reason} (before: {instance.reason})") if because else Ignore("it is already")
+        return Ignore("it is quarantined already")
+    reason = f"quarantined by {event.by}" + (f": {event.because}" if event.because else "")
     orders: tuple[Any, ...] = ()
     if instance.check is not None:
         stopped = report(instance.check, CheckOutcome.INCONCLUSIVE, reason)
@@ -61,16 +59,13 @@ def released(instance: Instance, event: events.ReleaseRequested, given: Given) -
         freed = {"withdrawn": False, **changes}
         reason = f"released by {event.by}: a job still works on it, so it is not checked"
         return Step(InstanceStatus.AVAILABLE, reason, freed, (*orders, *ended, poke(instance)))
-    step = verify(
-        instance,
-        f"released by {event.by}: it must pass a check first",
-        False,
-        {"reboot": None, "need": None, "withdrawn": False},
-    )
+    # What the machine logged before is what it was quarantined for: the person has seen to that.
+    settled = {"reboot": None, "need": None, "also_waiting": (), "withdrawn": False}
+    step = verify(instance, f"released by {event.by}: it must pass a check first", False, settled, since=event.at)
     return Step(step.status, step.reason, step.changes, (*step.commands, *ended))
 
 
 def reminded(instance: Instance, given: Given) -> Step:
     """Nobody has acted yet: say it again."""
     changes = {"deadline_at": given.now + within(given.policy.quarantine_reminder_s)}
-    return Step(instance.status, instance.reason, changes, (notice.quarantined(instance, instance.reason),))
+    return Step(instance.status, instance.reason, changes)

@@ -23,6 +23,10 @@ class InstanceStatus(StrEnum):
     GONE = "GONE"
 
 
+IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
+"""The statuses of an instance that nothing has been proved against."""
+
+
 class EcsStatus(StrEnum):
     """The container instance statuses of ECS that matter to us."""
 
@@ -61,6 +65,8 @@ class CheckRun:
     proof_needed: bool = False
     repeats: int = 0
     passive: bool = False
+    since: datetime | None = None
+    """When the failed attempt began: what the machine logged before is about somebody else's work."""
     waiting: Rank | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
 
@@ -119,7 +125,10 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Why a need is not being met yet, and since when; `told` are the claimants who know that they must leave."""
+    """Why a need is not being met yet, and since when; `told` are the claimants who know that they must leave.
+
+    It stays while the repair is tried or its evidence looked at afresh: held back again, it has waited all that time.
+    """
 
     since: datetime
     sentence: str
@@ -133,6 +142,8 @@ class Health:
     status: HealthStatus
     since: datetime
     sentence: str = ""
+    answered: bool = True
+    """False while it was said of an instance that was busy, and nobody has acted on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +185,15 @@ class Instance:
     reserved_for: str = ""
     checked_for: tuple[str, ...] = ()
     """The attempts (`<job_id>--a<NN>`) that lately had it checked: none has it checked twice."""
+    ended_for: tuple[str, ...] = ()
+    """The attempts that lately asked it to end a rank of theirs: once is enough."""
     checks: int = 0
     check: CheckRun | None = None
     health: Mapping[str, Health] = field(default_factory=dict)
     """The last word of each watcher, by `HealthKind`."""
     departure: Departure | None = None
+    announced: Mapping[str, datetime] = field(default_factory=dict)
+    """When each source of announcements last said something new: what it said before that, and comes late, is over."""
     drained: bool = False
     """ECS places nothing on it because we said so; what a person has drained is the person's to activate."""
     withdrawn: bool = False
@@ -186,14 +201,20 @@ class Instance:
     need: Need | None = None
     """What it needs, while that is held back or being met."""
     held: Held | None = None
+    also_waiting: tuple[Rank, ...] = ()
+    """Who waits for its repair besides the job that the need, the reboot or the check names."""
     reboot: Reboot | None = None
     reboots: tuple[datetime, ...] = ()
     blamed_at: datetime | None = None
     """When evidence last blamed its hardware."""
     healed_at: datetime | None = None
     """When it last came back from a repair, proved and passing its check."""
+    replaced_at: datetime | None = None
+    """When it last came back from a stop and start, proved: on another host, whatever its check said."""
     boot_id: str | None = None
     booted_at: datetime | None = None
+    incident_id: str = ""
+    """The incident about it that operators have heard of, until they hear that it is over."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     commands: tuple[Pending, ...] = ()

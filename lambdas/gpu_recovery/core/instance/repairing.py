@@ -12,13 +12,14 @@ from typing import Any
 from .. import commands, events
 from ..check import CheckOutcome, Verdict
 from ..machine import Given, Ignore, Step, unless_pending
-from ..signals import MachineState
-from .checking import NO_CHECK
-from .ladder import hold, meet, repair
-from .orders import drain, poke, repair_ended, report, verify
+from ..names import attempt_id
+from ..signals import OF_ECS, DepartureKind, MachineState
+from .checking import NO_CHECK, REMEMBERED_MAX
+from .ladder import hold, meet, repair, why_held
+from .orders import also_waiting, drain, poke, repair_ended, report, verify
 from .people import given_up
 from .record import CheckRun, Instance, InstanceStatus, Need, Rank, Reboot, Rung
-from .rules import claims_left, confirm_ended, proves_reboot
+from .rules import claims_left, confirm_ended, proves_reboot, unsure
 from .watching import machine_seen
 
 REPEATED_CHECKS_MAX = 1
@@ -30,9 +31,15 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
     claim = instance.claims.get(event.job_id)
     if claim is None or claim.attempt != event.attempt:
         return Ignore("that attempt has no claim on this instance")
+    asker = attempt_id(event.job_id, event.attempt)
+    if asker in instance.ended_for:
+        return Ignore("that attempt has asked before")
     if any(at >= event.at for at in instance.reboots):
         return Ignore("it was rebooted after that was asked")
     before = instance.need
+    ends = before.ends if before is not None else None
+    if ends is not None and ends.job_id in instance.claims:
+        return Ignore("it waits for a reboot that is to end a rank in any case")
     rung = before.rung if before is not None and before.rung is Rung.REPLACE else Rung.REBOOT
     evidence = f"{before.evidence}; {event.sentence}" if before is not None else event.sentence
     need = Need(
@@ -43,7 +50,15 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
     if instance.check is not None:
         stopped = report(instance.check, CheckOutcome.REBOOT, event.sentence, repairing=True)
         orders = (commands.StopCheck(instance.check.check_id), *stopped)
-    return meet(instance, need, given, {"reserved_for": event.job_id}, orders)
+    others = also_waiting(instance, event.job_id)
+    asked = (*instance.ended_for, asker)[-REMEMBERED_MAX:]
+    changes = {"reserved_for": event.job_id, "also_waiting": others, "ended_for": asked}
+    step = meet(instance, need, given, changes, orders)
+    if step.changes.get("need") is not None:
+        return step
+    # To a person: nobody will end that rank. Those who waited before have heard so.
+    never = replace(instance, reboot=None, need=need, check=None, also_waiting=())
+    return replace(step, commands=(*step.commands, *repair_ended(never, False, step.reason, given.now)))
 
 
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, given: Given) -> Step | Ignore:
@@ -106,7 +121,9 @@ def repair_held(instance: Instance, event: events.RepairHeld, given: Given) -> S
     if instance.need is None:
         return _NO_REPAIR
     unheard = instance.reboots[:-1] if instance.status is InstanceStatus.REBOOTING else instance.reboots
-    return hold(instance, instance.need, event.sentence, given, {"reboots": unheard}, ())
+    # The same evidence would be refused again at once. Once it has grown old, it is looked at afresh.
+    look_s = given.policy.evidence_stale_s
+    return hold(instance, instance.need, event.sentence, given, {"reboots": unheard}, (), look_s)
 
 
 def repair_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
@@ -138,11 +155,13 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
         "check": None, "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
     }  # fmt: skip
+    if run.proof_needed and instance.need is not None and instance.need.rung is Rung.REPLACE:
+        seen |= _on_another_host(instance, given)
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome is CheckOutcome.HEALTHY:
         return _healed(instance, run, seen, given)
     if verdict.outcome is CheckOutcome.INCONCLUSIVE and run.repeats < REPEATED_CHECKS_MAX:
-        again = verify(instance, f"checking once more ({told})", run.proof_needed, {}, run.repeats + 1)
+        again = verify(instance, f"checking once more ({told})", run.proof_needed, {}, run.repeats + 1, run.since)
         return replace(again, commands=tuple(c for c in again.commands if not isinstance(c, commands.ActivateInstance)))
     seen["claims"], ends = claims_left(instance), confirm_ended(instance)
     if not verdict.outcome.blames_hardware or instance.need is None or reboot is None:
@@ -150,14 +169,22 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
     rung = Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT
     need = replace(instance.need, rung=rung, evidence=f"{told} after its repair", seen_at=given.now, ends=None,
                    boot_id=verdict.boot_id or instance.boot_id)  # fmt: skip
-    return meet(instance, need, given, seen, ends)
+    return meet(replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, given, seen, ends)
+
+
+def _on_another_host(instance: Instance, given: Given) -> dict[str, Any]:
+    """Stopped and started, it has left the host that was to be retired, or rebooted."""
+    departure = instance.departure
+    stays = departure is not None and departure.kind not in (DepartureKind.RETIREMENT, DepartureKind.MAINTENANCE)
+    return {"replaced_at": given.now, "departure": departure if stays else None}
 
 
 def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], given: Given) -> Step:
     proved = "its repair is proved and its check passed" if run.proof_needed else "its check passed"
-    changes = {**seen, "reboot": None, "need": None, "claims": claims_left(instance) if run.proof_needed else {}}
+    left = claims_left(instance) if run.proof_needed else {}
+    changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": left}
     if run.proof_needed:
-        changes["healed_at"] = given.now
+        changes |= {"healed_at": given.now, "health": unsure(instance.health, OF_ECS)}
     # Back by a person's word or by a new registration: whatever ran on it before is over.
     over = () if run.proof_needed else tuple(instance.claims.items())
     freed = [commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back") for job, claim in over]
@@ -173,6 +200,9 @@ def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, given: Giv
     if reboot.uncertain and verdict.boot_id is not None and instance.need is not None:
         again = replace(reboot, asked_at=given.now, uncertain=False)
         unheard = replace(instance, reboots=instance.reboots[:-1])
+        why = why_held(unheard, instance.need, given)
+        if why:
+            return hold(unheard, instance.need, why, given, {"reboots": unheard.reboots}, ())
         reason = "the machine shows its old boot: the reboot was never heard, asking again"
         return repair(unheard, instance.need, again, reason, given, {}, ())
     drain_changes, draining = drain(instance)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 from ..check import Verdict
 from ..commands import ConfirmEnd
-from .record import Claim, Instance, Reboot
+from ..signals import HealthStatus
+from .record import Claim, Health, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 
@@ -25,6 +27,12 @@ def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
         return ids_known
     # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.
     return verdict.booted_at > reboot.asked_at - (CLOCK_SKEW if ids_known else timedelta())
+
+
+def unsure(health: Mapping[str, Health], kinds: Collection[str]) -> dict[str, Health]:
+    """`health` once nobody knows any more how it is with `kinds`; what these watchers said before is over."""
+    forgotten = {kind: Health(HealthStatus.INSUFFICIENT_DATA, health[kind].since) for kind in kinds if kind in health}
+    return {**health, **forgotten}
 
 
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:

@@ -6,29 +6,39 @@ the instance, those who work on it hear of what is certain, and a repair goes th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..machine import Given, Ignore, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
 from ..xid import XidClass, class_of
-from .ladder import asks_again, held_too_long, meet
-from .orders import poke, verify
+from .ladder import EVIDENCE_CHARACTERS_MAX, asks_again, checked_instead, held_too_long, is_on_a_new_host, meet
+from .orders import poke
 from .people import reminded
 from .record import Departure, Health, Instance, InstanceStatus, Need, Rung
 
 MOVED_LITTLE = 3_600
 """Two announcements of one kind that differ by less, in seconds, are one that came by two ways."""
 
+ANNOUNCED_MAX = 8
+"""Sources of announcements whose last word is remembered."""
+_CERTAIN = (DepartureKind.INTERRUPTION, DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
+"""What is announced for certain: those who work there must leave in time."""
+
 
 # -- watchers ----------------------------------------------------------------------------------------------------------
 
 
 def health_noted(instance: Instance, event: events.HealthReported, given: Given) -> Step | Ignore:
-    """Kept, and nothing more: the instance is busy with something that will show how it is."""
-    return Step(instance.status, instance.reason, _health(instance, event))
+    """Kept, and nothing more: the instance is busy with something that will show how its GPUs are.
+
+    What it will not show, the health of the machine itself, is thought of when the instance works again.
+    """
+    return Step(instance.status, instance.reason, _health(instance, event, answered=event.kind not in _RUNGS))
 
 
 def health_reported(instance: Instance, event: events.HealthReported, given: Given) -> Step | Ignore:
@@ -41,24 +51,43 @@ def health_reported(instance: Instance, event: events.HealthReported, given: Giv
     evidence = f"{event.kind} is {event.status}" + (f": {event.sentence}" if event.sentence else "")
     rung = _rung_of(event)
     if rung is None:
-        return Step(instance.status, evidence, changes, (notice.suspected(instance, evidence),))
+        return Step(instance.status, evidence, changes)
     return meet(instance, Need(rung, evidence, given.now, source=event.kind), given, changes)
 
 
 def health_of_held(instance: Instance, event: events.HealthReported, given: Given) -> Step | Ignore:
     """The watcher whose word is waiting to be acted on says that all is well: a check will show."""
-    changes, need = _health(instance, event), instance.need
-    if need is None or need.source != event.kind or event.status is not HealthStatus.OK:
+    need = instance.need
+    asked = need is not None and need.source == event.kind
+    changes = _health(instance, event, answered=asked or event.kind not in _RUNGS)
+    if not asked or event.status is not HealthStatus.OK or instance.claims:
         return Step(instance.status, instance.reason, changes)
-    if instance.claims:
-        return Step(instance.status, instance.reason, changes)
-    reason = f"{event.kind} is {event.status} again: it must pass a check first"
-    return verify(instance, reason, False, {**changes, "need": None})
+    return checked_instead(instance, f"{event.kind} is {event.status} again", changes)
 
 
-def _health(instance: Instance, event: events.HealthReported) -> dict[str, Any]:
-    known = Health(event.status, event.since, event.sentence)
-    return {"health": {**instance.health, event.kind: known}}
+def _health(instance: Instance, event: events.HealthReported, answered: bool = True) -> dict[str, Any]:
+    """The changes that keep a watcher's word. One that cannot tell takes nothing back that was said before."""
+    before = instance.health.get(event.kind)
+    word = Health(event.status, event.since, event.sentence[:EVIDENCE_CHARACTERS_MAX], answered)
+    unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
+    if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
+        word = replace(before, since=event.since)
+    return {"health": {**instance.health, event.kind: word}}
+
+
+def unanswered(instance: Instance) -> HealthKind | None:
+    """The watcher who found the machine impaired while it was busy, and on whose word nothing was done yet."""
+    words = instance.health.items()
+    kinds = [kind for kind, one in words if one.status is HealthStatus.IMPAIRED and not one.answered]
+    return HealthKind(min(kinds)) if kinds else None
+
+
+def _answer(instance: Instance, kind: HealthKind, given: Given) -> Step:
+    """It works again, and the watcher has not taken its word back since."""
+    word = instance.health[kind]
+    changes = {"health": {**instance.health, kind: replace(word, answered=True)}}
+    evidence = f"{kind} is {word.status}" + (f": {word.sentence}" if word.sentence else "")
+    return meet(instance, Need(_RUNGS[kind], evidence, given.now, source=kind), given, changes)
 
 
 def _rung_of(event: events.HealthReported) -> Rung | None:
@@ -70,7 +99,10 @@ def _rung_of(event: events.HealthReported) -> Rung | None:
     if event.kind == HealthKind.ACCELERATED_COMPUTE:
         harmless = (XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER)
         return None if event.xid is not None and class_of(event.xid) in harmless else Rung.CHECK
-    return {HealthKind.SYSTEM_STATUS: Rung.REPLACE, HealthKind.INSTANCE_STATUS: Rung.REBOOT}.get(event.kind)
+    return _RUNGS.get(event.kind)
+
+
+_RUNGS = {HealthKind.SYSTEM_STATUS: Rung.REPLACE, HealthKind.INSTANCE_STATUS: Rung.REBOOT}
 
 
 # -- announcements -----------------------------------------------------------------------------------------------------
@@ -81,31 +113,49 @@ def departure_announced(instance: Instance, event: events.DepartureAnnounced, gi
     known = instance.departure
     if event.called_off:
         return _called_off(instance, event, given)
-    if known is not None and _is_known(known, event):
+    if known is not None and is_known(known, event):
         return Ignore("that is known")
-    departure = Departure(event.kind, event.source, event.leaves_at, event.sentence)
-    changes = _departure(instance, departure, given)
-    words = () if event.kind is DepartureKind.REBALANCE else (notice.departure(instance, departure),)
-    if instance.status is InstanceStatus.AVAILABLE and _move_at(departure, given) <= given.now:
-        return leave(instance, departure, changes, words, given)
-    return Step(instance.status, event.sentence, changes, words)
+    if event.kind is DepartureKind.RETIREMENT and is_on_a_new_host(instance, given):
+        return Ignore("another host has just been put under it")
+    departure = Departure(event.kind, event.source, event.leaves_at, event.sentence[:EVIDENCE_CHARACTERS_MAX])
+    changes = {**_departure(instance, departure, given), **_announced(instance, event)}
+    is_due = move_at(departure, given) <= given.now
+    if instance.status is InstanceStatus.AVAILABLE and is_due:
+        return leave(instance, departure, changes, given)
+    told = _tell_to_leave(instance, departure, given) if is_due and departure.kind in _CERTAIN else ()
+    reason = departure.sentence if instance.status is InstanceStatus.AVAILABLE else instance.reason
+    return Step(instance.status, reason, changes, told)
 
 
 def _called_off(instance: Instance, event: events.DepartureAnnounced, given: Given) -> Step | Ignore:
-    if instance.departure is None or instance.departure.source != event.source:
-        return Ignore("that announcement is not known, or over")
-    changes = _departure(instance, None, given)
-    if instance.held is not None and instance.need is not None and instance.need.source == event.source:
-        reason = f"called off: {event.sentence}; it must pass a check first"
-        return verify(instance, reason, False, {**changes, "need": None})
+    if instance.departure is None or not is_called_off(instance.departure, event):
+        # Perhaps it has overtaken the announcement itself, which then comes too late.
+        return Step(instance.status, instance.reason, _announced(instance, event))
+    changes = {**_departure(instance, None, given), **_announced(instance, event)}
+    need = instance.need if instance.status is InstanceStatus.QUARANTINED else None
+    if need is not None and need.source == instance.departure.source and not instance.claims:
+        return checked_instead(instance, f"called off: {event.sentence}", changes)
     return Step(instance.status, instance.reason, changes, (poke(instance),))
 
 
-def _is_known(known: Departure, event: events.DepartureAnnounced) -> bool:
+def _announced(instance: Instance, event: events.DepartureAnnounced) -> dict[str, Any]:
+    """The change that keeps when `event`'s source last said something, the latest sources only."""
+    latest = sorted({**instance.announced, event.source: event.at}.items(), key=lambda one: one[1])
+    return {"announced": dict(latest[-ANNOUNCED_MAX:])}
+
+
+def is_known(known: Departure, event: events.DepartureAnnounced) -> bool:
     """Whether it is the same announcement again, or the same fate by another way; what is graver is always news."""
     order = list(_GRAVITY)
-    if order.index(event.kind) < order.index(known.kind):
-        return True
+    return order.index(event.kind) < order.index(known.kind) or _is_same_fate(known, event)
+
+
+def is_called_off(known: Departure, event: events.DepartureAnnounced) -> bool:
+    """Whether the one that is known is called off. AWS Health and EC2 name the same announcement differently."""
+    return known.source == event.source or _is_same_fate(known, event)
+
+
+def _is_same_fate(known: Departure, event: events.DepartureAnnounced) -> bool:
     moved = abs((known.leaves_at - event.leaves_at).total_seconds()) >= MOVED_LITTLE
     return event.kind is known.kind and not moved
 
@@ -117,21 +167,31 @@ def _departure(instance: Instance, departure: Departure | None, given: Given) ->
     """The changes that keep an announcement; an instance that works is woken when it is time to act on it."""
     changes: dict[str, Any] = {"departure": departure}
     if instance.status is InstanceStatus.AVAILABLE:
-        changes["deadline_at"] = wake_at(departure, _reserved_until(instance, given), given)
+        changes["deadline_at"] = wake_at(replace(instance, departure=departure), instance.status_at, given)
     return changes
 
 
-def _reserved_until(instance: Instance, given: Given) -> datetime | None:
-    return instance.status_at + within(given.policy.reserve_s) if instance.reserved_for else None
+def wake_at(instance: Instance, since: datetime, given: Given) -> datetime | None:
+    """When an instance that works `since` must next be thought of; None if it need not be."""
+    return min(_times(instance, since, given), default=None)
 
 
-def wake_at(departure: Departure | None, reserved_until: datetime | None, given: Given) -> datetime | None:
-    """When an instance that works must next be thought of: its reservation ends, or it is time to leave it."""
-    move_at = _move_at(departure, given) if departure is not None else None
-    return min((at for at in (reserved_until, move_at) if at is not None), default=None)
+def wake_later(instance: Instance, given: Given) -> datetime | None:
+    """The same once everything was done, or withheld, that was due by now."""
+    return min((at for at in _times(instance, instance.status_at, given) if at > given.now), default=None)
 
 
-def _move_at(departure: Departure, given: Given) -> datetime:
+def _times(instance: Instance, since: datetime, given: Given) -> Iterator[datetime]:
+    """When its reservation ends, when it is time to leave it, and when a watcher's word has stood long enough."""
+    if instance.reserved_for:
+        yield since + within(given.policy.reserve_s)
+    if instance.departure is not None:
+        yield move_at(instance.departure, given)
+    if unanswered(instance) is not None:
+        yield since + within(given.policy.reboot_settle_s)
+
+
+def move_at(departure: Departure, given: Given) -> datetime:
     """When to act on an announcement: at once on an interruption, a recommendation is only forgotten in time."""
     if departure.kind is DepartureKind.REBALANCE:
         return departure.leaves_at + within(given.policy.avoid_s)
@@ -140,11 +200,24 @@ def _move_at(departure: Departure, given: Given) -> datetime:
     return departure.leaves_at - within(given.policy.leave_lead_s)
 
 
-def leave(
-    instance: Instance, departure: Departure, changes: dict[str, Any], orders: tuple[Any, ...], given: Given
-) -> Step:
-    """It is time: those who work on it are moved. A retirement is met by replacing it, where that is allowed."""
-    told = tuple(
+def leave(instance: Instance, departure: Departure, changes: dict[str, Any], given: Given) -> Step:
+    """It is time: those who work on it are moved. A retirement is met by replacing it, where that is allowed.
+
+    A machine that is still there long after it was to be interrupted or rebooted is in use again; one that is to be
+    retired waits until EC2 calls that off, or takes it.
+    """
+    if departure.kind is DepartureKind.RETIREMENT and given.policy.replace:
+        need = Need(Rung.REPLACE, departure.sentence, given.now, source=departure.source)
+        timeless = {key: value for key, value in changes.items() if key != "deadline_at"}
+        return meet(instance, need, given, timeless)
+    retired = departure.kind is DepartureKind.RETIREMENT
+    over_at = None if retired else max(departure.leaves_at, given.now) + within(given.policy.avoid_s)
+    left = {**changes, "reserved_for": "", "deadline_at": over_at}
+    return Step(instance.status, departure.sentence, left, _tell_to_leave(instance, departure, given))
+
+
+def _tell_to_leave(instance: Instance, departure: Departure, given: Given) -> tuple[Any, ...]:
+    return tuple(
         commands.TellJob(
             job_id,
             events.InstanceLeaving(
@@ -153,26 +226,30 @@ def leave(
         )
         for job_id, claim in sorted(instance.claims.items())
     )
-    if departure.kind is DepartureKind.RETIREMENT and given.policy.replace:
-        need = Need(Rung.REPLACE, departure.sentence, given.now, source=departure.source)
-        timeless = {key: value for key, value in changes.items() if key != "deadline_at"}
-        return meet(instance, need, given, timeless, orders)
-    return Step(instance.status, departure.sentence, {**changes, "deadline_at": None}, (*orders, *told))
 
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
 
 def time_for_available(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
-    """A reservation has run out, or it is time to leave the machine."""
-    departure = instance.departure
-    if departure is not None and _move_at(departure, given) <= given.now:
-        if departure.kind is not DepartureKind.REBALANCE:
-            return leave(instance, departure, {"reserved_for": ""}, (), given)
+    """A watcher's word still stands, a reservation has run out, or it is time to leave the machine."""
+    departure, kind = instance.departure, unanswered(instance)
+    if kind is not None and instance.status_at + within(given.policy.reboot_settle_s) <= given.now:
+        return _answer(instance, kind, given)
+    if departure is not None and _is_over(departure, given):
         return Step(instance.status, instance.reason, _departure(instance, None, given), (poke(instance),))
+    if departure is not None and move_at(departure, given) <= given.now:
+        return leave(instance, departure, {}, given)
     reason = f"no longer kept for {instance.reserved_for}" if instance.reserved_for else instance.reason
-    changes = {"reserved_for": "", "deadline_at": wake_at(departure, None, given)}
+    freed = replace(instance, reserved_for="")
+    changes = {"reserved_for": "", "deadline_at": wake_at(freed, instance.status_at, given)}
     return Step(instance.status, reason, changes, (poke(instance),))
+
+
+def _is_over(departure: Departure, given: Given) -> bool:
+    """Whether the machine should be gone by now, or rebooted, and is still there."""
+    over_at = departure.leaves_at + within(given.policy.avoid_s)
+    return departure.kind is not DepartureKind.RETIREMENT and over_at <= given.now
 
 
 def time_for_quarantined(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:

@@ -13,10 +13,11 @@ from .. import commands, events
 from ..check import CheckOutcome
 from ..machine import Given, Ignore, Step
 from ..policy import within
-from ..signals import MachineState
+from ..signals import HealthKind, MachineState
 from .checking import REMEMBERED_MAX
 from .orders import poke, repair_ended, report, verify
 from .record import EcsStatus, Instance, InstanceStatus
+from .rules import unsure
 
 
 def seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
@@ -102,13 +103,17 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
     ]
     cleared: dict[str, Any] = {
         "check": None, "reboot": None, "need": None, "held": None, "departure": None, "withdrawn": False,
-        "drained": False, "health": {}, "claims": {}, "reserved_for": "",
+        "also_waiting": (), "health": unsure(instance.health, tuple(HealthKind)), "claims": {}, "reserved_for": "",
     }  # fmt: skip
     return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
 
 
 def came_back(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:
-    """What had gone has registered again: nobody knows what was done to it, so it is checked first."""
-    if event.ecs_status != EcsStatus.ACTIVE:
+    """What had gone has registered again: nobody knows what was done to it, so it is checked first.
+
+    A machine that we had drained, and that a person has stopped and started, is DRAINING still.
+    """
+    ours = event.ecs_status == EcsStatus.DRAINING and instance.drained
+    if not (event.ecs_status == EcsStatus.ACTIVE or ours) or not event.agent_connected:
         return Step(InstanceStatus.GONE, instance.reason, seen(instance, event))
     return verify(instance, "registered again after it had gone", False, seen(instance, event))

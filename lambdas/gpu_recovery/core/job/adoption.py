@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from .. import commands, events
 from ..machine import Given, Ignore, Step
+from ..notices import of_jobs
 from ..task import TaskFact
 from .record import Job, JobStatus, Origin
 from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
@@ -78,5 +79,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
+        "to_leave": (), "running_at": None, "quick_ends": 0, "not_before": None, "repairs": 0,
     }  # fmt: skip
-    return Step(JobStatus.SUBMITTED, "a person started it anew", changes)
+    told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
+    return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

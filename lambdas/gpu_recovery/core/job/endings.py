@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import commands, notice
+from .. import commands
+from ..events import Checked
 from ..machine import Given, Step
 from ..names import attempt_id
+from ..notices import of_jobs
 from ..policy import within
 from .record import Job, JobStatus
 
@@ -17,20 +19,30 @@ PAUSE_DOUBLINGS_MAX = 20
 def finished(job: Job, status: JobStatus, reason: str) -> Step:
     """An end that needs nobody: whatever is still claimed is given back, and an incident that is open is closed."""
     orders: tuple[Any, ...] = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
-    if status is JobStatus.SUCCEEDED and job.incident_id is not None:
-        orders = (*orders, notice.recovered(job))
-    return Step(status, reason, {"incident_id": None, "incident_at": None, "repairing": ()}, orders)
+    if job.incident_id is not None:
+        orders = (*orders, of_jobs.closed(job, reason))
+        if status is JobStatus.SUCCEEDED:
+            data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
+            orders = (*orders, commands.PublishEvent("Recovery Succeeded", data))
+    return Step(status, reason, {"incident_id": None, "repairing": ()}, orders)
 
 
-def failed(job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> Step:
-    """A terminal failure: whatever is still claimed is given back but for `unconfirmed`, and operators are told."""
+def failed(
+    job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None,
+    results: Mapping[str, Checked] | None = None,
+) -> Step:  # fmt: skip
+    """A terminal failure: whatever is still claimed is given back but for `unconfirmed`, and operators are told.
+
+    results: what the checks that led to it said, by instance.
+    """
     incident = job.incident_id or attempt_id(job.job_id, job.attempt)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
     orders = (
-        commands.ReleaseInstances(job.instances, unconfirmed, job.attempt), notice.failed(job, incident, reason),
+        commands.ReleaseInstances(job.instances, unconfirmed, job.attempt),
+        of_jobs.failed(job, incident, reason, unconfirmed, results or {}),
         commands.PublishEvent("Recovery Failed", data), poke(job),
     )  # fmt: skip
-    kept = {"repairing": (), "incident_id": incident, "incident_at": None, "claims_kept": bool(unconfirmed)}
+    kept = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
     return Step(JobStatus.FAILED, reason, {**kept, **(changes or {})}, orders)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..machine import Given, Ignore, Step, unless_pending
 from ..names import listed
+from ..notices import of_jobs
 from ..policy import within
 from .endings import failed, finished, poke
 from .record import Cause, Job, JobStatus, StopPurpose
@@ -19,7 +20,7 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
     changes = {
         "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
-        "started_by_person": False, "not_before": None, "running_at": None,
+        "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (),
     }  # fmt: skip
     left = tuple(instance for instance in job.instances if instance not in event.instances)
     orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
@@ -62,9 +63,9 @@ def launched_too_late(job: Job, event: events.AttemptLaunched | events.LaunchRef
 
 def refused(job: Job, event: events.LaunchRefused, given: Given) -> Step:
     if event.lasting:
-        step = stop(job, StopPurpose.FAIL, event.sentence)
+        step = stop(job, StopPurpose.FAIL, event.sentence, given)
     else:
-        step = relaunch_or_fail(job, Cause.INSUFFICIENT_RESOURCES, event.sentence, given.policy)
+        step = relaunch_or_fail(job, Cause.INSUFFICIENT_RESOURCES, event.sentence, given)
     return replace(step, changes={**step.changes, "launch_ended": True})
 
 
@@ -73,7 +74,7 @@ def launch_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
         job,
         Cause.INSUFFICIENT_RESOURCES,
         f"not every rank was launched within {given.policy.launch_timeout_s} s",
-        given.policy,
+        given,
     )
 
 
@@ -81,22 +82,22 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> S
     """A gang of ours that does not start is broken; a person's of which ranks never showed is only misunderstood."""
     reason = f"not every rank was running within {given.policy.start_timeout_s} s"
     if not job.started_by_person:
-        return stop(job, StopPurpose.DIAGNOSE, reason)
+        return stop(job, StopPurpose.DIAGNOSE, reason, given)
     unseen = sum(not instance for instance in job.instances)
     if unseen:
         reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
         step = finished(job, JobStatus.CANCELED, reason)
-        return replace(step, commands=(*step.commands, notice.unwatched(job, reason)))
+        return replace(step, commands=(*step.commands, of_jobs.unwatched(job, reason)))
     if job.is_observed(given.policy):
         return Step(job.status, reason, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
-    return stop(job, StopPurpose.DIAGNOSE, reason)
+    return stop(job, StopPurpose.DIAGNOSE, reason, given)
 
 
 def running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
-    changes = {"launched": True, "launch_ended": True, "running_at": given.now, "incident_at": None}
+    changes = {"launched": True, "launch_ended": True, "running_at": given.now}
     if job.incident_id is None:
         return Step(JobStatus.RUNNING, reason, changes)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
-    orders = (notice.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
+    orders = (of_jobs.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
     return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)

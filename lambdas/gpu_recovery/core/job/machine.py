@@ -76,6 +76,7 @@ def _applied(
         data = {
             "job_id": job.job_id, "attempt": step.changes.get("attempt", job.attempt), "after": step.status,
             "before": job.status if job.version else None, "reason": step.reason, "version": job.version + 1,
+            "incident_id": step.changes.get("incident_id") or job.incident_id,
         }  # fmt: skip
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data)))
         moved = replace(job, **{**step.changes, "status": step.status})

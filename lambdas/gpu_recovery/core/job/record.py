@@ -115,6 +115,8 @@ class Job:
     """How many attempts in a row ended before they had lasted: each makes the pause before the next longer."""
     not_before: datetime | None = None
     """A cool-down: the next attempt is not placed before this time."""
+    to_leave: tuple[str, ...] = ()
+    """Instances that the current attempt, which is only observed, was asked to leave."""
     repairs: int = 0
     """Instances that were repaired for this job."""
     deadline_at: datetime | None = None

@@ -24,7 +24,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     assessment = assess(job, results, given.policy)
     changes = {"attempts_counted": job.attempts_counted + 1}
     if not assessment.goes_on:
-        return failed(job, assessment.reason, (), changes)
+        return failed(job, assessment.reason, (), changes, results)
     recovering = {
         **changes, **cooled_down(job, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events, notice
+from .. import commands, events
 from ..machine import Given, Ignore, Step, unless_pending
 from ..names import attempt_id, listed
-from ..policy import RecoveryPolicy, within
+from ..notices import of_jobs
+from ..policy import within
 from ..task import EndingKind, RankFailure
 from .assessment import purpose_of
 from .endings import cooled_down, failed, finished, poke
@@ -18,9 +19,9 @@ from .record import Cause, Job, JobStatus, StopPurpose
 
 def rank_failed(job: Job, event: events.RankFailed, given: Given) -> Step | Ignore:
     failure = event.failure
-    step = stop_for(job, failure, given.policy)
+    step = stop_for(job, failure, given)
     if not job.is_observed(given.policy):
-        return stamped(step, job, given)
+        return step
     if job.failure is not None:
         return Ignore("the failure of this attempt is already recorded, and this job is only observed")
     return observed(job, step, {"failure": failure})
@@ -35,56 +36,54 @@ def observed(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
         would += f", then the check of {listed(job.instances)}"
     if purpose is StopPurpose.RELAUNCH:
         would += ", then another place for it"
-    return Step(job.status, f"observe-only: {would}", changes, (notice.would_have_acted(job, would),))
-
-
-def stamped(step: Step, job: Job, given: Given) -> Step:
-    """`step`, with the time at which the incident began."""
-    return replace(step, changes={"incident_at": job.incident_at or given.now, **step.changes})
+    return Step(
+        job.status, f"observe-only: {would}", changes, (of_jobs.would_have_acted(job, would, changes.get("failure")),)
+    )
 
 
 def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, given: Given) -> Step | Ignore:
     """One of its instances must be repaired for another's sake: it goes on elsewhere, and that does not count."""
-    return _moved(job, Cause.REPAIR, event.sentence, given)
+    return _moved(job, Cause.REPAIR, event, given)
 
 
 def instance_leaving(job: Job, event: events.InstanceLeaving, given: Given) -> Step | Ignore:
     """One of its instances is about to be taken away: better to stop now than to be cut off."""
-    return _moved(job, Cause.INTERRUPTED, event.sentence, given)
+    return _moved(job, Cause.INTERRUPTED, event, given)
 
 
-def _moved(job: Job, cause: Cause, sentence: str, given: Given) -> Step | Ignore:
-    step = relaunch_or_fail(job, cause, sentence, given.policy)
+def _moved(
+    job: Job, cause: Cause, event: events.InstanceNeedsRepair | events.InstanceLeaving, given: Given
+) -> Step | Ignore:
+    step = relaunch_or_fail(job, cause, event.sentence, given)
     if not job.is_observed(given.policy):
-        return stamped(step, job, given)
-    if sentence in job.reason:
+        return step
+    if event.instance_id in job.to_leave:
         return Ignore("that is recorded, and this job is only observed")
-    return observed(job, step, {})
+    return observed(job, step, {"to_leave": (*job.to_leave, event.instance_id)})
 
 
-def stop_for(job: Job, failure: RankFailure, policy: RecoveryPolicy) -> Step:
-    """Stop the gang because of `failure`, for the purpose that its kind has under `policy`."""
-    purpose, cause = purpose_of(failure, policy)
+def stop_for(job: Job, failure: RankFailure, given: Given) -> Step:
+    """Stop the gang because of `failure`, for the purpose that its kind has under the policy."""
+    purpose, cause = purpose_of(failure, given.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
     if purpose is StopPurpose.RELAUNCH and cause is not None:
-        return relaunch_or_fail(job, cause, reason, policy, failure)
-    return stop(job, purpose, reason, failure=failure)
+        return relaunch_or_fail(job, cause, reason, given, failure)
+    return stop(job, purpose, reason, given, failure=failure)
 
 
-def relaunch_or_fail(
-    job: Job, cause: Cause, reason: str, policy: RecoveryPolicy, failure: RankFailure | None = None
-) -> Step:
+def relaunch_or_fail(job: Job, cause: Cause, reason: str, given: Given, failure: RankFailure | None = None) -> Step:
     """Stop for an uncounted cause, unless it has happened too often."""
-    if job.attempts_uncounted.get(cause, 0) >= policy.uncounted_max:
-        return stop(
-            job, StopPurpose.FAIL, f"{reason}; this was relaunch {policy.uncounted_max} for this cause", failure=failure
-        )
-    return stop(job, StopPurpose.RELAUNCH, reason, cause, failure)
+    most = given.policy.uncounted_max
+    if job.attempts_uncounted.get(cause, 0) >= most:
+        too_often = f"{reason}; this was relaunch {most} for this cause"
+        return stop(job, StopPurpose.FAIL, too_often, given, failure=failure)
+    return stop(job, StopPurpose.RELAUNCH, reason, given, cause, failure)
 
 
 def stop(
-    job: Job, purpose: StopPurpose, reason: str, cause: Cause | None = None, failure: RankFailure | None = None
-) -> Step:
+    job: Job, purpose: StopPurpose, reason: str, given: Given, cause: Cause | None = None,
+    failure: RankFailure | None = None,
+) -> Step:  # fmt: skip
     """Order the gang to stop; an attempt that will be diagnosed or relaunched opens an incident."""
     changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
     orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
@@ -94,7 +93,10 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        orders = (*orders, notice.opened(job, incident, reason), commands.PublishEvent("Recovery Started", data))
+        stopped_by = given.now + within(given.policy.stop_timeout_s)
+        checked_by = stopped_by + within(given.policy.check_timeout_s + given.policy.look_s)
+        told = of_jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
+        orders = (*orders, told, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 
 
@@ -106,8 +108,8 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
         person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
         return finished(job, JobStatus.CANCELED, reason) if person else failed(job, reason, ())
-    stop = stamped(stop_for(job, event.failure, given.policy), job, given)
-    stopped = replace(job, **stop.changes)
+    stop = stop_for(job, event.failure, given)
+    stopped = replace(job, **{"incident_at": job.incident_at or given.now, **stop.changes})
     after = all_stopped(stopped, event, given)
     kept = tuple(order for order in stop.commands if not isinstance(order, commands.StopAttempt))
     return Step(
@@ -128,7 +130,11 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
         case _:
             may_reboot = not given.policy.only_exit_one_is_checked or job.attempts_left(given.policy)
             may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
-            request = events.CheckRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot)
+            policy = given.policy
+            since = job.running_at or given.now - within(policy.launch_timeout_s + policy.start_timeout_s)
+            request = events.CheckRequested(
+                at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since
+            )
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
             return Step(JobStatus.DIAGNOSING, reason, {}, (commands.CheckInstances(job.attempt, request),))
 
@@ -188,7 +194,7 @@ def late_end(job: Job, event: events.AllRanksStopped, given: Given) -> Step | Ig
 
 
 def cancel_running(job: Job, event: events.CancelRequested, given: Given) -> Step:
-    return stop(job, StopPurpose.CANCEL, f"canceled by {event.by}")
+    return stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", given)
 
 
 def cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
@@ -203,7 +209,7 @@ def cancel_idle(job: Job, event: events.CancelRequested, given: Given) -> Step:
 
 def runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
     reason = f"ran longer than its limit of {job.spec.max_runtime_s} s"
-    return stop(job, StopPurpose.FAIL, reason)
+    return stop(job, StopPurpose.FAIL, reason, given)
 
 
 def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:

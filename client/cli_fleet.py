@@ -1,0 +1,83 @@
+"""`gpu-recovery fleet` and `gpu-recovery redrive`: the brakes, and the messages that nobody could handle."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from . import render_fleet
+from .output import AsJson, now, print_json, terminal_width
+
+app = typer.Typer(
+    invoke_without_command=True, rich_markup_mode=None, help="Show the brakes of recovery: budget, breaker, pause."
+)
+
+
+class Queue(StrEnum):
+    """The queues of messages that nobody could handle."""
+
+    FAILED = "failed"
+    UNDELIVERED = "undelivered"
+    SCHEDULER = "scheduler"
+
+
+@app.callback()
+def show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the brakes of recovery: who is under repair, what is held back and why, the breaker, a pause."""
+    if context.invoked_subcommand is not None:
+        return
+    with context.obj.client() as client:
+        _told(client.fleet(), as_json)
+
+
+@app.command()
+def pause(
+    context: typer.Context,
+    because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let no repair begin until `unpause`; what EC2 was asked for already takes its course."""
+    with context.obj.client() as client:
+        _told(client.pause(because), as_json)
+
+
+@app.command()
+def unpause(context: typer.Context, as_json: AsJson = False) -> None:
+    """Let repairs begin again."""
+    with context.obj.client() as client:
+        _told(client.unpause(), as_json)
+
+
+@app.command("reset-breaker")
+def reset_breaker(context: typer.Context, as_json: AsJson = False) -> None:
+    """Close the breaker: what is held goes on, and old evidence is looked at afresh first."""
+    with context.obj.client() as client:
+        _told(client.reset_breaker(), as_json)
+
+
+def redrive(
+    context: typer.Context,
+    queue: Annotated[Queue | None, typer.Option(help="Only this queue.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many messages at most.")] = 100,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the queues hold.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give messages that nobody could handle to their functions again, once the cause is mended."""
+    with context.obj.client() as client:
+        view = client.dead_letters() if dry_run else client.redrive(queue.value if queue else None, limit)
+    if dry_run and queue:
+        view = {**view, "queues": [one for one in view["queues"] if one["queue"] == queue.value]}
+    if as_json:
+        print_json(view)
+    else:
+        words = render_fleet.dead_letters(view) if dry_run else render_fleet.redriven(view)
+        typer.echo(words, nl=False)
+
+
+def _told(view: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(render_fleet.fleet(view, now(), terminal_width()), nl=False)

@@ -1,0 +1,161 @@
+"""What the driver says of the GPUs' present state: who is there, which recovery it asks for, what memory has lost.
+
+One question to `nvidia-smi -q -x`, not `--query-gpu`: a query names its fields, and one that the driver does not know
+fails it whole, while the XML leaves out what it does not know. The recovery action (NVML's field 230) is there since
+driver 565. A driver that does not answer, or not in time, is no verdict: the reason is kept and the check goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from xml.etree import ElementTree
+
+from health_check.remedies import DEADLINE_PASSED
+from health_check.run import Run, run_bounded
+from health_check.xid import bus_id
+
+COMMAND = ("nvidia-smi", "-q", "-x")
+ANSWERS_WITHIN_S = 45.0
+GPUS_MAX = 256
+TEXT_MAX = 64
+NO_DEVICES = "the driver shows no GPU to the check"
+_LOST = re.compile(
+    r"Unable to determine the device handle for (?:GPU|gpu)\s{0,2}(?:(\d{1,3}):\s)?([0-9a-fA-F:.]{7,20})?"
+    r"[^\n]{0,80}?(Unknown Error|is lost)",
+)
+
+
+class RecoveryAction(StrEnum):
+    """What the driver wants done with a GPU. UNKNOWN: it did not say, or in words we do not know."""
+
+    NONE = "NONE"
+    GPU_RESET = "GPU_RESET"
+    NODE_REBOOT = "NODE_REBOOT"
+    DRAIN_P2P = "DRAIN_P2P"
+    DRAIN_AND_RESET = "DRAIN_AND_RESET"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for anything: no GPU can be reset from a container, so all of them mean a reboot."""
+        return self not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN)
+
+
+BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
+
+
+def action_in(text: str | None) -> RecoveryAction:
+    """The action that a few words name, as nvidia-smi or the kernel's log writes it."""
+    words = set(re.findall(r"[a-z0-9]+", (text or "").casefold()[:TEXT_MAX]))
+    if "reboot" in words:
+        return RecoveryAction.NODE_REBOOT
+    if "drain" in words:
+        return RecoveryAction.DRAIN_AND_RESET if "reset" in words else RecoveryAction.DRAIN_P2P
+    if "reset" in words:
+        return RecoveryAction.GPU_RESET
+    return RecoveryAction.NONE if words == {"none"} else RecoveryAction.UNKNOWN
+
+
+@dataclass(frozen=True)
+class DriverGpu:
+    """One GPU that answered. What the driver does not tell of it is None."""
+
+    index: int
+    uuid: str | None
+    pci_bus_id: str | None
+    action: RecoveryAction
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    sram_threshold_exceeded: bool | None = None
+    uncorrected_errors: int | None = None  # since the driver was loaded
+
+
+@dataclass(frozen=True)
+class LostGpu:
+    """One GPU that the driver knows of and cannot reach."""
+
+    index: int | None
+    pci_bus_id: str | None
+
+
+@dataclass(frozen=True)
+class DriverReport:
+    """`silent` says why there is no answer; then `gpus` is empty, but `lost` may not be."""
+
+    version: str | None = None
+    gpus: tuple[DriverGpu, ...] = ()
+    lost: tuple[LostGpu, ...] = ()
+    silent: str | None = None
+    hung: bool = False
+
+    def index_of(self, pci_bus_id: str | None) -> int | None:
+        """The index of the GPU at an address."""
+        known: list[DriverGpu | LostGpu] = [*self.gpus, *self.lost]
+        return next((gpu.index for gpu in known if pci_bus_id and gpu.pci_bus_id == pci_bus_id), None)
+
+
+def ask(run: Callable[..., Run] = run_bounded, timeout_s: float = ANSWERS_WITHIN_S) -> DriverReport:
+    """The driver's answer, within `timeout_s` seconds."""
+    answer = run(COMMAND, timeout_s)
+    return parse(answer.output, answer.error, answer.exit_code)
+
+
+def parse(output: str, error: str, exit_code: int) -> DriverReport:
+    """The report of what nvidia-smi printed. Pure, and total: no text makes it raise."""
+    lost = tuple(dict.fromkeys(_lost(output + "\n" + error)))
+    root = _xml(output)
+    if root is None:
+        hung = exit_code == DEADLINE_PASSED
+        first = next((line for line in (error + "\n" + output).split("\n") if line.strip()), "it printed nothing")
+        said = "it did not answer in time" if hung else " ".join(first.split())[:200]
+        return DriverReport(lost=lost, silent=f"nvidia-smi ended with {exit_code}: {said}", hung=hung)
+    taken = {gpu.index for gpu in lost}
+    free = (index for index in range(2 * GPUS_MAX) if index not in taken)
+    gpus = tuple(_gpu(node, index) for node, index in zip(root.findall("gpu")[:GPUS_MAX], free, strict=False))
+    version = _text(root, "driver_version")
+    return DriverReport(version, gpus, lost, None if gpus or lost else NO_DEVICES)
+
+
+def _xml(output: str) -> ElementTree.Element | None:
+    begin, end = output.find("<nvidia_smi_log"), output.rfind("</nvidia_smi_log>")
+    if begin < 0 or end < begin:
+        return None
+    try:
+        return ElementTree.fromstring(output[begin : end + len("</nvidia_smi_log>")])
+    except (ElementTree.ParseError, ValueError):
+        return None
+
+
+def _lost(text: str) -> Iterator[LostGpu]:
+    for found in _LOST.finditer(text):
+        yield LostGpu(int(found[1]) if found[1] else None, bus_id(found[2].rstrip(":.")) if found[2] else None)
+
+
+def _gpu(node: ElementTree.Element, index: int) -> DriverGpu:
+    counts = [
+        int(text)
+        for error in node.findall("ecc_errors/volatile/*")
+        if "uncorrectable" in str(error.tag) and (text := (error.text or "").strip()).isascii() and text.isdigit()
+        if len(text) <= 12
+    ]
+    return DriverGpu(
+        index=index,
+        uuid=_text(node, "uuid"),
+        pci_bus_id=bus_id(str(node.get("id", ""))[:TEXT_MAX]),
+        action=action_in(_text(node, "gpu_recovery_action")),
+        remap_pending=_yes(node, "remapped_rows/remapped_row_pending"),
+        remap_failed=_yes(node, "remapped_rows/remapped_row_failure"),
+        sram_threshold_exceeded=_yes(node, "ecc_errors/aggregate/sram_threshold_exceeded"),
+        uncorrected_errors=sum(counts) if counts else None,
+    )
+
+
+def _text(node: ElementTree.Element, path: str) -> str | None:
+    return " ".join((node.findtext(path) or "")[: 4 * TEXT_MAX].split())[:TEXT_MAX] or None
+
+
+def _yes(node: ElementTree.Element, path: str) -> bool | None:
+    return {"yes": True, "no": False}.get((_text(node, path) or "").casefold())

@@ -1,0 +1,228 @@
+"""What the kernel's log accuses: XIDs by their table, in the light of what else happened to the same GPU.
+
+Rules that a table cannot hold: the driver's own recovery action (XID 154) stands above the table; an error that
+follows another is no cause; an error of the application becomes suspicious when it comes again on the same GPU; and
+what happened before the time that is asked about is a reason to look, not a verdict. Pure, and total.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby, pairwise
+
+from health_check import nvlink
+from health_check.driver import BY_NUMBER, DriverReport, RecoveryAction, action_in
+from health_check.remedies import Remedy
+from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, Finding
+from health_check.xid import Events, XidEvent
+from health_check.xid_table import RECOVERY_ACTION_CHANGED, KnownXid, XidClass, XidPolicy, known
+
+XIDS_MAX = 64
+APART = timedelta(seconds=60)
+"""Two errors further apart than this are two incidents: one crash writes a line for each of its channels."""
+CLOCKS_DIFFER_BY = timedelta(seconds=5)
+"""The boot's time is in whole seconds, and the kernel's clock is not corrected as the wall's is."""
+REMEDIES = {
+    XidClass.IGNORE: Remedy.IGNORE,
+    XidClass.FOLLOW_OTHER: Remedy.IGNORE,
+    XidClass.APP: Remedy.IGNORE,  # nothing for the instance to do: the job fails by its own exit
+    XidClass.WATCH: Remedy.IGNORE,
+    XidClass.CONFIG: Remedy.FIX_CONFIGURATION,
+    XidClass.DIAG: Remedy.RUN_DIAGNOSTIC,
+    XidClass.REBOOT: Remedy.REBOOT_INSTANCE,
+    XidClass.REPLACE: Remedy.REPLACE_INSTANCE,
+}
+DOUBLE_BIT_ERROR, ROW_REMAPPED = 48, (63, 64)
+GRAPHICS_EXCEPTION = 13
+_UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
+
+
+@dataclass(frozen=True)
+class XidSeen:
+    """All XIDs of one code on one GPU, as one entry of the verdict document."""
+
+    code: int
+    mnemonic: str
+    xid_class: XidClass
+    gpu_index: int | None
+    pci_bus_id: str | None
+    count: int
+    first_at: datetime | None
+    last_at: datetime | None
+    remedy: Remedy
+    message: str
+
+    def finding(self) -> Finding:
+        return Finding(
+            KERNEL_LOG, "kernel log", self.gpu_index, f"XID_{self.code}", self.code, None, self.remedy,
+            self.message[:MESSAGE_MAX],
+        )  # fmt: skip
+
+
+def weigh_xids(
+    events: Events, driver: DriverReport, *, policy: XidPolicy, since: datetime | None
+) -> tuple[XidSeen, ...]:
+    """The XIDs of every GPU, the worst first, XIDS_MAX at most."""
+    by_gpu = sorted(events.xids, key=lambda event: event.pci_bus_id or "")
+    seen = [
+        entry
+        for address, group in groupby(by_gpu, key=lambda event: event.pci_bus_id)
+        for entry in _OneGpu(address, tuple(group), events, driver, policy, since).entries()
+    ]
+    return tuple(sorted(seen, key=lambda entry: nvlink.WORST_FIRST.index(_weight(entry)))[:XIDS_MAX])
+
+
+def _weight(entry: XidSeen) -> XidClass:
+    return next(one for one in nvlink.WORST_FIRST if REMEDIES[one] is entry.remedy)
+
+
+def switch_findings(events: Events, since: datetime | None) -> Iterator[Finding]:
+    """Errors of NVSwitches, one finding per code. A fatal one needs the fabric reset, which is a reboot."""
+    with_link = any(event.code == nvlink.NVLINK_ERROR for event in events.xids)
+    ordered = sorted(events.sxids, key=lambda event: (not event.is_fatal, event.code))
+    for (_, code), group in groupby(ordered, key=lambda event: (not event.is_fatal, event.code)):
+        same = list(group)
+        current = [event for event in same if _is_current(event.at, since)]
+        remedy = Remedy.IGNORE
+        if same[0].is_fatal:
+            remedy = Remedy.REBOOT_INSTANCE if current else Remedy.RUN_DIAGNOSTIC
+        root = "; with XID 74 beside it the switch is the likely root" if with_link else ""
+        message = f"{(current or same)[-1].text}{_times(len(same))}{root}"
+        yield Finding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
+
+
+def _is_current(at: datetime | None, since: datetime | None) -> bool:
+    return since is None or at is None or at >= since - CLOCKS_DIFFER_BY
+
+
+def new_action(event: XidEvent) -> RecoveryAction:
+    """The action that an XID 154 changed to. What stands before ` to ` is what it was, and says nothing."""
+    _, separator, new = event.text.rpartition(" to ")
+    words = re.findall(r"\(([^()]{1,60})\)", new)
+    action = action_in(words[-1]) if separator and words else RecoveryAction.UNKNOWN
+    number = re.match(r"\s{0,4}0x([0-9a-fA-F]{1,8})\b", new)
+    if action is RecoveryAction.UNKNOWN and separator and number:
+        return BY_NUMBER.get(int(number[1], 16), RecoveryAction.UNKNOWN)
+    return action
+
+
+@dataclass(frozen=True)
+class _OneGpu:
+    """The events at one address, in the order of the log; None is the address of those that hide it."""
+
+    address: str | None
+    events: tuple[XidEvent, ...]
+    all: Events
+    driver: DriverReport
+    policy: XidPolicy
+    since: datetime | None
+
+    def entries(self) -> Iterator[XidSeen]:
+        told = [number for number, event in enumerate(self.events) if event.code == RECOVERY_ACTION_CHANGED]
+        action = new_action(self.events[told[-1]]) if told and self.address else None
+        ordered = sorted(range(len(self.events)), key=lambda number: self.events[number].code)
+        for code, group in groupby(ordered, key=lambda number: self.events[number].code):
+            numbers = list(group)
+            same = [self.events[number] for number in numbers]
+            if code == RECOVERY_ACTION_CHANGED:
+                yield self._of_the_action(same)
+            else:
+                # The last XID 154 speaks for what came before it. Where addresses are hidden it may be another GPU's.
+                speaks = action if told and numbers[-1] < told[-1] else None
+                yield self._of_a_code(code, same, speaks)
+
+    def _of_the_action(self, same: list[XidEvent]) -> XidSeen:
+        action = new_action(same[-1])
+        if action is RecoveryAction.UNKNOWN:
+            xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
+        elif not action.asks:
+            xid_class, why = XidClass.IGNORE, "the driver's recovery action was cleared"
+        elif self._present_action() is RecoveryAction.NONE:
+            xid_class, why = XidClass.DIAG, f"the driver asked for {action} and does not any more"
+        else:
+            xid_class, why = XidClass.REBOOT, f"the driver asks for {action}"
+        return self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why)
+
+    def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSeen:
+        """`action` is the driver's later word on these events, None where it has none."""
+        row = known(code, self.policy)
+        current = [event for event in same if _is_current(event.at, self.since)]
+        xid_class, why = self._class(code, row, current or same)
+        if xid_class not in (XidClass.REPLACE, XidClass.CONFIG):  # which no reset cures, so they are not its business
+            if action is RecoveryAction.NONE:
+                return self._entry(code, same, XidClass.IGNORE, "cleared by the driver since")
+            if action is not None and action.asks and xid_class is not XidClass.REBOOT:
+                return self._entry(code, same, XidClass.FOLLOW_OTHER, "the driver's recovery action speaks for it")
+            if xid_class is XidClass.REBOOT and self._is_denied(row):
+                xid_class, why = XidClass.DIAG, "the driver asks for no recovery of this GPU"
+        if not current and xid_class in (XidClass.REBOOT, XidClass.REPLACE):
+            xid_class, why = XidClass.DIAG, "it was before the time that is asked about"
+        return self._entry(code, same, xid_class, why)
+
+    def _class(self, code: int, row: KnownXid, same: Sequence[XidEvent]) -> tuple[XidClass, str]:
+        """The class of a code's events, all of one GPU, and what about them is not in the table."""
+        xid_class, why = row.xid_class, ""
+        if not row.fixed:
+            links = Counter(map(nvlink.link_of, same))
+            release = self.driver.version or self.all.driver_version
+            decoded = {nvlink.decode(event, links[nvlink.link_of(event)], release) for event in same}
+            xid_class = nvlink.worst({one for one in decoded if one is not None}) or xid_class
+        if row.repeated and self._incidents(code, same) > 1:
+            return row.repeated, "it came again on this GPU"
+        if xid_class is XidClass.FOLLOW_OTHER and self._is_alone(code):
+            return row.alone or XidClass.DIAG, "without another XID that it follows"
+        if code == DOUBLE_BIT_ERROR and {event.code for event in self.events} & set(ROW_REMAPPED):
+            why = "a row waits to be remapped, which takes a reset"
+        return xid_class, why
+
+    def _is_alone(self, code: int) -> bool:
+        others = self.events if self.address else self.all.xids
+        return all(
+            event.code == code or known(event.code, self.policy).xid_class is XidClass.FOLLOW_OTHER for event in others
+        )
+
+    def _incidents(self, code: int, same: Sequence[XidEvent]) -> int:
+        """How many times it happened, at most for one unit of the GPU. Without a time or an address: once."""
+        if self.address is None or any(event.at is None for event in same):
+            return 1
+        by_unit: dict[str, list[datetime]] = {}
+        for event in same:
+            unit = _UNIT.search(event.text) if code == GRAPHICS_EXCEPTION else None
+            if event.at is not None:
+                by_unit.setdefault(unit[0] if unit else "", []).append(event.at)
+        return max(_separate(sorted(times)) for times in by_unit.values())
+
+    def _present_action(self) -> RecoveryAction:
+        """The driver's action for this GPU as it is now."""
+        found = (gpu.action for gpu in self.driver.gpus if self.address and gpu.pci_bus_id == self.address)
+        return next(found, RecoveryAction.UNKNOWN)
+
+    def _is_denied(self, row: KnownXid) -> bool:
+        """Whether the driver, whose action covers this code since some release, asks for nothing at present."""
+        version = self.driver.version or ""
+        release = int(version.partition(".")[0]) if version.partition(".")[0].isdigit() else 0
+        covers = row.action_since_driver is not None and release >= row.action_since_driver
+        return covers and self._present_action() is RecoveryAction.NONE
+
+    def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSeen:
+        times = [event.at for event in same if event.at is not None]
+        row = known(code, self.policy)
+        index = self.driver.index_of(self.address)
+        where = f" at {self.address}" if self.address else ""
+        parts = [f"{row.mnemonic or 'in no catalogue'}{where}{_times(len(same))}", why, same[-1].text]
+        return XidSeen(
+            code, row.mnemonic, xid_class, index, self.address, len(same), min(times, default=None),
+            max(times, default=None), REMEDIES[xid_class], ": ".join(part for part in parts if part),
+        )  # fmt: skip
+
+
+def _separate(times: list[datetime]) -> int:
+    return 1 + sum(later - earlier >= APART for earlier, later in pairwise(times))
+
+
+def _times(count: int) -> str:
+    return f" ({count} times)" if count > 1 else ""

@@ -1,0 +1,97 @@
+"""From messages of the kernel log to the errors they report: XIDs of a GPU, SXids of an NVSwitch. Pure and total.
+
+Shapes differ by driver release: with and without `PCI:`, with text after the code or nothing, with an anonymised
+address, with a line that only says that a GPU has fallen off the bus (which is XID 79), in one message or in two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from health_check.kernel_log import Message
+
+FALLEN_OFF_THE_BUS = 79
+TEXT_MAX = 300
+MESSAGES_OF_ONE_LOSS = 5
+_XID = re.compile(r"NVRM:\s{0,4}Xid\s{0,4}\(([^)\n]{1,64})\)[^:\n]{0,40}:\s{0,4}(\d{1,4})(?!\d)(.*)", re.DOTALL)
+_ADDRESS = r"((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
+_LOST = re.compile(rf"NVRM:\s{{1,4}}GPU {_ADDRESS}\.0:\s{{1,4}}GPU has fallen off the bus")
+_LOST_BEGINS = re.compile(rf"NVRM:\s{{1,4}}The NVIDIA GPU {_ADDRESS}\.0")
+_LOST_ENDS = "fallen off the bus and is not responding to commands"
+_SXID = re.compile(r"SXid[^:\n]{0,8}\((?:PCI:)?([0-9a-fA-F:.]{1,32})\):\s{0,4}(\d{1,6}),\s{0,4}(Fatal|Non-fatal)", re.I)
+_FABRIC_MANAGER = re.compile(r"detected NVSwitch (non-)?fatal error (\d{1,6})", re.I)
+_DRIVER = re.compile(r"NVRM: loading NVIDIA.{0,80}?Kernel Module.{0,40}?\s(\d{3,4}\.\d{1,4}(?:\.\d{1,4})?)")
+_PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
+
+
+@dataclass(frozen=True)
+class XidEvent:
+    """One XID. `pci_bus_id` is `dddd:bb:dd`, or None where the log hides it; `text` is what follows the code."""
+
+    code: int
+    pci_bus_id: str | None
+    at: datetime | None
+    text: str
+
+
+@dataclass(frozen=True)
+class SxidEvent:
+    """One error of an NVSwitch."""
+
+    code: int
+    is_fatal: bool
+    at: datetime | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Events:
+    """Everything found, in the order of the log. `driver_version` is the one that was loaded last."""
+
+    xids: tuple[XidEvent, ...] = ()
+    sxids: tuple[SxidEvent, ...] = ()
+    driver_version: str | None = None
+
+
+def find(messages: Iterable[Message]) -> Events:
+    """The errors in the log's messages."""
+    told = [message for message in messages if "NV" in message.text or "SXid" in message.text]
+    versions = [found[1] for message in told if (found := _DRIVER.search(message.text))]
+    return Events(tuple(_xids(told)), tuple(_sxids(told)), versions[-1] if versions else None)
+
+
+def bus_id(address: str) -> str | None:
+    """`0000:3b:00` for any way to write it: with `PCI:`, `.0`, eight digits of domain, or capitals."""
+    found = _PCI.fullmatch(address.strip())
+    return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower() if found else None
+
+
+def _xids(messages: list[Message]) -> Iterator[XidEvent]:
+    losing: tuple[int, str] | None = None  # the message where a loss began to be told, and the address it named
+    for number, message in enumerate(messages):
+        if found := _XID.search(message.text):
+            yield XidEvent(int(found[2]), bus_id(found[1]), message.at, _line(found[3]))
+            continue
+        if found := _LOST.search(message.text):
+            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(found[1]), message.at, "GPU has fallen off the bus")
+            continue
+        if found := _LOST_BEGINS.search(message.text):
+            losing = number, found[1]
+        if losing and number - losing[0] <= MESSAGES_OF_ONE_LOSS and _LOST_ENDS in message.text:
+            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(losing[1]), message.at, f"GPU has {_LOST_ENDS}")
+            losing = None
+
+
+def _sxids(messages: list[Message]) -> Iterator[SxidEvent]:
+    for message in messages:
+        if found := _SXID.search(message.text):
+            yield SxidEvent(int(found[2]), found[3].casefold() == "fatal", message.at, _line(message.text))
+        elif found := _FABRIC_MANAGER.search(message.text):
+            yield SxidEvent(int(found[2]), found[1] is None, message.at, _line(message.text))
+
+
+def _line(text: str) -> str:
+    return " ".join(text.strip(" ,:\n").split())[:TEXT_MAX]

@@ -1,0 +1,175 @@
+"""The page an operator opens at night: is anything ringing, what is being healed, where does the time go, what is lost.
+
+From top to bottom: alarms, recoveries, jobs and instances, repairs and brakes, then the parts that carry it all.
+"""
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
+
+from infra.alarms import RUNBOOKS, Alarms
+from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, Watched, measured, of_rule, of_table, undelivered
+
+_WIDTH, _HEIGHT = 24, 6
+_WELCOME = f"""# gpu-recovery
+A red square below names its runbook in its description; all of them: `{RUNBOOKS}/README.md`.
+First look: `gpu-recovery list`, `gpu-recovery instances`, `gpu-recovery fleet`.
+One job or one instance: `gpu-recovery explain JOB`, `gpu-recovery instances ID`.
+To stop all repairs: `gpu-recovery fleet pause`.
+"""
+_Lines = Sequence[cloudwatch.IMetric]
+
+
+class Dashboard(Construct):
+    def __init__(self, scope: Construct, construct_id: str, *, watched: Watched, alarms: Alarms) -> None:
+        super().__init__(scope, construct_id)
+        page = cloudwatch.Dashboard(
+            self, "Page", default_interval=Duration.days(1), period_override=cloudwatch.PeriodOverride.INHERIT
+        )
+        page.add_widgets(
+            cloudwatch.TextWidget(markdown=_WELCOME, width=_WIDTH // 3, height=_HEIGHT),
+            cloudwatch.AlarmStatusWidget(
+                alarms=alarms.all, title="Alarms", width=_WIDTH - _WIDTH // 3, height=_HEIGHT,
+                sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
+            ),
+        )  # fmt: skip
+        for row in (_recoveries(), _time(), _states(), _repairs(), _delivery(watched), _functions(watched),
+                    _services(watched)):  # fmt: skip
+            page.add_widgets(*row)
+
+
+def _recoveries() -> list[cloudwatch.IWidget]:
+    by_outcome = ("RecoveriesStarted", "RecoveriesSucceeded", "RecoveriesFailed", "RecoveriesCanceled")
+    return [
+        _graph("Recoveries, by outcome, in an hour", [measured(name, "Sum", HOUR) for name in by_outcome]),
+        _graph(
+            "Recoveries under way: oldest, and latest past its deadline (s)",
+            [measured(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
+        ),
+        _graph("GPU-hours lost in an hour", [measured("GpuHoursLost", "Sum", HOUR)]),
+    ]
+
+
+def _time() -> list[cloudwatch.IWidget]:
+    def both(name: str) -> list[cloudwatch.IMetric]:
+        return [measured(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
+
+    phases = [measured(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
+    return [
+        _graph("From stop to running again (s)", both("RecoverySeconds")),
+        _graph("From failure to decision (s)", both("DetectionSeconds")),
+        _graph("Where a recovery's time goes, p50 of each phase (s)", phases, stacked=True),
+    ]
+
+
+def _states() -> list[cloudwatch.IWidget]:
+    return [
+        _graph("Jobs, by status entered", [measured(name, "Sum") for name in JOBS_ENTERED], width=_WIDTH // 2),
+        _graph(
+            "Instances, by status entered", [measured(name, "Sum") for name in INSTANCES_ENTERED], width=_WIDTH // 2
+        ),
+    ]
+
+
+def _repairs() -> list[cloudwatch.IWidget]:
+    repairs = ("Reboots", "FalseReboots", "InstanceReplacing", "InstanceQuarantined", "RepairsHeld")
+    return [
+        _graph("Repairs in an hour", [measured(name, "Sum", HOUR) for name in repairs]),
+        _graph(
+            "Brakes: open or paused for (s); instances under repair at the right",
+            [measured("BreakerOpenSeconds", "Maximum"), measured("PausedSeconds", "Maximum")],
+            right=[measured("UnderRepair", "Maximum"), measured("BreakerOpened", "Sum")],
+        ),
+        _graph(
+            "Messages to operators, and words that could not be sent",
+            [measured(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
+        ),
+    ]
+
+
+def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
+    trouble = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
+    return [
+        _graph(
+            "Messages that nobody could handle",
+            [
+                queue.metric_approximate_number_of_messages_visible(
+                    period=FIVE_MINUTES, statistic="Maximum", label=name
+                )
+                for name, queue in watched.dead_ends.items()
+            ],
+        ),
+        _graph(
+            "Events that rules could not deliver",
+            [of_rule(rule, name, f"{where} {name}") for where, rule in watched.rules.items() for name in trouble],
+        ),
+        _graph(
+            "Wait of the oldest message for the scheduler (s)",
+            [watched.scheduler_queue.metric_approximate_age_of_oldest_message(
+                period=FIVE_MINUTES, statistic="Maximum", label="age")],
+            right=[watched.scheduler_queue.metric_approximate_number_of_messages_visible(
+                period=FIVE_MINUTES, statistic="Maximum", label="messages")],
+        ),
+    ]  # fmt: skip
+
+
+def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
+    functions = watched.functions.items()
+    return [
+        _graph("Function errors", [one.metric_errors(period=FIVE_MINUTES, label=name) for name, one in functions]),
+        _graph(
+            "Functions refused by Lambda, events lost at the right",
+            [one.metric_throttles(period=FIVE_MINUTES, label=name) for name, one in functions],
+            right=[
+                one.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum", label=f"{name} lost")
+                for name, one in watched.asynchronous.items()
+            ],
+        ),
+        _graph(
+            "Function duration, p99 (ms)",
+            [one.metric_duration(period=FIVE_MINUTES, statistic="p99", label=name) for name, one in functions],
+        ),
+    ]
+
+
+def _services(watched: Watched) -> list[cloudwatch.IWidget]:
+    tables = watched.tables.items()
+    api = watched.api
+    return [
+        _graph(
+            "Calls that DynamoDB refused, those it failed on at the right",
+            [
+                of_table(table, f"{kind}ThrottleEvents", label=f"{name}: {kind.lower()}s refused")
+                for name, table in tables
+                for kind in ("Read", "Write")
+            ],
+            right=[
+                of_table(table, "SystemErrors", operation, f"{name}: {operation}")
+                for name, table in tables
+                for operation in OPERATIONS
+            ],
+        ),
+        _graph("Messages SNS could not deliver", [undelivered(one, name) for name, one in watched.topics.items()]),
+        _graph(
+            "Job API: answers 4xx and 5xx, latency p99 at the right (ms)",
+            [
+                api.metric_client_error(period=FIVE_MINUTES, statistic="Sum", label="4xx"),
+                api.metric_server_error(period=FIVE_MINUTES, statistic="Sum", label="5xx"),
+            ],
+            right=[api.metric_latency(period=FIVE_MINUTES, statistic="p99", label="latency")],
+        ),
+    ]
+
+
+def _graph(
+    title: str, left: _Lines, *, right: _Lines = (), stacked: bool = False, width: int = _WIDTH // 3
+) -> cloudwatch.GraphWidget:
+    # From zero: a curve that begins at its own minimum makes every ripple look like an incident.
+    axis = cloudwatch.YAxisProps(min=0, show_units=False)
+    return cloudwatch.GraphWidget(
+        title=title, left=list(left), right=list(right), stacked=stacked, left_y_axis=axis, right_y_axis=axis,
+        width=width, height=_HEIGHT,
+    )  # fmt: skip

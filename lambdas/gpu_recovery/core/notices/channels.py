@@ -1,0 +1,26 @@
+"""A message goes out by every channel there is, each with a command of its own: none waits for, or repeats, another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..commands import Channel, NotifyOperator
+from ..machine import Decision, Pending
+
+
+def by_every(channels: Sequence[Channel], decision: Decision[Any]) -> Decision[Any]:
+    """`decision` with each of its messages once for every one of `channels`; the machines speak of MAIL only."""
+    further = [channel for channel in channels if channel is not Channel.MAIL]
+    more = tuple(
+        replace(one, command_id=f"{one.command_id}/{channel}", command=replace(one.command, channel=channel))
+        for one in decision.commands
+        if isinstance(one.command, NotifyOperator)
+        for channel in further
+    )
+    if not more:
+        return decision
+    record = replace(decision.record, commands=(*decision.record.commands, *more))
+    commands: tuple[Pending, ...] = (*decision.commands, *more)
+    return replace(decision, record=record, commands=commands)

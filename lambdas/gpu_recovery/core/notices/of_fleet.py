@@ -1,0 +1,87 @@
+"""What operators hear about the fleet's brakes: the breaker has opened, could not close, or is closed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..fleet import Fleet
+from ..names import listed
+from ..policy import within
+from .form import Part, Phase, Severity, clock, message, typed
+
+if TYPE_CHECKING:
+    from ..commands import NotifyOperator
+    from ..policy import RecoveryPolicy
+
+SUBJECT_OPEN = "the breaker is open: many instances look bad at once"
+
+
+def of_breaker(before: Fleet, after: Fleet, policy: RecoveryPolicy) -> tuple[NotifyOperator, ...]:
+    """What a change of the brakes says: the breaker has opened, has stayed open after a try, or is closed again."""
+    if after.opened_at is None:
+        if before.opened_at is None:
+            return ()
+        return (breaker_closed(before, "the instance that tried was repaired and passed its check"),)
+    if before.opened_at is None:
+        return (_breaker_opened(after, policy),)
+    if before.probe and not after.probe:
+        return (_breaker_stays_open(before, after, policy),)
+    return ()
+
+
+def _breaker_opened(fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
+    parts = {
+        Part.WHAT: [
+            f"The breaker has opened: {fleet.opened_because}. That many at once are seldom the machines themselves."
+        ],
+        Part.EVIDENCE: [f"blamed: {listed(sorted(fleet.blamed))}", f"under repair: {listed(sorted(fleet.repairing))}"],
+        Part.DONE: [
+            "No repair begins any more. Jobs, checks, releases and repairs that are under way go on.",
+            "While it is open, single instances send no message of their own.",
+        ],
+        Part.NEXT: _next_try(fleet, policy),
+        Part.YOU: [
+            "Look for what they have in common: the check's image, a driver, a network, a rack. Then one of:",
+            typed("fleet", "what is held, and why"),
+            typed("fleet reset-breaker", "the held repairs go on, old evidence is looked at afresh"),
+            typed("fleet pause --because TEXT", "no repair begins until you say so"),
+        ],
+        Part.IDS: [f"correlation id {fleet.incident_id}"],
+    }
+    return message(fleet.incident_id, Severity.SEV2, Phase.OPENED, SUBJECT_OPEN, parts)
+
+
+def _breaker_stays_open(before: Fleet, fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
+    parts = {
+        Part.WHAT: [f"The breaker stays open: {before.probe} tried, and did not come back healthy."],
+        Part.EVIDENCE: [fleet.opened_because, f"blamed: {listed(sorted(fleet.blamed))}"],
+        Part.DONE: ["No other repair begins."],
+        Part.NEXT: _next_try(fleet, policy),
+        Part.YOU: [
+            "A repair did not help, so the cause is probably not the machines:",
+            typed(f"instances {before.probe}", "what became of the one that tried"),
+            typed("fleet", "what is held, and why"),
+            typed("fleet reset-breaker"),
+        ],
+        Part.IDS: [f"correlation id {fleet.incident_id}"],
+    }
+    subject = "the breaker stays open: the repair that was tried did not help"
+    return message(fleet.incident_id, Severity.SEV2, Phase.ESCALATED, subject, parts, instance_id=before.probe)
+
+
+def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
+    """The breaker of `fleet`, as it was while it was open, is closed."""
+    parts = {
+        Part.WHAT: [f"The breaker is closed: {reason}."],
+        Part.EVIDENCE: [f"it had opened because {fleet.opened_because}"],
+        Part.DONE: ["Repairs may begin again, within the budget."],
+        Part.NEXT: ["What was held back goes on; evidence that has grown old is looked at afresh first."],
+        Part.YOU: ["Nothing is needed. What goes on:", typed("fleet")],
+        Part.IDS: [f"correlation id {fleet.incident_id}"],
+    }
+    return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the breaker is closed again", parts)
+
+
+def _next_try(fleet: Fleet, policy: RecoveryPolicy) -> list[str]:
+    try_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at is not None else None
+    return [f"From {clock(try_at)} on one instance may try; if it comes back healthy the breaker closes by itself."]

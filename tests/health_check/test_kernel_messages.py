@@ -1,0 +1,107 @@
+"""Every known shape of an error in the kernel's log is found, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from health_check.kernel_log import Message
+from health_check.xid import Events, bus_id, find
+from tests.health_check.examinations import log
+
+
+def found(*lines: str) -> Events:
+    return find(log(*lines).messages)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "address", "text"),
+    [
+        (
+            "NVRM: Xid (PCI:0000:cb:00): 109, pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
+            109, "0000:cb:00", "pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
+        ),
+        ("NVRM: Xid (PCI:0000:cb:00): 46", 46, "0000:cb:00", ""),
+        ("NVRM: Xid (0000:CB:00): 46,", 46, "0000:cb:00", ""),
+        ("NVRM: Xid (PCI:...): 79, GPU has fallen off the bus.", 79, None, "GPU has fallen off the bus."),
+        ("NVRM: Xid (PCI:00000000:3B:00.0): 31, Ch 1", 31, "0000:3b:00", "Ch 1"),
+        ("NVRM: Xid (PCI:0000:01:00) GPU-77: 31, Ch 1", 31, "0000:01:00", "Ch 1"),
+        ("[ 1.5] NVRM: Xid (PCI:0000:01:00): 9999 x", 9999, "0000:01:00", "x"),
+        ("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", 79, "0000:3b:00", "GPU has fallen off the bus"),
+        ("NVRM: GPU 3b:00.0: GPU has fallen off the bus", 79, "0000:3b:00", "GPU has fallen off the bus"),
+        (
+            "NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: (PCI ID: 10de:20b2) installed in this system has\\x0a"
+            "NVRM: fallen off the bus and is not responding to commands.",
+            79, "0000:3b:00", "GPU has fallen off the bus and is not responding to commands",
+        ),
+    ],
+)  # fmt: skip
+def test_an_xid_is_found_in_every_shape(line: str, code: int, address: str | None, text: str) -> None:
+    """Code, address, and what follows the code."""
+    (event,) = found("NVRM: loading", line, "pci 0000:3b:00.0: something else").xids
+    assert (event.code, event.pci_bus_id, event.text) == (code, address, text)
+    assert event.at is not None
+
+
+def test_a_loss_that_is_told_in_three_messages_is_one_loss() -> None:
+    """The address is in the first, the loss in the third; a message of others may stand between."""
+    lines = (
+        "NVRM: The NVIDIA GPU 0000:5e:00.0", "NVRM: (PCI ID: 10de:20b2) installed in this system has", "eth0: up",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    )  # fmt: skip
+    assert [(event.code, event.pci_bus_id) for event in found(*lines).xids] == [(79, "0000:5e:00")]
+    far = [*lines[:2], *["NVRM: other"] * 9, lines[3]]
+    assert found(*far).xids == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.09",
+        "NVRM: Xid (PCI:0000:3b:00):",
+        "NVRM: Xid (PCI:0000:3b:00): 123456789, too long to be one",
+        "Xid (PCI:0000:3b:00): 79, not of the driver",
+        "python: NVRM says nothing of an Xid: 79",
+        "NVRM: fallen off the bus and is not responding to commands.",
+        "request to query NVSwitch device information failed with error:WARNING Nothing to do [NV_WARN_NOTHING_TO_DO]",
+        "nvidia-nvswitch0: SXid 20034",
+    ],
+)
+def test_what_only_looks_like_an_error_is_none(line: str) -> None:
+    """Neither an XID nor an SXid."""
+    events = found(line)
+    assert (events.xids, events.sxids) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "is_fatal"),
+    [
+        ("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", 20034, True),
+        ("nvidia-nvswitch3: SXid (PCI:0000:86:00.0): 12028, Non-fatal, Link 61 egress", 12028, False),
+        ("[ERROR] [tid 12727] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus", 20034, True),
+        ("[ERROR] [tid 12727] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch", 12028, False),
+    ],
+)
+def test_an_sxid_is_fatal_or_not(line: str, code: int, is_fatal: bool) -> None:
+    """As the driver of the switch writes it, and as the fabric manager does."""
+    assert [(event.code, event.is_fatal) for event in found(line).sxids] == [(code, is_fatal)]
+
+
+def test_the_drivers_release_is_the_one_that_was_loaded_last() -> None:
+    """The log names it at each load."""
+    old, new = (f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {one}  Tue" for one in ("570.86.15", "580.82.09"))
+    assert found(old, new).driver_version == "580.82.09"
+    opened = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build"
+    assert found(opened).driver_version == "575.57.08"
+    assert find([Message(None, "nothing")]).driver_version is None
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("PCI:0000:cb:00", "0000:cb:00"), ("00000000:CB:00.0", "0000:cb:00"), ("cb:00", "0000:cb:00"),
+        ("00010000:01:00.0", "10000:01:00"), ("PCI:...", None), ("", None), ("0000:cb:00.0.0", None),
+    ],
+)  # fmt: skip
+def test_one_address_has_one_spelling(written: str, address: str | None) -> None:
+    """nvidia-smi and the kernel write it differently."""
+    assert bus_id(written) == address

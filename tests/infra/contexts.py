@@ -1,0 +1,22 @@
+"""The sets of context keys that the stacks are synthesised with."""
+
+from typing import Any
+
+DEV: dict[str, Any] = {}
+PROD = {"gpu-recovery:profile": "prod"}
+EVERYTHING = {
+    **PROD,
+    "gpu-recovery:replace": "true",
+    "gpu-recovery:chat_topic": "true",
+    "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
+    "gpu-recovery:log_retention_days": "120",
+    "gpu-recovery:powertools_layer": "none",
+    "gpu-recovery:policy": '{"attempts_max": 5}',
+    "gpu-recovery:preset": "classic",
+    "gpu-recovery:adopt": "recover",
+    "gpu-recovery:training_task_families": "llm,vision",
+    "gpu-recovery:managed_tag_key": "team:healed",
+    "gpu-recovery:training_role_arns": ["arn:aws:iam::111122223333:role/training-task"],
+    "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+}
+"""Settings that differ from the default wherever they can, with every optional part on."""

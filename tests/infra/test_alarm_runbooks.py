@@ -1,0 +1,52 @@
+"""Every alarm leads to a runbook, and every runbook is led to: by an alarm, or by a person who acts by hand."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.infra.deployment import Deployment
+from tests.infra.watched_metrics import alarms
+from tests.markdown import ROOT, Page
+
+pytestmark = pytest.mark.slow
+
+RUNBOOKS = ROOT / "docs" / "runbooks"
+INDEX = RUNBOOKS / "README.md"
+MANUAL = {"pausing-recovery", "quarantining", "replacing-an-instance", "zombie-tasks", "stuck-stopping"}
+"""Runbooks of what people do by hand: no alarm leads to them."""
+
+
+@pytest.fixture(scope="module")
+def named(production: Deployment) -> dict[str, str]:
+    """The runbook that each alarm of a deployment with everything in it names."""
+    found = alarms(production)
+    return {name: alarm["AlarmDescription"].rsplit("docs/runbooks/", 1)[-1] for name, alarm in found.items()}
+
+
+def test_every_alarm_names_a_runbook_that_is_there(named: dict[str, str]) -> None:
+    """An e-mail at night that leads nowhere is worse than none."""
+    assert {name: page for name, page in named.items() if not (RUNBOOKS / page).is_file()} == {}
+
+
+def test_every_runbook_is_of_an_alarm_or_of_an_act_by_hand(named: dict[str, str]) -> None:
+    """A page that nothing leads to grows old unread."""
+    assert {page.stem for page in RUNBOOKS.glob("*.md") if page != INDEX} == {
+        Path(page).stem for page in named.values()
+    } | MANUAL
+    assert not MANUAL & {Path(page).stem for page in named.values()}
+
+
+def test_the_index_leads_from_each_alarm_to_its_runbook(named: dict[str, str]) -> None:
+    """The table is what one has when the e-mail is gone; `<...>` stands for whatever the alarm is of."""
+    rows = next(table for table in Page(INDEX).tables() if table[0][0] == "Alarm")[1:]
+    patterns = {
+        re.sub(r"<\w+>", r"\\w+", span): re.findall(r"\]\(([a-z-]+\.md)\)", row[-1])
+        for row in rows
+        for span in re.findall(r"`([^`]+)`", row[0])
+    }
+    for name, page in named.items():
+        leads = [pages for pattern, pages in patterns.items() if re.fullmatch(pattern, name)]
+        assert leads == [[page]], name
+    unused = [pattern for pattern in patterns if not any(re.fullmatch(pattern, name) for name in named)]
+    assert not unused

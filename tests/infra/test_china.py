@@ -1,0 +1,98 @@
+"""The same templates in partition aws-cn: right ARNs, right principals, and nothing that the regions there lack."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.infra.contexts import EVERYTHING
+from tests.infra.deployment import Deployment, listed
+
+pytestmark = pytest.mark.slow
+
+PRINCIPALS = {
+    "apigateway.amazonaws.com",
+    "cloudwatch.amazonaws.com",
+    "ecs-tasks.amazonaws.com",
+    "events.amazonaws.com",
+    "lambda.amazonaws.com",
+}
+"""Services whose principal has no `.cn` in China either. That of EC2 has one, so it does not belong here."""
+SERVICES = {
+    "ApiGatewayV2",
+    "CDK",
+    "CloudWatch",
+    "DynamoDB",
+    "ECS",
+    "Events",
+    "IAM",
+    "KMS",
+    "Lambda",
+    "Logs",
+    "S3",
+    "SNS",
+    "SQS",
+    "SecretsManager",
+}
+"""Services of both regions in China. Amazon Q in chat applications, Cognito user pools and Lambda URLs are missing."""
+MISSING = ("AWS::Chatbot::", "AWS::Cognito::", "AWS::Lambda::Url", "AsyncEvent")
+"""Kinds of resources and the beginning of metrics that are not there."""
+_PRINCIPAL = re.compile(r"[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
+
+
+def _texts(*deployments: Deployment) -> dict[str, str]:
+    """The templates as text, without the ARNs that the settings themselves hold."""
+    given = EVERYTHING["gpu-recovery:training_role_arns"][0]
+    return {
+        f"{number}/{name}": json.dumps(template).replace(given, "")
+        for number, deployment in enumerate(deployments)
+        for name, template in deployment.templates.items()
+    }
+
+
+def test_no_arn_names_a_partition(deployment: Deployment, production: Deployment) -> None:
+    """`arn:aws:` in a template would deploy in China and allow nothing."""
+    for name, text in _texts(deployment, production).items():
+        assert re.findall(r"arn:aws[a-z-]*:[^\"]{0,60}", text) == [], name
+
+
+def test_no_host_name_is_written_out(deployment: Deployment, production: Deployment) -> None:
+    """Every host of AWS ends in `.cn` there; what is left are the names of service principals."""
+    given = EVERYTHING["gpu-recovery:health_check_image"].split("/")[0]
+    for name, text in _texts(deployment, production).items():
+        assert set(_PRINCIPAL.findall(text.replace(given, ""))) <= PRINCIPALS, name
+
+
+def test_every_principal_is_one_that_china_knows(china: Deployment) -> None:
+    """Who may assume a role, use a resource, or be passed a role."""
+    named = {name for _, _, statement in china.allow_statements() for name in _services(statement.get("Principal"))}
+    for role in china.of_type("AWS::IAM::Role").values():
+        named |= {name for one in role["AssumeRolePolicyDocument"]["Statement"] for name in _services(one["Principal"])}
+    named |= {permission["Principal"] for permission in china.of_type("AWS::Lambda::Permission").values()}
+    assert named == PRINCIPALS
+
+
+def _services(principal: Any) -> list[str]:
+    return listed(principal["Service"]) if isinstance(principal, dict) and "Service" in principal else []
+
+
+def test_every_resolved_arn_is_of_china(china: Deployment) -> None:
+    """Statements, layers, alarm actions, key policies: wherever an ARN stands."""
+    found = re.findall(r"arn:(\S+?):", json.dumps(list(china.resources.values())))
+    assert set(found) == {"aws-cn"}
+
+
+def test_only_services_of_both_regions_are_used(deployment: Deployment, production: Deployment) -> None:
+    """A service that is added has to be looked up first."""
+    for where in (deployment, production):
+        assert {resource["Type"].split("::")[1] for resource in where.resources.values()} <= SERVICES
+    for name, text in _texts(deployment, production).items():
+        assert not [missing for missing in MISSING if missing in text], name
+
+
+def test_functions_are_traced_where_lambda_works_with_x_ray(deployment: Deployment, china: Deployment) -> None:
+    """In China it does not; there they have what a function has that says nothing."""
+    for where, mode in ((deployment, "Active"), (china, "PassThrough")):
+        modes = {function["TracingConfig"]["Mode"] for function in where.of_type("AWS::Lambda::Function").values()}
+        assert modes == {mode}

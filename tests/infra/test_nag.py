@@ -1,0 +1,108 @@
+"""What cdk-nag finds in the stacks is what `infra/acknowledged.py` gives a reason for: no more, and no less."""
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+import pytest
+
+from infra.acknowledged import ACKNOWLEDGED, Acknowledged
+from tests.infra.nag_run import PLANTED
+
+SETS = {"dev": "dev", "prod": "prod", "everything": "prod"}
+"""Each set of settings with its profile."""
+_ACCOUNT = re.compile(r"arn:<AWS::Partition>:(\w+):<AWS::Region>:<AWS::AccountId>:")
+_IMPORTED = re.compile(r"\w+:ExportsOutput(?:FnGetAtt|Ref)(\w+?)[0-9A-F]{8}(?:Arn)?[0-9A-F]{8}")
+Finding = tuple[str, str, str]
+"""Rule, path of the construct, and the resource that a finding about a policy names."""
+
+
+def findings(report: dict[str, Any]) -> Iterator[Finding]:
+    """Every finding of a report, with errors and warnings alike."""
+    for plugin in report["pluginReports"]:
+        for violation in plugin["violations"]:
+            rule, _, detail = violation["ruleName"].partition("[")
+            resource = detail.removesuffix("]").removeprefix("Resource::")
+            plain = _IMPORTED.sub(r"\1", _ACCOUNT.sub(r"\1:", resource))
+            for construct in violation["violatingConstructs"]:
+                yield rule, construct["constructPath"], plain
+
+
+def answers(row: Acknowledged, finding: Finding, profile: str) -> bool:
+    """Whether the row is about this finding."""
+    rule, path, resource = finding
+    return (
+        row.rule == rule
+        and fnmatchcase(path, row.about)
+        and fnmatchcase(resource, row.resource)
+        and row.profile in ("", profile)
+    )
+
+
+def unanswered(found: set[Finding], profile: str, table: tuple[Acknowledged, ...] = ACKNOWLEDGED) -> set[Finding]:
+    return {each for each in found if not any(answers(row, each, profile) for row in table)}
+
+
+def stale(found: dict[str, set[Finding]], table: tuple[Acknowledged, ...] = ACKNOWLEDGED) -> list[Acknowledged]:
+    """Rows that no finding of any set of settings needs; the keys of `found` name sets."""
+    return [
+        row
+        for row in table
+        if not any(answers(row, each, SETS[name]) for name, those in found.items() for each in those)
+    ]
+
+
+@pytest.fixture(scope="session")
+def found(nag_reports: dict[str, dict[str, Any]]) -> dict[str, set[Finding]]:
+    """The findings of each set of settings."""
+    return {name: set(findings(report)) for name, report in nag_reports.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_both_rule_packs_have_read_the_stacks(nag_reports: dict[str, dict[str, Any]], name: str) -> None:
+    """A report that lacks a pack would find nothing, and say so in green."""
+    packs = {plugin["pluginName"]: plugin["conclusion"] for plugin in nag_reports[name]["pluginReports"]}
+    assert packs == {"AwsSolutions": "failure", "Serverless": "failure"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_every_finding_has_its_reason(found: dict[str, set[Finding]], name: str) -> None:
+    """Under the development and the production profile, and with every optional part on."""
+    assert unanswered(found[name], SETS[name]) == set()
+
+
+@pytest.mark.slow
+def test_no_reason_is_kept_that_nothing_needs(found: dict[str, set[Finding]]) -> None:
+    """A finding that was mended takes its row along, or the row would hide the next one."""
+    assert stale({name: found[name] for name in SETS}) == []
+
+
+@pytest.mark.slow
+def test_a_new_violation_is_seen(found: dict[str, set[Finding]]) -> None:
+    """A topic without encryption and TLS is added to the stack: exactly this is found beyond the table."""
+    assert unanswered(found[PLANTED], "dev") == {("AwsSolutions-SNS3", "GpuRecoveryState/Planted/Resource", "")}
+
+
+def test_a_row_answers_for_its_own_finding_only() -> None:
+    """Neither another rule, another construct, a wider resource nor another profile."""
+    row = Acknowledged("R1", "Stack/Queue/*", "why", "ecs:task/*/[*]", "dev")
+    fits = ("R1", "Stack/Queue/Resource", "ecs:task/a/*")
+    assert answers(row, fits, "dev")
+    assert not answers(row, fits, "prod")
+    for other in (("R2", *fits[1:]), ("R1", "Stack/Topic/Resource", fits[2]), ("R1", fits[1], "ecs:task/*")):
+        assert not answers(row, other, "dev")
+
+
+def test_a_row_that_answers_nothing_is_stale() -> None:
+    """It is named; the others are not."""
+    needed, idle = Acknowledged("R1", "A", "why"), Acknowledged("R1", "B", "why")
+    assert stale({"dev": {("R1", "A", "")}}, (needed, idle)) == [idle]
+
+
+@pytest.mark.parametrize("row", ACKNOWLEDGED, ids=lambda row: f"{row.rule} {row.resource or row.about}")
+def test_a_reason_is_a_sentence(row: Acknowledged) -> None:
+    """Somebody has to be able to disagree with it."""
+    assert row.reason[0].isupper() and row.reason.endswith(".") and len(row.reason.split()) >= 5

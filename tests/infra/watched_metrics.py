@@ -1,0 +1,80 @@
+"""The metrics that alarms and dashboard name, as the templates say them, and those that exist."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+
+from tests.infra.deployment import Deployment
+
+OF_AWS = {
+    "AWS/Lambda": {"Errors", "Throttles", "Invocations", "Duration", "DestinationDeliveryFailures"},
+    "AWS/SQS": {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"},
+    "AWS/Events": {"FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq"},
+    "AWS/SNS": {"NumberOfNotificationsFailed"},
+    "AWS/DynamoDB": {"ReadThrottleEvents", "WriteThrottleEvents", "SystemErrors"},
+    "AWS/ApiGateway": {"4xx", "5xx", "Latency"},
+}
+"""From the services' own lists of metrics; HTTP APIs spell theirs in small letters, REST APIs do not."""
+DIMENSIONS = {
+    "AWS/Lambda": {"FunctionName"},
+    "AWS/SQS": {"QueueName"},
+    "AWS/Events": {"RuleName"},
+    "AWS/SNS": {"TopicName"},
+    "AWS/ApiGateway": {"ApiId"},
+}
+"""A metric is found only under exactly the dimensions that it is sent with."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """One metric as it is asked for."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+    statistic: str
+    period: int
+
+    @property
+    def exists(self) -> bool:
+        """Whether somebody sends it."""
+        dimensions = dict(self.dimensions)
+        if self.namespace == NAMESPACE:
+            return self.name in MEASURES and dimensions == {"service": SERVICE}
+        if self.namespace == "AWS/DynamoDB":
+            expected = {"TableName", "Operation"} if self.name == "SystemErrors" else {"TableName"}
+        else:
+            expected = DIMENSIONS.get(self.namespace, set())
+        return self.name in OF_AWS.get(self.namespace, set()) and set(dimensions) == expected
+
+
+def of_alarm(alarm: dict[str, Any]) -> Named:
+    """The metric of an alarm. KeyError for one on an expression: a test says that there is none."""
+    dimensions = tuple((one["Name"], one["Value"]) for one in alarm["Dimensions"])
+    return Named(alarm["Namespace"], alarm["MetricName"], dimensions, alarm["Statistic"], alarm["Period"])
+
+
+def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """Every alarm, by the name it has in its construct."""
+    found = deployment.of_type("AWS::CloudWatch::Alarm")
+    return {name.removeprefix("Alarms"): properties for name, properties in found.items()}
+
+
+def widgets(deployment: Deployment) -> list[dict[str, Any]]:
+    """The widgets of the dashboard."""
+    body = json.loads(deployment.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
+    return list(body["widgets"])
+
+
+def of_widgets(found: list[dict[str, Any]]) -> Iterator[Named]:
+    """Every metric of every graph; the lines of expressions are none."""
+    for widget in found:
+        for line in widget["properties"].get("metrics", []):
+            *path, options = line
+            if not path:
+                continue
+            pairs = tuple(zip(path[2::2], path[3::2], strict=True))
+            yield Named(path[0], path[1], pairs, options.get("stat", "Average"), options.get("period", 300))

@@ -1,0 +1,89 @@
+"""The one incident that every fault of the platform is tried on, and what its end must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from gpu_recovery.core.commands import NotifyOperator
+
+from simulator.fleet import Timings
+from tests.platform.cloud import Fault, nobody_sleeps
+from tests.platform.platform_world import PlatformWorld
+from tests.simulator.incidents import ending
+
+TRAIN_S = 40.0
+LIMIT_S = 1800
+"""The incident takes three minutes; whatever a fault costs, it is over by then."""
+QUICK = Timings(start_s=5, down_s=5, boot_s=40, check_s=15)
+"""Machines that are quicker than life: the reconciler makes a round in every virtual minute, and each costs time."""
+
+
+@dataclass
+class Incident:
+    """A healed GPU fault: the world it happened in, and its job."""
+
+    world: PlatformWorld
+    job_id: str
+
+    @property
+    def ending(self) -> tuple[Any, ...]:
+        """What must be the same whatever the platform did."""
+        return ending(self.world, self.job_id)
+
+    @property
+    def told(self) -> set[tuple[str, str]]:
+        """What operators were told, however often: an incident was opened, and it was closed."""
+        return {(message.incident_id, message.severity) for message in self.messages}
+
+    @property
+    def messages(self) -> list[NotifyOperator]:
+        return self.world.messages()
+
+    @property
+    def reboots(self) -> list[str]:
+        """Every RebootInstances that EC2 heard, by instance."""
+        return [step.given["instance"] for step in self.world.calls("RebootInstances")]
+
+    @property
+    def running(self) -> int:
+        """How many tasks are left that ECS wants to run."""
+        return sum(task.is_live for task in self.world.cluster.tasks.values())
+
+
+Heal = Callable[..., Incident]
+
+
+def heal(
+    monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None, nnodes: int = 2, runs_s: float = 20,
+    prepare: Callable[[PlatformWorld], None] = lambda world: None, **given: Any,
+) -> Incident:  # fmt: skip
+    """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end.
+
+    That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself.
+    """
+    with nobody_sleeps():
+        world = PlatformWorld(
+            monkeypatch, fault, **{"instances": nnodes, "train_s": max(TRAIN_S, 2 * runs_s), "timings": QUICK, **given}
+        )
+        prepare(world)
+        job_id = world.submit(nnodes)
+        world.until(lambda: len(world.ranks(job_id)) == nnodes, "the gang did not run")
+        world.let_pass(runs_s)
+        world.break_gpu(world.machine(0))
+        world.until_end(job_id, LIMIT_S)
+        world.settle()
+        return Incident(world, job_id)
+
+
+def assert_same_end(incident: Incident, undisturbed: Incident, repeats: int = 0) -> None:
+    """The same job, machines and reboots; operators told of the same, with `repeats` messages more at most."""
+    text = incident.world.journal.text()
+    assert len(incident.world.jobs()) == 1, text
+    assert incident.ending == undisturbed.ending, text
+    assert incident.reboots == undisturbed.reboots, text
+    assert incident.running == 0, text
+    assert incident.told == undisturbed.told, text
+    assert len(incident.messages) <= len(undisturbed.messages) + repeats, text

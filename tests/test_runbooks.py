@@ -1,0 +1,123 @@
+"""Every alarm has its runbook, every runbook its six headings, and every command in them exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import pytest
+import typer
+from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
+from gpu_recovery_client import cli
+
+from tests.markdown import ROOT, Page, bare
+
+RUNBOOKS = ROOT / "docs" / "runbooks"
+INDEX = Page(RUNBOOKS / "README.md")
+PAGES = [Page(path) for path in sorted(RUNBOOKS.glob("*.md")) if path.name != "README.md"]
+HEADINGS = ["What it means", "How to confirm", "What to do", "Meanwhile", "When to escalate", "It is over when"]
+LINES_MAX = 60
+"""A page is read at night, on a small screen."""
+AWS = {
+    "autoscaling", "cloudformation", "cloudwatch", "dynamodb", "ec2", "ecs", "events", "health", "lambda", "logs",
+    "secretsmanager", "sns", "sqs",
+}  # fmt: skip
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
+
+
+def commands(page: Page, program: str) -> list[list[str]]:
+    """Every command line of `program` on the page, in blocks and in running text, as words."""
+    joined = page.text.replace("\n   ", " ").replace("\n", " \n")
+    spans = re.findall(rf"`({program} [^`]+)`", re.sub(r"```.*?```", "", joined, flags=re.DOTALL))
+    blocks = [line for line in page.commands() if re.match(rf"{program} ", line)]
+    return [shlex.split(" ".join(line.split())) for line in (*spans, *blocks)]
+
+
+def parsed(words: list[str]) -> None:
+    """Follow `words` through the command line; AssertionError for a verb or option that it does not have."""
+    command: Any = typer.main.get_command(cli.app)
+    rest = words[1:]
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        assert rest[0] in command.commands, f"there is no verb {' '.join(words)}"
+        command, rest = command.commands[rest[0]], rest[1:]
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in rest if word.startswith("--")} <= options, words
+    most = sum(one.param_type_name == "argument" for one in command.params)
+    assert len([word for word in rest if not word.startswith("--")]) <= most, words
+
+
+@each_page
+def test_a_runbook_has_the_six_headings(page: Page) -> None:
+    """Whoever has read one knows where to look in all others."""
+    (_, *rest) = page.headings()
+    assert rest == [(2, heading) for heading in HEADINGS]
+    assert page.headings()[0][0] == 1
+    for section in re.split(r"^## .*$", page.text, flags=re.MULTILINE)[1:]:
+        assert section.strip()
+
+
+@each_page
+def test_a_runbook_is_short(page: Page) -> None:
+    """It is read at three in the morning."""
+    assert len(page.text.splitlines()) <= LINES_MAX
+
+
+@each_page
+def test_a_runbook_is_in_the_index(page: Page) -> None:
+    """Once, in one of the two tables."""
+    cells = [cell for table in INDEX.tables() for row in table for cell in row]
+    assert sum(f"]({page.path.name})" in cell for cell in cells) == 1
+
+
+@pytest.mark.parametrize("page", [INDEX, *PAGES], ids=lambda page: page.path.stem)
+def test_every_command_of_ours_is_one(page: Page) -> None:
+    """Verbs, options and numbers of arguments are those of the command line that is shipped."""
+    found = commands(page, "gpu-recovery")
+    for words in found:
+        parsed(words)
+    assert found or page.path.stem in {
+        "words-unsaid",
+        "events-lost",
+        "function-throttled",
+        "reconciler-silent",
+        "tables",
+    }
+
+
+@pytest.mark.parametrize("page", [INDEX, *PAGES], ids=lambda page: page.path.stem)
+def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
+    """`output X` and `logs F` read the stack's outputs by name."""
+    source = (ROOT / "infra" / "recovery_stack.py").read_text() + (ROOT / "infra" / "queues.py").read_text()
+    asked = set(re.findall(r"\$\(output (\w+)\)", page.text))
+    functions = {f"{name}FunctionName" for name in re.findall(r"^logs (\w+)$", page.text, re.MULTILINE)}
+    asked |= functions
+    known = set(re.findall(r'"(\w+)"', source)) | {f"{name}QueueUrl" for name in re.findall(r'"(\w+)": self\.', source)}
+    known |= {f"{one}FunctionName" for one in (
+        "EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "Scheduler", "JobApi")}  # fmt: skip
+    assert asked <= known
+
+
+@each_page
+def test_commands_of_aws_name_a_service(page: Page) -> None:
+    """A misspelt service costs a minute at night."""
+    assert {words[1] for words in commands(page, "aws")} <= AWS
+
+
+def test_the_index_explains_every_measure() -> None:
+    """The counters of statuses explain themselves; everything else has its row."""
+    explained = set(MEASURES) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
+    assert INDEX.table_of(explained)
+    spans = {bare(span) for span in INDEX.spans()}
+    assert spans & set(JOBS_ENTERED) and spans & set(INSTANCES_ENTERED)
+
+
+def test_whoever_parses_a_verb_that_is_none_is_told() -> None:
+    """The check of the commands is itself no formality."""
+    for words in (
+        ["gpu-recovery", "instance"],
+        ["gpu-recovery", "list", "--everything"],
+        ["gpu-recovery", "status"] * 2,
+    ):
+        with pytest.raises(AssertionError):
+            parsed([*words, "one", "two"])
