@@ -90,27 +90,28 @@ class RecoveryClient:
 
     def fleet(self) -> View:
         """The brakes of recovery, and whom they hold."""
-        return self._call("GET", "/fleet")
+        return self._having("breaker", "GET", "/fleet")
 
     def pause(self, because: str) -> View:
         """Let no repair begin until `unpause`; the brakes."""
-        return self._call("POST", "/fleet/pause", body={"because": because})
+        return self._having("breaker", "POST", "/fleet/pause", body={"because": because})
 
     def unpause(self) -> View:
         """Let repairs begin again; the brakes."""
-        return self._call("POST", "/fleet/unpause")
+        return self._having("breaker", "POST", "/fleet/unpause")
 
     def reset_breaker(self) -> View:
         """Close the breaker by hand; the brakes."""
-        return self._call("POST", "/fleet/reset-breaker")
+        return self._having("breaker", "POST", "/fleet/reset-breaker")
 
     def dead_letters(self) -> View:
         """How many messages each dead-letter queue holds, and what the first of them are; takes nothing."""
-        return self._call("GET", "/dead-letters")
+        return self._having("queues", "GET", "/dead-letters")
 
     def redrive(self, queue: str | None = None, limit: int | None = None) -> View:
         """Give dead letters again to whom they were for; what became of each, and how many are left."""
-        return self._call("POST", "/dead-letters/redrive", query={"queue": queue, "limit": limit})
+        query = {"queue": queue, "limit": limit}
+        return self._having("letters", "POST", "/dead-letters/redrive", query=query)
 
     def _items(self, path: str, key: str, query: Mapping[str, Any]) -> Iterator[View]:
         cursor = query.get("cursor")
@@ -134,6 +135,14 @@ class RecoveryClient:
     def _one(self, key: str, method: str, path: str, body: Any = None) -> View:
         view = self._call(method, path, body=body)
         if not isinstance(view.get(key), str):
+            raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
+        return view
+
+    def _having(
+        self, key: str, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None
+    ) -> View:
+        view = self._call(method, path, query, body)
+        if key not in view:
             raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
         return view
 

@@ -18,7 +18,7 @@ _WELCOME = f"""# gpu-recovery
 A red square below names its runbook in its description; all of them: `{RUNBOOKS}/README.md`.
 First look: `gpu-recovery list`, `gpu-recovery instances`, `gpu-recovery fleet`.
 One job or one instance: `gpu-recovery explain JOB`, `gpu-recovery instances ID`.
-To stop all repairs: `gpu-recovery fleet pause`.
+To stop all repairs: `gpu-recovery fleet pause --because WHY`.
 """
 _Lines = Sequence[cloudwatch.IMetric]
 

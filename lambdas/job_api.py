@@ -22,6 +22,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid
+from gpu_recovery.recovery import Unsaid
 from gpu_recovery.submitting import submit
 
 BODY_BYTES_MAX = 262_144
@@ -59,6 +60,11 @@ def _invalid(error: SpecInvalid) -> Response[str]:
 @app.exception_handler(CursorInvalid)
 def _bad_cursor(error: CursorInvalid) -> Response[str]:
     return refuse(400, "Bad cursor", str(error), "cursor")
+
+
+@app.exception_handler(Unsaid)
+def _unsaid(error: Unsaid) -> Response[str]:
+    return refuse(502, "Done, but not told", f"{error}; what could not be said is kept and tried again")
 
 
 @app.exception_handler(Unauthorized)

@@ -33,7 +33,7 @@ def schedule(recovery: Recovery) -> int:
     instances = recovery.store.instances_in(present, failures)
     placement = place(Snapshot(jobs, instances), recovery.policy)
     failures += try_each(lambda told: recovery.tell(*told), _answers(jobs, placement, now))
-    raise_all("not every job could be told its place", failures)
+    raise_all(UNFINISHED, failures)
     return len(placement.assignments)
 
 

@@ -182,7 +182,7 @@ class Deaf:
     def stop_tasks(self, task_ids: tuple[str, ...], reason: str) -> None:
         """There are none."""
 
-    def publish(self, command: Any) -> None:
+    def publish(self, command: Any, causation_id: str) -> None:
         """Taken."""
 
     def poke_scheduler(self, key: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gpu_recovery_client import RecoveryClient, cli
+from gpu_recovery_client import RecoveryClient, cli, cli_fleet
 from typer.testing import CliRunner, Result
 
 HERE = Path(__file__).parent
@@ -27,6 +27,9 @@ class FakeApi:
 
     jobs: list[dict[str, Any]]
     instances: list[dict[str, Any]]
+    fleet: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "fleet.json").read_text()))
+    dead_letters: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "dead_letters.json").read_text()))
+    redriven: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "redriven.json").read_text()))
     requests: list[httpx.Request] = field(default_factory=list)
     answer: Callable[[httpx.Request], httpx.Response] | None = None
     page_size: int = 2
@@ -47,8 +50,14 @@ class FakeApi:
                 answer = self._page("instances", self.instances, request)
             case ("GET", ["jobs", one]) | ("POST", ["jobs", one, "cancel"]):
                 answer = found(one, "job_id", self.jobs)
-            case "GET", ["instances", one]:
+            case ("GET", ["instances", one]) | ("POST", ["instances", one, "quarantine" | "release"]):
                 answer = found(one, "instance_id", self.instances)
+            case ("GET", ["fleet"]) | ("POST", ["fleet", "pause" | "unpause" | "reset-breaker"]):
+                answer = httpx.Response(200, json=self.fleet)
+            case "GET", ["dead-letters"]:
+                answer = httpx.Response(200, json=self.dead_letters)
+            case "POST", ["dead-letters", "redrive"]:
+                answer = httpx.Response(200, json=self.redriven)
             case _:
                 answer = problem(404, "Not Found", "there is no such path")
         return answer
@@ -122,6 +131,7 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("GPU_RECOVERY_API_URL", URL)
     monkeypatch.setenv("GPU_RECOVERY_TOKEN", TOKEN)
     monkeypatch.setattr(cli, "now", lambda: NOW)
+    monkeypatch.setattr(cli_fleet, "now", lambda: NOW)
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
         return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))

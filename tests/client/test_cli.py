@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 HERE = Path(__file__).parent
 JOB = "sft-20261121-090000-1a2b"
+INSTANCE = "i-0aaa00000000000a1"
 TOKEN = "a-token-that-nobody-may-see"
 SPEC = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
 OPTIONS = ("--workload", "sft", "--nnodes", "2", "--gpus-per-node", "8", "--task-definition", "gpu-training")
@@ -23,9 +24,12 @@ READS = [
     ("list", "--all"),
     ("explain", JOB),
     ("instances",),
-    ("instances", "i-0aaa00000000000a1"),
+    ("instances", INSTANCE),
 ]
-VERBS = [*READS, ("cancel", JOB), ("submit", *OPTIONS)]
+FLEET = ("fleet",), ("fleet pause", "--because", "new image"), ("fleet unpause",), ("fleet reset-breaker",)
+LETTERS = ("redrive", "--dry-run"), ("redrive",)
+ORDERS = ("quarantine", INSTANCE), ("release", INSTANCE), ("explain", INSTANCE)
+VERBS = [*READS, ("cancel", JOB), ("submit", *OPTIONS), *ORDERS, *FLEET, *LETTERS]
 Run = Callable[..., Result]
 
 
@@ -37,8 +41,10 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
         ("list", "--all"): {"jobs": listed, "next_cursor": None},
         ("explain", JOB): {"job": api.jobs[0], "instances": api.instances, "left_out": []},
         ("instances",): {"instances": api.instances, "next_cursor": None},
-        ("instances", "i-0aaa00000000000a1"): api.instances[0],
-    }
+        ("instances", INSTANCE): api.instances[0],
+        **dict.fromkeys(ORDERS, api.instances[0]), **dict.fromkeys(FLEET, api.fleet),
+        ("redrive", "--dry-run"): api.dead_letters, ("redrive",): api.redriven,
+    }  # fmt: skip
     job: dict[str, Any] = api.jobs[0]
     return answers.get(verb, job)
 
@@ -47,7 +53,7 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
 def test_json_equals_the_answer_of_the_api(run: Run, api: Any, verb: tuple[str, ...]) -> None:
     """One JSON document on stdout, nothing added and nothing lost."""
     name, *rest = verb
-    result = run(name, "--json", *rest)
+    result = run(*name.split(), "--json", *rest)
     assert (result.exit_code, result.stderr) == (0, "")
     assert json.loads(result.stdout) == answer_to(verb, api)
 
@@ -55,7 +61,7 @@ def test_json_equals_the_answer_of_the_api(run: Run, api: Any, verb: tuple[str, 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_words_are_plain_text_without_colour(run: Run, verb: tuple[str, ...]) -> None:
     """Human output has no escape sequence, no trailing space, and ends its last line."""
-    result = run(*verb)
+    result = run(*verb[0].split(), *verb[1:])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.isprintable() or set(filter(lambda c: not c.isprintable(), result.stdout)) == {"\n"}
     assert result.stdout.endswith("\n")
@@ -96,6 +102,82 @@ def test_explain_fails_when_an_instance_cannot_be_read(run: Run, api: Any) -> No
     api.answer = answer
     result = run("explain", JOB)
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "gpu-recovery: broken (500)\n")
+
+
+def test_explain_tells_what_would_have_been_done(run: Run, api: Any) -> None:
+    """Observe-only is worth nothing unless its decisions can be read."""
+    would = "observe-only: it would be REBOOTING: XID 79; the orders would be DrainInstance, RebootInstance"
+    entry = {"at": "2026-11-21T09:02:09.000Z", "from": "CHECKING", "to": "AVAILABLE", "event": "CheckEnded",
+             "attempt": 1, "reason": would}  # fmt: skip
+    api.instances[0]["history"].append(entry)
+    api.jobs[0]["history"].append({**entry, "from": "RUNNING", "to": "RUNNING", "reason": f"of the job: {would}"})
+    told = run("explain", JOB).stdout
+    assert told.count(would) == 2 and f"of the job: {would}" in told
+    assert would in run("explain", INSTANCE).stdout
+
+
+def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
+    """Why it takes no work must not have to be asked twice."""
+    api.instances[0] |= {
+        "health": {"SYSTEM_STATUS": {"status": "IMPAIRED", "since": "2026-11-21T09:00:00.000Z", "sentence": "power"}},
+        "departure": {"kind": "RETIREMENT", "leaves_at": "2026-11-22T09:03:00.000Z", "source": "e", "sentence": "old"},
+        "need": {"rung": "REPLACE", "evidence": "XID 79", "seen_at": "2026-11-21T09:00:00.000Z", "job_id": None},
+        "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the breaker is open"},
+        "drained": True, "incident_id": "i-0aaa00000000000a1/7",
+    }  # fmt: skip
+    rows = dict(line.split("  ", 1) for line in run("instances", INSTANCE).stdout.splitlines() if "  " in line)
+    told = {name.strip(): value.strip() for name, value in rows.items()}
+    assert told["health"] == "SYSTEM_STATUS is IMPAIRED since 2026-11-21 09:00:00Z: power"
+    assert told["leaves"] == "2026-11-22 09:03:00Z (in 1d00h): RETIREMENT, old"
+    assert told["needs"] == "REPLACE: XID 79"
+    assert told["held back"] == "since 2026-11-21 09:02:00Z (1m00s): the breaker is open"
+    assert (told["drained"], told["incident"]) == ("by gpu-recovery", "i-0aaa00000000000a1/7")
+
+
+def test_fleet_prints_the_golden_text(run: Run) -> None:
+    """Budget, breaker, pause, what is held and what waits for a person."""
+    assert run("fleet").stdout == (HERE / "fleet.txt").read_text()
+
+
+def test_a_fleet_at_rest_says_so_in_a_few_lines(run: Run, api: Any) -> None:
+    """Nothing held, nothing open, nobody paused it."""
+    closed = {"state": "CLOSED", "since": None, "because": None, "probe": None, "probe_at": None, "blamed": {}}
+    api.fleet |= {"repairing": [], "held": [], "for_a_person": [], "pause": None, "observe_only": False}
+    api.fleet["breaker"] |= closed
+    lines = run("fleet").stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "under repair", "instances with GPUs", "breaker", "paused", "replacing"
+    ]  # fmt: skip
+    assert "CLOSED; 4 instances blamed at once would open it" in lines[2] and lines[3].endswith("no")
+
+
+def test_reasons_are_sent_as_they_were_given(run: Run, api: Any) -> None:
+    """They are what somebody finds at night."""
+    run("fleet", "pause", "--because", "new driver")
+    run("quarantine", INSTANCE, "--because", "smells of smoke")
+    run("release", INSTANCE)
+    sent = [(request.url.path.removeprefix("/prod/api/v2"), request.content) for request in api.requests]
+    assert [(path, json.loads(body) if body else None) for path, body in sent] == [
+        ("/fleet/pause", {"because": "new driver"}),
+        (f"/instances/{INSTANCE}/quarantine", {"because": "smells of smoke"}),
+        (f"/instances/{INSTANCE}/release", None),
+    ]
+
+
+def test_redrive_asks_for_its_queue_and_says_what_stays(run: Run, api: Any) -> None:
+    """What nobody can read is listed with the reason."""
+    told = run("redrive", "--queue", "failed", "--limit", "5").stdout
+    assert dict(api.requests[0].url.params) == {"queue": "failed", "limit": "5"}
+    assert "given again" in told and "stays: it holds no event (requestPayload)" in told
+    assert told.endswith("about as many are left: failed 1\n")
+
+
+def test_a_dry_run_takes_nothing(run: Run, api: Any) -> None:
+    """It only looks, at one queue if asked so."""
+    told = run("redrive", "--dry-run", "--queue", "failed").stdout
+    assert [request.method for request in api.requests] == ["GET"]
+    assert told.startswith("failed  2 message(s)\n") and "undelivered" not in told
+    assert "would go" in told
 
 
 def test_list_passes_its_filter_on(run: Run, api: Any) -> None:
@@ -145,6 +227,11 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("status",), "Missing argument 'JOB'"),
         (("list", "--limit", "0"), "Invalid value for '--limit'"),
         (("logs", JOB), "No such command 'logs'"),
+        (("fleet", "pause"), "Missing option '--because'"),
+        (("fleet", "resume"), "No such command 'resume'"),
+        (("quarantine",), "Missing argument 'ID'"),
+        (("redrive", "--queue", "mine"), "Invalid value for '--queue'"),
+        (("redrive", "--limit", "101"), "Invalid value for '--limit'"),
         (("sandbox", "fault", "--instance", "i-1", "--kind", "fire"), "Invalid value for '--kind'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -224,7 +311,7 @@ def test_no_verb_prints_the_token(run: Run, api: Any, verb: tuple[str, ...], bro
     if broken:
         api.answer = lambda request: httpx.Response(500, json={"title": f"bad {TOKEN}", "detail": TOKEN})
     name, *rest = verb
-    for result in (run(*verb), run(name, "--json", *rest)):
+    for result in (run(*name.split(), *rest), run(*name.split(), "--json", *rest)):
         assert result.exit_code == int(broken)
         assert TOKEN not in result.output + result.stderr
 
@@ -232,7 +319,10 @@ def test_no_verb_prints_the_token(run: Run, api: Any, verb: tuple[str, ...], bro
 def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
     """The verbs of the command line, in the order of use."""
     text = run("--help").stdout
-    verbs = ["submit", "status", "list", "explain", "cancel", "instances", "sandbox"]
+    verbs = [
+        "submit", "redrive", "status", "list", "explain", "cancel", "instances", "release", "quarantine", "fleet",
+        "sandbox",
+    ]  # fmt: skip
     positions = [text.index(f"\n  {verb} ") for verb in verbs]
     assert positions == sorted(positions)
     assert TOKEN not in text

@@ -38,6 +38,7 @@ class Recorder:
             "down": True,
             "fault": {"instance": "i-1", "kind": "ecc", "tasks": []},
             "status": {"running": True, "servers": {"ministack": True, "cluster": True}, "sandbox": STATE},
+            "read_mailbox": [],
         }
         for name in self.answers:
             monkeypatch.setattr(sandbox, name, self._recorded(name, inspect.signature(getattr(sandbox, name))))
@@ -161,3 +162,20 @@ def test_without_its_code_the_sandbox_says_what_it_needs(monkeypatch: pytest.Mon
     result = run("status")
     assert result.exit_code == 1
     assert "make setup" in result.stderr
+
+
+def test_mail_shows_what_the_operators_were_sent(recorder: Recorder) -> None:
+    """As its reader sees it, oldest first; nothing in it steers the terminal."""
+    mails = [
+        {
+            "subject": "[GPU-RECOVERY][SEV3] sft-1: attempt 1 failed",
+            "body": "WHAT\x1b[2J\nwhy\n",
+            "at": "2026-11-21T09:00:00Z",
+        }
+    ]
+    recorder.answers["read_mailbox"] = mails
+    shown = run("mail")
+    assert shown.stdout == "2026-11-21 09:00:00Z  [GPU-RECOVERY][SEV3] sft-1: attempt 1 failed\n\nWHAT?[2J\nwhy\n"
+    assert json.loads(run("mail", "--json").stdout) == mails
+    recorder.answers["read_mailbox"] = []
+    assert run("mail").stdout == "no mail\n"

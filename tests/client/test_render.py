@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery import wire
-from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.instance.record import Claim, Held, Instance, InstanceStatus, Need, Rung
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.machine import HistoryEntry
@@ -138,10 +140,26 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
     assert {type(value) for value in incident["instances"][1]["claims"].values()} == {type(instance["claims"]["a"])}
     for view in incident["instances"]:
         assert set(view) == set(instance)
+
     for told in (incident["job"], *incident["instances"]):
         assert {frozenset(one) for one in told["history"]} == {frozenset(job["history"][0])}
     assert render.job_details(job, NOW).startswith("job ")
     assert render.instance_details(instance, NOW).startswith("instance ")
+
+
+def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
+    """As above, for the brakes and whom they hold."""
+    stored = json.loads((HERE / "fleet.json").read_text())
+    need = Need(Rung.REBOOT, "XID 79", NOW)
+    machine = Instance("i-1", NOW, InstanceStatus.QUARANTINED, need=need, held=Held(NOW, "paused"))
+    waiting = Instance("i-2", NOW, InstanceStatus.QUARANTINED, "it did not come back")
+    brakes = Fleet(opened_at=NOW, pause=Pause("an operator", "why", NOW), blamed={"i-1": NOW})
+    view = wire.fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting])
+    assert set(stored) == set(view)
+    for part in ("breaker", "pause"):
+        assert set(stored[part]) == set(view[part])
+    for part in ("held", "for_a_person"):
+        assert [set(one) for one in stored[part]] == [set(one) for one in view[part]]
 
 
 def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict[str, Any]) -> None:

@@ -288,7 +288,7 @@ def instance_signature(record: Instance) -> Any:
         min(len(record.reboots), 2), record.withdrawn,
         (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
         (reboot.ends is None, reboot.disconnected, reboot.uncertain, reboot.started) if reboot else None,
-        (need.rung, bool(need.source), need.ends is None) if need else None,
+        (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
         _warned(record),
     )  # fmt: skip
 

@@ -50,7 +50,7 @@ def detail(event: PublishEvent, causation_id: str = "sft-1/2") -> dict[str, Any]
 
 def published_by(edge: tellings.Edge) -> list[tuple[str, PublishEvent]]:
     """(command id, event) of everything that a move puts on the bus."""
-    decision = tell(edge.before, edge.event, edge.policy, edge.at)
+    decision = tell(edge.before, edge.event, edge.policy, edge.at, edge.fleet)
     return [(one.command_id, one.command) for one in decision.commands if isinstance(one.command, PublishEvent)]
 
 

@@ -144,23 +144,27 @@ def test_a_late_wish_for_a_check_leaves_the_running_attempts_claim_alone() -> No
     assert decision.record is record
 
 
-def test_an_instance_on_which_another_job_runs_is_not_checked() -> None:
-    """A check takes all GPUs; the barrier hears at once that this one could not be told."""
+def test_an_instance_on_which_another_job_runs_is_only_read() -> None:
+    """An active check takes all GPUs. A passive one can blame; that it finds nothing does not make the GPUs well."""
     decision = tell(claimed("other-1"), check_request())
-    assert decision.record.status is AVAILABLE
+    assert decision.record.status is InstanceStatus.CHECKING
     assert decision.record.claims == {"other-1": Claim(1, 8)}
-    (report,) = orders(decision, commands.ReportCheck)
+    assert decision.record.check is not None and decision.record.check.passive
+    passed = tell(decision.record, verdict_of(decision.record, HEALTHY))
+    (report,) = orders(passed, commands.ReportCheck)
     assert (report.job_id, report.outcome, report.repairing) == ("sft-1", INCONCLUSIVE, False)
-    assert not orders(decision, commands.RunCheck)
 
 
 def test_an_instance_under_repair_answers_for_its_repair() -> None:
-    """It is blamed already, and the job that asks is the one to hear how the repair ends."""
+    """It is blamed already, and the job that asks hears how the repair ends, like the one it is for."""
     decision = tell(rebooting(), check_request("sft-2", 3))
     (report,) = orders(decision, commands.ReportCheck)
     assert (report.outcome, report.repairing) == (REBOOT, True)
-    assert decision.record.reboot is not None
-    assert (decision.record.reboot.job_id, decision.record.reboot.attempt) == ("sft-2", 3)
+    told = orders(_overdue(decision.record), commands.TellJob)
+    assert [(one.job_id, one.event.attempt, one.event.healed) for one in told] == [
+        ("sft-1", 1, False),
+        ("sft-2", 3, False),
+    ]
 
 
 def test_an_instance_that_is_verified_without_a_repair_promises_none() -> None:

@@ -279,7 +279,7 @@ def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
     message = messages_about("sft-1", "why")["opened"]
     told = by_every((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
     assert [(one.command_id, getattr(one.command, "channel", None)) for one in told.commands] == [
-        ("sft-1/2/1", Channel.MAIL), ("sft-1/2/2", None), ("sft-1/2/1/chat", Channel.CHAT),
+        ("sft-1/2/1", Channel.MAIL), ("sft-1/2/2", None), ("sft-1/2/3", Channel.CHAT),
     ]  # fmt: skip
     assert told.record.commands == told.commands
     assert replace(told.commands[2].command, channel=Channel.MAIL) == message

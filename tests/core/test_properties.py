@@ -11,10 +11,11 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance.orders import waiting_for
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Rank
 from gpu_recovery.core.instance.rules import proves_reboot
 from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.job.record import TERMINAL, Job, Origin
+from gpu_recovery.core.job.record import TERMINAL, Cause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.machine import Outcome, due_at
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from hypothesis import given, settings
@@ -25,9 +26,10 @@ from tests.core.build import POLICIES, tell
 from tests.core.tellings import Edge
 from tests.core.walks import AGAIN, STEPS, Run, Step, run_of
 
-TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "reboots_max": 1})
-POLICY = st.sampled_from((*POLICIES, TIGHT))
-IN_MOTION = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
+TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "reboots_max": 1, "replace": True})
+OBSERVED = policy_from({"observe_only": True, "replace": True})
+POLICY = st.sampled_from((*POLICIES, TIGHT, OBSERVED))
+IN_MOTION = tuple(set(InstanceStatus) - {InstanceStatus.AVAILABLE, InstanceStatus.GONE})
 FIRST = st.integers(0, 99)
 many = settings(max_examples=60, deadline=None)
 most = settings(max_examples=200, deadline=None)
@@ -66,10 +68,10 @@ def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request:
     told: set[Any] = set()
     for edge in request.getfixturevalue("job_edges" if machine is job else "instance_edges"):
         for event in edge.told_again():
-            if (edge.policy.preset, edge.shape, id(event)) in told:
+            if (edge.policy, edge.shape, id(event)) in told:
                 continue
-            told.add((edge.policy.preset, edge.shape, id(event)))
-            again = tell(edge.after, event, edge.policy, edge.at + timedelta(seconds=1))
+            told.add((edge.policy, edge.shape, id(event)))
+            again = tell(edge.after, event, edge.policy, edge.at + timedelta(seconds=1), edge.fleet)
             assert again.outcome is not Outcome.APPLIED, (edge.after.status, event)
 
 
@@ -268,19 +270,25 @@ def test_no_move_that_exploring_finds_leaves_an_instance_waiting_without_end(
 
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
-def test_the_epoch_rises_with_each_reboot_and_never_falls(
+def test_the_epoch_rises_with_each_repair_and_never_falls(
     policy: RecoveryPolicy, first: int, steps: list[Step]
 ) -> None:
-    """A claim made before a reboot can never be mistaken for one made after it."""
+    """A claim made before a reboot or a replacement can never be mistaken for one made after it."""
+    repairs = (commands.RebootInstance, commands.ReplaceInstance)
     for step in _instance_run(policy, first, steps).taken:
-        reboots = [one.command for one in step.decision.commands if isinstance(one.command, commands.RebootInstance)]
-        assert step.decision.record.epoch == step.before.epoch + len(reboots)
-        assert all(order.epoch == step.decision.record.epoch for order in reboots)
+        given = [one.command for one in step.decision.commands if isinstance(one.command, repairs)]
+        assert step.decision.record.epoch == step.before.epoch + len(given)
+        assert all(order.epoch == step.decision.record.epoch for order in given)
 
 
-def _works_only_after_proof(before: Instance, event: Any, after: Instance) -> None:
+def _works_only_after_proof(before: Instance, event: Any, after: Instance, policy: RecoveryPolicy) -> None:
     if after.status is not InstanceStatus.AVAILABLE or before.status is InstanceStatus.AVAILABLE:
         return
+    if isinstance(event, events.ReleaseRequested):  # a person had taken it away, nothing spoke against it
+        assert before.withdrawn and before.claims
+        return
+    if policy.observe_only and before.status is InstanceStatus.CHECKING:
+        return  # nothing is withheld of an instance but what would take it out of use
     assert before.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
     if before.status is InstanceStatus.CHECKING and isinstance(event, events.InstanceDeadlineReached):
         assert any(one.refusals for one in before.commands)  # ECS never started its check, and nothing blames it
@@ -300,7 +308,7 @@ def test_a_repaired_instance_works_again_only_after_proof_and_a_passing_check(
 ) -> None:
     """Out of REBOOTING there is no way to AVAILABLE; out of VERIFYING one: HEALTHY, and proof if it was rebooted."""
     for step in _instance_run(policy, first, steps).taken:
-        _works_only_after_proof(step.before, step.event, step.decision.record)
+        _works_only_after_proof(step.before, step.event, step.decision.record, policy)
 
 
 def test_no_move_that_exploring_finds_lets_an_unproved_instance_work(
@@ -308,16 +316,16 @@ def test_no_move_that_exploring_finds_lets_an_unproved_instance_work(
 ) -> None:
     """The same, for every move there is."""
     for edge in instance_edges:
-        _works_only_after_proof(edge.before, edge.event, edge.after)
+        _works_only_after_proof(edge.before, edge.event, edge.after, edge.policy)
 
 
 @many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_quarantined_instance_waits_for_a_person(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
-    """Only a release, or its leaving the cluster, ends a quarantine."""
+    """Only a release, or its leaving the cluster, ends a quarantine in which no repair is held back."""
     for step in _instance_run(policy, first, steps).taken:
         before, after = step.before, step.decision.record
-        if before.status is InstanceStatus.QUARANTINED and after.status is not before.status:
+        if before.status is InstanceStatus.QUARANTINED and before.held is None and after.status is not before.status:
             assert isinstance(step.event, events.ReleaseRequested) or after.status is InstanceStatus.GONE
 
 
@@ -326,6 +334,8 @@ def _claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> 
         if isinstance(event, events.CheckRequested):
             assert event.job_id == job_id
             assert event.attempt >= before.claims[job_id].attempt
+        elif isinstance(event, events.MachineSeen):
+            assert event.state.is_off
         elif isinstance(event, events.CheckEnded):
             if before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
                 assert event.verdict.outcome is CheckOutcome.HEALTHY
@@ -350,3 +360,76 @@ def test_no_move_that_exploring_finds_drops_a_claim_too_early(instance_edges: li
     """The same, for every move there is."""
     for edge in instance_edges:
         _claims_go_only_when_sure(edge.before, edge.event, edge.after)
+
+
+# -- of reasons, orders and sizes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [job, instance], ids=["job", "instance"])
+def test_no_record_grows_with_what_is_said_of_it(machine: Any, request: pytest.FixtureRequest) -> None:
+    """A reason quotes each part of what it rests on once: after a dozen moves it is as short as after two."""
+    for edge in request.getfixturevalue("job_edges" if machine is job else "instance_edges"):
+        assert len(edge.after.reason) < REASON_CHARACTERS_MAX, (len(edge.path), edge.after.reason)
+
+
+REASON_CHARACTERS_MAX = 400
+"""Several times the longest reason that a short path leads to."""
+
+
+def test_whoever_waits_for_a_repair_goes_on_waiting_or_hears_its_end(instance_edges: list[Edge]) -> None:
+    """No move forgets a job: RepairEnded is told once when it leaves those who wait, and never while it stays."""
+    for edge in instance_edges:
+        before, after = ({(one.job_id, one.attempt) for one in waiting_for(one)} for one in (edge.before, edge.after))
+        told = [
+            (one.command.job_id, one.command.event.attempt)
+            for one in edge.after.commands[len(edge.before.commands) :]
+            if isinstance(one.command, commands.TellJob) and isinstance(one.command.event, events.RepairEnded)
+        ]
+        assert len(told) == len(set(told))
+        replaced = {one for one in before if any(other[0] == one[0] for other in after)}
+        assert before - after - replaced <= set(told), (edge.before.status, edge.event, edge.after.status)
+        assert not set(told) & after
+
+
+def test_a_barrier_that_an_instance_is_asked_for_is_always_answered(instance_edges: list[Edge]) -> None:
+    """A check that a job waits for is not dropped without a report to that job."""
+    for edge in instance_edges:
+        run = edge.before.check
+        if run is None or not run.job_id or edge.after.check == run:
+            continue
+        new = edge.after.commands[len(edge.before.commands) :]
+        reports = [one.command for one in new if isinstance(one.command, commands.ReportCheck)]
+        assert (run.job_id, run.attempt) in [(one.job_id, one.attempt) for one in reports], (edge.event, edge.after)
+
+
+def test_looks_give_no_order_that_is_given_already(instance_edges: list[Edge]) -> None:
+    """What is asked again and again while nothing changes must not fill the record with its orders."""
+    for edge in instance_edges:
+        if isinstance(edge.event, events.InstanceLookDue) and edge.after.status is edge.before.status:
+            assert len(edge.after.commands) <= len(edge.before.commands) + 1
+
+
+# -- of incidents ------------------------------------------------------------------------------------------------------
+
+
+def _has_its_incident(after: Job, before: Job) -> None:
+    if after.status in (JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.CANCELED):
+        assert after.incident_at is None
+    if after.status in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
+        assert after.incident_at is not None
+    stopping_for = after.stop_purpose in (StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH)
+    if after.status is JobStatus.STOPPING and stopping_for and after.stop_cause is not Cause.INSUFFICIENT_RESOURCES:
+        assert after.incident_at is not None
+    if before.incident_at is not None and after.incident_at is not None:
+        assert after.incident_at == before.incident_at
+
+
+def test_a_job_knows_since_when_it_is_in_an_incident(job_edges: list[Edge]) -> None:
+    """From the order to stop, or the end of all, until it runs again or has ended well; one incident, one time.
+
+    A FAILED job keeps the time of the incident that it did not survive, until a person starts it anew.
+    """
+    for edge in job_edges:
+        _has_its_incident(edge.after, edge.before)
+        if isinstance(edge.event, events.NewerTaskSeen):
+            assert edge.after.incident_at is None and edge.after.quick_ends == 0 and edge.after.not_before is None

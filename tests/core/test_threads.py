@@ -167,7 +167,7 @@ def test_no_move_that_exploring_finds_breaks_a_thread(
 ) -> None:
     """Each single move: it may open only what is closed, speak only of what is open, and names whom it is about."""
     for edge in (*job_edges, *instance_edges):
-        told = own(tell(edge.before, edge.event, edge.policy, edge.at))
+        told = own(tell(edge.before, edge.event, edge.policy, edge.at, edge.fleet))
         thread = Thread(edge.before.incident_id or "")
         thread.hears(told)
         assert not thread.wrong, thread.wrong

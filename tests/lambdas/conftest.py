@@ -25,7 +25,7 @@ from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
 
 HANDLERS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api")
-WARM = (*HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources")
+WARM = (*HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters")
 """The modules that keep something from one invocation to the next."""
 
 

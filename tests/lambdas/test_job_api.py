@@ -93,7 +93,9 @@ def refused(answer: Answer, status: int, field: str | None = None) -> str:
 ROUTES = [
     ("POST", "/api/v2/jobs"), ("GET", "/api/v2/jobs"), ("GET", f"/api/v2/jobs/{JOB}"),
     ("POST", f"/api/v2/jobs/{JOB}/cancel"), ("GET", "/api/v2/instances"), ("GET", f"/api/v2/instances/{A}"),
-    ("POST", f"/api/v2/instances/{A}/release"),
+    ("POST", f"/api/v2/instances/{A}/release"), ("POST", f"/api/v2/instances/{A}/quarantine"),
+    ("GET", "/api/v2/fleet"), ("POST", "/api/v2/fleet/pause"), ("POST", "/api/v2/fleet/unpause"),
+    ("POST", "/api/v2/fleet/reset-breaker"), ("GET", "/api/v2/dead-letters"), ("POST", "/api/v2/dead-letters/redrive"),
 ]  # fmt: skip
 WRONG = [
     None, "", "Bearer ", "Bearer wrong", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}",
@@ -419,7 +421,8 @@ def test_a_cancellation_is_not_lost_to_a_launch(api: Api, monkeypatch: pytest.Mo
 
 def test_a_quarantined_instance_is_given_back_through_a_check(api: Api) -> None:
     """It does not work again before it has passed."""
-    api.functions.store.save_instance(instance(status=InstanceStatus.QUARANTINED, ecs_status="DRAINING"))
+    held = instance(status=InstanceStatus.QUARANTINED, ecs_status="DRAINING", drained=True)
+    api.functions.store.save_instance(held)
     body = api.post(f"/instances/{A}/release").body
     assert body["status"] == "VERIFYING" and "operator" in body["reason"]
     assert [asked["status"] for asked in api.functions.aws.asked("UpdateContainerInstancesState")] == ["ACTIVE"]

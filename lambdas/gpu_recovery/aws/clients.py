@@ -30,7 +30,8 @@ _UNANSWERED = "gpu_recovery_unanswered"
 
 def client(service: str, config: Config = PATIENT) -> Any:
     """A boto3 client of `service` that raises TryAgainSoon."""
-    made = boto3.client(service, config=config)
+    make: Any = boto3.client  # its stubs want a literal
+    made = make(service, config=config)
     made.meta.events.register("response-received", _remember_silence, unique_id="gpu-recovery-silence")
     made.meta.events.register("after-call", _raise_asked_too_often, unique_id="gpu-recovery-throttle")
     return made

@@ -11,7 +11,7 @@ from ..notices import of_jobs
 from ..policy import within
 from .endings import failed, finished, poke
 from .record import Cause, Job, JobStatus, StopPurpose
-from .stopping import relaunch_or_fail, stop
+from .stopping import observed, relaunch_or_fail, stop
 
 
 def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
@@ -81,16 +81,16 @@ def launch_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
 def start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
     """A gang of ours that does not start is broken; a person's of which ranks never showed is only misunderstood."""
     reason = f"not every rank was running within {given.policy.start_timeout_s} s"
-    if not job.started_by_person:
-        return stop(job, StopPurpose.DIAGNOSE, reason, given)
     unseen = sum(not instance for instance in job.instances)
-    if unseen:
+    if unseen and job.started_by_person:
         reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
         step = finished(job, JobStatus.CANCELED, reason)
         return replace(step, commands=(*step.commands, of_jobs.unwatched(job, reason)))
-    if job.is_observed(given.policy):
-        return Step(job.status, reason, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
-    return stop(job, StopPurpose.DIAGNOSE, reason, given)
+    step = stop(job, StopPurpose.DIAGNOSE, reason, given)
+    if not job.is_observed(given.policy):
+        return step
+    told = observed(job, step, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
+    return replace(told, commands=()) if told.reason == job.reason else told
 
 
 def running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:

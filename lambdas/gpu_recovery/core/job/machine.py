@@ -98,7 +98,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUBMITTING, events.AttemptLaunched): Row.to(launching.launched, _S.SUBMITTED),
     (_S.SUBMITTING, events.LaunchRefused): Row.to(launching.refused, _S.STOPPING),
     (_S.SUBMITTING, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
-    (_S.SUBMITTING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING),
+    (_S.SUBMITTING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.SUBMITTING),
     (_S.SUBMITTING, events.AllRanksStopped): Row.to(
         stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
     ),

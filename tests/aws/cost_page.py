@@ -1,0 +1,311 @@
+"""What docs/costs.md says in numbers: calls counted on the production code, and a month's estimate made of them.
+
+python -m tests.aws.cost_page    writes the two tables of the page again
+
+DynamoDB's units are reckoned from the sizes of what was really written and read. An index entry counts as rewritten by
+every write of its item, which is more than DynamoDB asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery import tasks
+from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.watchers import words_of
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.measures import MEASURES
+from gpu_recovery.watching import hear
+
+from sandbox.cluster.model import Instance
+from simulator.delivery import Delivery, prompt
+from tests.aws.ecs_events import instance_event, rank_event, task_event
+from tests.aws.environment import CREDENTIALS
+from tests.platform.cloud import Answer, Carry, Request, nobody_sleeps
+from tests.platform.platform_world import PlatformWorld
+
+PAGE = Path(__file__).parents[2] / "docs" / "costs.md"
+COLUMNS = ("Lambda", "reads", "writes", "read units", "write units", "ECS", "EC2", "SQS", "bus", "SNS", "S3")
+SERVICES = {"ecs": "ECS", "ec2": "EC2", "sqs": "SQS", "eventbridge": "bus", "sns": "SNS", "s3": "S3"}
+READS = ("GetItem", "BatchGetItem", "Query")
+KIB = 1024
+READ_BYTES, WRITE_BYTES = 4 * KIB, KIB
+"""What one unit of DynamoDB on demand reads, strongly consistent, or writes."""
+TRAIN_S = 1800.0
+
+
+def nothing(envelope: object) -> tuple[float, ...]:
+    """Whatever happens, nobody hears of it but whom the counting tells."""
+    return ()
+
+
+@dataclass
+class Counting:
+    """Stands between the product and AWS, and counts: requests by service, and DynamoDB's units."""
+
+    world: PlatformWorld | None = None
+    counted: Counter[str] = field(default_factory=Counter)
+
+    def meets(self, request: Request, carry_out: Carry) -> Answer:
+        """As a fault of the platform's tests, but harmless."""
+        answer = carry_out()
+        if request.service != "dynamodb":
+            self.counted[SERVICES[request.service]] += 1
+        elif request.operation in READS:
+            self.counted["reads"] += 1
+            self.counted["read units"] += _read_units(request, answer)
+        else:
+            self.counted["writes"] += 1
+            self.counted["write units"] += sum(self._write_units(request))
+        return answer
+
+    def _write_units(self, request: Request) -> Iterator[int]:
+        if request.operation == "TransactWriteItems":
+            for action in request.asked["TransactItems"]:
+                yield 2 * self._units_of(next(iter(action.values())))
+        else:
+            yield self._units_of(request.asked)
+
+    def _units_of(self, asked: dict[str, Any]) -> int:
+        """Of the item as it is afterwards; a refused write costs one unit at least."""
+        assert self.world is not None
+        key = next(iter(_key(asked).values()))["S"]
+        kept = self.world._tables[asked["TableName"]].items
+        item = next((item for name, item in kept.items() if getattr(name, "value", name) == key), None)
+        if item is None:
+            return 1
+        size = ceil(item.size() / WRITE_BYTES)
+        whole_projection = asked["TableName"] == self.world._instance_table
+        return size + ("due_at" in item.attrs) + (size if whole_projection else 1) * ("status" in item.attrs)
+
+
+def _key(asked: dict[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = asked.get("Key") or asked["Item"]
+    return {name: given[name] for name in ("job_id_rank", "container_inst_id") if name in given}
+
+
+def _read_units(request: Request, answer: Answer) -> float:
+    """Half as much where the read may lag, as every index's does."""
+    found = answer.json
+    if request.operation == "BatchGetItem":
+        return sum(ceil(len(json.dumps(one)) / READ_BYTES) for items in found["Responses"].values() for one in items)
+    share = 1.0 if request.asked.get("ConsistentRead") else 0.5
+    items = found.get("Items", [found.get("Item", {})])
+    return share * max(1, ceil(sum(len(json.dumps(one)) for one in items) / READ_BYTES))
+
+
+class CountingWorld(PlatformWorld):
+    """The simulated cluster under the production code, with every call of AWS and every invocation counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+        self.counting = Counting()
+        super().__init__(monkeypatch, self.counting, **given)
+        self.counting.world = self
+
+    def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
+        """As the world's."""
+        if hasattr(self, "counting"):
+            self.counting.counted["Lambda"] += 1
+        super().invoke(name, work, tried)
+
+    def spent(self, work: Callable[[], object]) -> Counter[str]:
+        """What `work` costs."""
+        before = self.counting.counted.copy()
+        work()
+        after = self.counting.counted.copy()
+        after.subtract(before)
+        return after
+
+    def told(self, event: dict[str, Any]) -> Callable[[], None]:
+        """One task event, to the function that it wakes."""
+        return lambda: self.invoke(
+            "ecs_task_handler",
+            lambda: tasks.task_changed(self.recovery, task_fact(detail_of(event), self.timeline.now)),
+        )
+
+    def instance_told(self, event: dict[str, Any]) -> Callable[[], None]:
+        """One container-instance event."""
+        fact = instance_fact(detail_of(event), self.timeline.now)
+        return lambda: self.invoke("ecs_instance_monitor", lambda: self.recovery.tell(*fact))
+
+
+@contextmanager
+def counting_world(delivery: Delivery = prompt, **given: Any) -> Iterator[CountingWorld]:
+    """A world whose calls are counted from the first minute on."""
+    with pytest.MonkeyPatch.context() as patch, nobody_sleeps():
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        yield CountingWorld(patch, delivery=delivery, **given)
+
+
+# -- what happens ------------------------------------------------------------------------------------------------------
+
+
+def single_events() -> Iterator[tuple[str, Counter[str]]]:
+    """Events one at a time, told by hand to a gang of eight ranks whose own events nobody hears."""
+    with counting_world(nothing, instances=8) as world:
+        job_id = world.submit(8)
+        world.until(lambda: len(world.ranks(job_id)) == 8, "the gang did not run")
+
+        def rank(number: int, status: str, **ended: Any) -> Callable[[], None]:
+            return world.told(rank_event(job_id, 1, number, status, at=world.timeline.now, **ended))
+
+        foreign = task_event("somebody-elses", "ecs-svc/1", "RUNNING", {})
+        yield "a task of somebody else starts or ends", world.spent(world.told(foreign))
+        starts = [world.spent(rank(number, "RUNNING")) for number in range(8)]
+        yield "a rank starts", starts[0]
+        yield "the last rank of eight starts", starts[-1]
+        yield "a rank ends well, others still run", world.spent(rank(0, "STOPPED", exit_code=0))
+        yield "a container instance speaks: a placement, or its agent", world.spent(_flap(world, world.machine(1)))
+        machine = {"detail-type": "EC2 Instance State-change Notification", "source": "aws.ec2",
+                   "detail": {"instance-id": "i-0fedcba9876543210", "state": "running"}}  # fmt: skip
+        words = words_of(machine, world.timeline.now)
+        hearing = lambda: world.invoke("ecs_instance_monitor", lambda: hear(world.recovery, words))  # noqa: E731
+        yield "EC2 speaks of a machine of somebody else", world.spent(hearing)
+        failed = world.spent(rank(1, "STOPPED", exit_code=139))
+        assert world.job(job_id).status is JobStatus.STOPPING
+        yield "the first rank of eight fails", failed
+        yield "another rank of that gang ends", world.spent(rank(2, "STOPPED", exit_code=143))
+
+
+def _flap(world: CountingWorld, machine: Instance) -> Callable[[], None]:
+    event = instance_event(machine.instance_id, machine.version + 1, containerInstanceArn=machine.arn)
+    return world.instance_told(event)
+
+
+def minute(instances: int) -> Counter[str]:
+    """One minute in which nothing happens: a round of the reconciler and one of the scheduler."""
+    with counting_world(instances=instances) as world:
+        world.let_pass(600)
+        return world.spent(lambda: world.let_pass(60))
+
+
+def good_job(ranks: int, idle: Counter[str]) -> Counter[str]:
+    """A job from its submission to its end, without the rounds of its time."""
+    with counting_world(instances=ranks, train_s=TRAIN_S) as world:
+        return _without_rounds(world, lambda: world.until_end(world.submit(ranks)), idle)
+
+
+def incident(ranks: int, idle: Counter[str]) -> Counter[str]:
+    """From a GPU that falls off the bus until the job runs again, without the rounds of that time."""
+    with counting_world(instances=ranks, train_s=TRAIN_S) as world:
+        job_id = world.submit(ranks)
+        world.until_status(job_id, JobStatus.RUNNING)
+        world.let_pass(300)
+
+        def heal() -> None:
+            world.break_gpu(world.machine(0))
+            world.until(lambda: world.job(job_id).attempt == 2, "it was not relaunched")
+            world.until_status(job_id, JobStatus.RUNNING)
+
+        spent = _without_rounds(world, heal, idle)
+        assert world.fleet.boots == {world.machine(0).instance_id: 1}
+        return spent
+
+
+def _without_rounds(world: CountingWorld, work: Callable[[], object], idle: Counter[str]) -> Counter[str]:
+    begun = world.timeline.now
+    spent = world.spent(work)
+    minutes = round((world.timeline.now - begun).total_seconds() / 60)
+    return Counter({name: max(0, spent[name] - minutes * idle[name]) for name in COLUMNS})
+
+
+def measured() -> dict[str, Counter[str]]:
+    """Every row of the page's first table."""
+    rows = dict(single_events())
+    idle = {instances: minute(instances) for instances in (2, 8, 20)}
+    rows |= {f"a minute in which nothing happens, {number} instances": each for number, each in idle.items()}
+    for ranks in (2, 8):
+        rows[f"a job of {ranks} ranks that trains for half an hour and succeeds"] = good_job(ranks, idle[ranks])
+        rows[f"an incident of {ranks} ranks, from the fault until the job runs again"] = incident(ranks, idle[ranks])
+    return rows
+
+
+# -- a month -----------------------------------------------------------------------------------------------------------
+
+MINUTES = 43_800
+VOLUMES = {
+    "a container instance speaks: a placement, or its agent": 60_000,
+    "a task of somebody else starts or ends": 5_000,
+    "a job of 8 ranks that trains for half an hour and succeeds": 300,
+    "an incident of 8 ranks, from the fault until the job runs again": 10,
+    "a minute in which nothing happens, 20 instances": MINUTES,
+}
+"""What happens in the month that is reckoned with."""
+EVENT_S, ROUND_S, MEMORY_GB = 0.15, 0.5, 0.5
+LOG_BYTES = 2_000
+"""Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
+PRICES = {
+    "Lambda requests": 0.20e-6, "Lambda GB-seconds, arm64": 0.0000133334, "DynamoDB write units": 0.625e-6,
+    "DynamoDB read units": 0.125e-6, "SQS requests": 0.40e-6, "events on a bus of our own": 1.00e-6,
+    "X-Ray traces": 5.00e-6, "CloudWatch Logs, GB": 0.50, "CloudWatch metrics": 0.30, "CloudWatch alarms": 0.10,
+    "CloudWatch dashboard": 3.00, "KMS key": 1.00, "Secrets Manager secret": 0.40,
+}  # fmt: skip
+"""List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
+ALARMS = 34
+"""What the stacks have; the tests of infra/ compare it with the templates."""
+
+
+def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
+    """How much of each priced thing the month takes."""
+    total: Counter[str] = Counter()
+    for name, times in VOLUMES.items():
+        for column, each in rows[name].items():
+            total[column] += each * times  # type: ignore[assignment]
+    rounds = rows["a minute in which nothing happens, 20 instances"]["Lambda"] * MINUTES
+    seconds = rounds * ROUND_S + (total["Lambda"] - rounds) * EVENT_S
+    ticks = 3 * MINUTES  # the schedule's message is sent, received and deleted
+    return {
+        "Lambda requests": total["Lambda"], "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
+        "DynamoDB write units": total["write units"], "DynamoDB read units": total["read units"],
+        "SQS requests": total["SQS"] + ticks, "events on a bus of our own": total["bus"],
+        "X-Ray traces": total["Lambda"], "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
+        "CloudWatch metrics": len(MEASURES), "CloudWatch alarms": ALARMS, "CloudWatch dashboard": 1, "KMS key": 1,
+        "Secrets Manager secret": 1,
+    }  # fmt: skip
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def table_of_calls(rows: dict[str, Counter[str]]) -> str:
+    """The first table, as Markdown."""
+    lines = [f"| What happens | {' | '.join(COLUMNS)} |", "|---|" + "--:|" * len(COLUMNS)]
+    for name, counted in rows.items():
+        lines.append(f"| {name} | " + " | ".join(f"{counted[column]:g}" for column in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def table_of_a_month(rows: dict[str, Counter[str]]) -> str:
+    """The second table, as Markdown."""
+    lines = ["| Item | Volume | Price, USD | USD a month |", "|---|--:|--:|--:|"]
+    total = 0.0
+    for name, volume in volumes(rows).items():
+        cost = volume * PRICES[name]
+        total += cost
+        price = f"{PRICES[name] * 1e6:g} a million" if PRICES[name] < 0.01 else f"{PRICES[name]:.2f}"
+        amount = f"{volume:,.0f}" if volume == round(volume) or volume > 1000 else f"{volume:.2f}"
+        lines.append(f"| {name} | {amount} | {price} | {cost:.2f} |")
+    lines.append(f"| **total** | | | **{total:.0f}** |")
+    return "\n".join(lines)
+
+
+def written(text: str, rows: dict[str, Counter[str]]) -> str:
+    """The page with both tables made anew."""
+    for name, table in (("calls", table_of_calls(rows)), ("month", table_of_a_month(rows))):
+        marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        text = re.sub(f"{marks[0]}.*?{marks[1]}", f"{marks[0]}\n\n{table}\n\n{marks[1]}", text, flags=re.DOTALL)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), measured()), encoding="utf-8")
