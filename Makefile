@@ -52,8 +52,10 @@ bench: setup ## Measure, into benchmarks/results.json
 deploy: setup ## Into the AWS account of your credentials; settings: cdk.json or CONTEXT="-c gpu-recovery:key=value"
 	@npx --no-install cdk deploy --all $(CONTEXT)
 
-docs: setup ## Write again what is generated from tables
+docs: setup ## Write again what is generated from tables and counted calls
 	@$(BIN)/python docs/generate_states.py
+	@$(BIN)/python docs/generate_permissions.py
+	@$(BIN)/python -m tests.aws.cost_page
 
 clean: ## Remove everything that was installed or generated
 	@if [ -x $(BIN)/gpu-recovery ]; then $(BIN)/gpu-recovery sandbox down; fi

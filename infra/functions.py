@@ -95,14 +95,16 @@ _API_ENVIRONMENT = frozenset(
 )
 
 FUNCTIONS = (
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _FOLLOW | _ADOPT),
+    # The last rank's end has a held instance checked, which must be ACTIVE for it.
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _FOLLOW | _ADOPT | _READMIT),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _FOLLOW | _REPAIR),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
     FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH),
-    # It cancels (stops tasks) and releases (runs a check on an instance that must be ACTIVE for it); it never repairs.
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _READMIT | _SERVE, _API_ENVIRONMENT),
+    # It cancels (stops tasks, ranks of a person that nobody saw among them) and releases (runs a check on an instance
+    # that must be ACTIVE for it); it never repairs.
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
 )
 
 

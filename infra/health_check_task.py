@@ -45,7 +45,10 @@ class HealthCheckTask(Construct):
             CONTAINER,
             image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
             command=["python", "-m", "health_check"],
-            environment={"AWS_REGION": Aws.REGION},  # ECS on EC2 does not set it, and S3 is regional in aws-cn
+            environment={
+                "AWS_REGION": Aws.REGION,  # ECS on EC2 does not set it, and S3 is regional in aws-cn
+                "XID_POLICY": settings.xid_policy,
+            },
             stop_timeout=Duration.seconds(60),  # a check that is stopped still ends dcgmi and leaves its document
             privileged=True,
             memory_reservation_mib=1024,

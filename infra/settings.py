@@ -14,6 +14,8 @@ from gpu_recovery.core.policy import policy_from
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
+SWITCHES = ("replace", "observe_only")
+"""Fields of the policy that are settings of their own: what turns them on must be seen at a glance."""
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)  # what CloudWatch Logs accepts
 
@@ -49,6 +51,8 @@ class DeploymentSettings:
     policy: Mapping[str, Any] = field(default_factory=dict, metadata={"read": thresholds})
     # Terminating and stopping instances: the policy's switch and IAM's in one, so that neither is on without the other.
     replace: bool = _setting(False, boolean)
+    # Decide everything and touch nothing: for the first weeks in an account that matters.
+    observe_only: bool = _setting(False, boolean)
     job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))
 
     # The health check.
@@ -57,6 +61,8 @@ class DeploymentSettings:
     health_check_image: str = _setting("", text(r"(\S{1,512})?", "an image reference"))
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
+    # Vendors disagree on a few XIDs: NVIDIA's catalogue, or the list that ECS Managed Instances act on.
+    xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
 
     # Names that other systems know.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
@@ -96,8 +102,9 @@ class DeploymentSettings:
             wrong.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
         if not wrong and self.job_table_name == self.instance_table_name:
             wrong.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
-        if not wrong and "replace" in self.policy:
-            wrong.append(f"{NAMESPACE}policy: replace is a setting of its own, {NAMESPACE}replace")
+        for switch in SWITCHES if not wrong else ():
+            if switch in self.policy:
+                wrong.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{switch}")
         if not wrong:
             # The very function that reads them in Lambda: a misspelt threshold must not wait for a cold start.
             try:
@@ -125,5 +132,6 @@ class DeploymentSettings:
 
     @property
     def recovery_policy(self) -> dict[str, Any]:
-        """What the functions read: the preset, the thresholds that differ from it, and the switch if it is on."""
-        return {"preset": self.preset, **self.policy, **({"replace": True} if self.replace else {})}
+        """What the functions read: the preset, the thresholds that differ from it, and the switches that are on."""
+        switched_on = {switch: True for switch in SWITCHES if getattr(self, switch)}
+        return {"preset": self.preset, **self.policy, **switched_on}

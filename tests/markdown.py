@@ -88,4 +88,5 @@ READMES = [README, README_ZH]
 DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architecture.md")
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 PAGES = [*READMES, DEPLOY, ARCHITECTURE, *DECISIONS, *(Page(ROOT / f"{name}.md") for name in (
-    "CONTRIBUTING", "SECURITY", "CHANGELOG"))]  # fmt: skip
+    "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions",
+))]  # fmt: skip

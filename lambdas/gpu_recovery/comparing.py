@@ -57,11 +57,11 @@ def compare_machines(recovery: Recovery) -> None:
     failures: list[Exception] = []
     known = {record.instance_id: record for record in recovery.store.instances_in(PRESENT, failures)}
     count(recovery, sum(record.gpus_most > 0 for record in known.values()))
+    now = recovery.clock()  # before the look: what moves while EC2 answers has not been seen
     statuses = recovery.actions.machine_statuses(tuple(known)) if known else {}
-    now = recovery.clock()
     unknown = tuple(instance_id for instance_id in known if instance_id not in statuses)
     machines = recovery.actions.machines(unknown) if unknown else {}
-    off = {instance_id: state_of(instance_id, machines) for instance_id in unknown}
+    off = {one: state_of(one, machines, known[one].agent_connected) for one in unknown}
     news: list[tuple[str, events.InstanceEvent]] = [
         (instance_id, events.MachineSeen(at=now, state=state))
         for instance_id, state in off.items()
@@ -87,7 +87,11 @@ def _untold(record: Instance, status: MachineStatus, now: datetime) -> Iterator[
     for departure in status.departures:
         plan = record.departure
         if departure.called_off:
-            is_news = plan is not None and is_called_off(plan, departure)
+            # An event that was put off is shown twice for a week: canceled, and anew for another time.
+            stands = plan is not None and any(
+                is_called_off(plan, one) for one in status.departures if not one.called_off
+            )
+            is_news = plan is not None and is_called_off(plan, departure) and not stands
         else:
             is_news = plan is None or not is_known(plan, departure)
         if is_news:

@@ -75,14 +75,15 @@ class Machine:
     restartable: bool = False
 
 
-def state_of(instance_id: str, machines: Mapping[str, Machine]) -> MachineState | None:
-    """The state of a machine that was asked for; None for one that is none of EC2's (ECS Anywhere: `mi-...`).
+def state_of(instance_id: str, machines: Mapping[str, Machine], agent_connected: bool) -> MachineState | None:
+    """The state of a machine that was asked for; None where nobody knows, as of one that is none of EC2's (`mi-...`).
 
-    EC2 forgets a terminated instance after an hour or so: one that it does not know is terminated.
+    EC2 forgets a terminated instance after an hour or so: one that it does not know is terminated, unless its agent
+    lives, for then EC2's answer is not whole.
     """
     if instance_id in machines:
         return machines[instance_id].state
-    return MachineState.TERMINATED if instance_id.startswith("i-") else None
+    return MachineState.TERMINATED if instance_id.startswith("i-") and not agent_connected else None
 
 
 @dataclass(frozen=True, slots=True)

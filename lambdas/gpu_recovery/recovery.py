@@ -190,11 +190,15 @@ class Recovery:
         done: list[str] = []
         deferred: dict[str, datetime] = {}
         unsaid: list[Exception] = []
+        told = False
         try:
             for one in pending:
                 is_word = isinstance(one.command, acts.WORDS)
+                if told and not is_word:
+                    record, told = self._as_it_is_now(record), False
                 try:
                     acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                    told = told or bool(acted.messages)
                     if acted.not_before is not None:
                         deferred[one.command_id] = acted.not_before
                     elif not self._pass_on(acted.messages, name, one.command_id, unsaid):
@@ -215,6 +219,12 @@ class Recovery:
                 self._settle(record, done, deferred)
         if unsaid:
             raise Unsaid(f"not everything could be said about {name}", unsaid)
+
+    def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
+        """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
+        if isinstance(record, Job):
+            return self.store.load_job(record.job_id) or record
+        return self.store.load_instance(record.instance_id) or record
 
     def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         if isinstance(record, Job):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
-from .core.instance.record import Instance
+from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.machine import HistoryEntry
 from .core.policy import RecoveryPolicy, within
@@ -119,7 +119,7 @@ def instance_view(instance: Instance) -> dict[str, Any]:
             "rung": instance.need.rung.value, "evidence": instance.need.evidence,
             "seen_at": _time(instance.need.seen_at), "job_id": instance.need.job_id or None,
         },
-        "held": None if instance.held is None else {
+        "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
             "since": _time(instance.held.since), "because": instance.held.sentence,
         },
         "history": [history_view(entry) for entry in instance.history],

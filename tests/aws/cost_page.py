@@ -1,6 +1,6 @@
 """What docs/costs.md says in numbers: calls counted on the production code, and a month's estimate made of them.
 
-python -m tests.aws.cost_page    writes the two tables of the page again
+python -m tests.aws.cost_page    writes the tables of the page and of both READMEs again
 
 DynamoDB's units are reckoned from the sizes of what was really written and read. An index entry counts as rewritten by
 every write of its item, which is more than DynamoDB asks for.
@@ -30,6 +30,7 @@ from sandbox.cluster.model import Instance
 from simulator.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS
+from tests.markdown import READMES
 from tests.platform.cloud import Answer, Carry, Request, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
 
@@ -251,7 +252,7 @@ PRICES = {
     "CloudWatch dashboard": 3.00, "KMS key": 1.00, "Secrets Manager secret": 0.40,
 }  # fmt: skip
 """List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
-ALARMS = 34
+ALARMS = 53
 """What the stacks have; the tests of infra/ compare it with the templates."""
 
 
@@ -307,5 +308,31 @@ def written(text: str, rows: dict[str, Counter[str]]) -> str:
     return text
 
 
+def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
+    """A README, in either language, with its few rows and its sum made anew."""
+    for name, chinese in IN_READMES.items():
+        one = rows[name]
+        cells = f"{one['Lambda']} | {one['reads']} | {one['writes']} | {one['ECS'] + one['EC2']}"
+        for label in (name, chinese):
+            text = re.sub(rf"^\| {re.escape(label)} \| .*\|$", f"| {label} | {cells} |", text, flags=re.MULTILINE)
+    total = round(sum(volume * PRICES[name] for name, volume in volumes(rows).items()))
+    text = re.sub(r"About \d+ USD a month for 20", f"About {total} USD a month for 20", text)
+    return re.sub(r"每月约 \d+ 美元", f"每月约 {total} 美元", text)
+
+
+IN_READMES = {
+    "a task of somebody else starts or ends": "别人的任务开始或结束",
+    "a container instance speaks: a placement, or its agent": "容器实例的事件：放置任务，或 agent 断开重连",
+    "a minute in which nothing happens, 20 instances": "什么都没发生的一分钟，20 台实例",
+    "a job of 8 ranks that trains for half an hour and succeeds": "8 个 rank 的作业，训练半小时后成功",
+    "an incident of 2 ranks, from the fault until the job runs again": "2 个 rank 的故障，从发生到作业恢复运行",
+    "an incident of 8 ranks, from the fault until the job runs again": "8 个 rank 的故障，从发生到作业恢复运行",
+}
+"""The rows that the READMEs show, and what they are called in the Chinese one."""
+
+
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), measured()), encoding="utf-8")
+    counted = measured()
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), counted), encoding="utf-8")
+    for readme in READMES:
+        readme.path.write_text(summarised(readme.text, counted), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from simulator.delivery import prompt
 from tests.aws import cost_page
 from tests.aws.cost_page import COLUMNS, PAGE, PRICES, VOLUMES, counting_world
+from tests.markdown import READMES, Page
 
 pytestmark = pytest.mark.slow
 LARGE = 110
@@ -26,6 +28,15 @@ def test_the_tables_are_what_was_counted(rows: dict[str, Counter[str]]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert cost_page.written(text, rows) == text
     assert all(f"| {name} |" in text for name in rows)
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda page: page.name)
+def test_the_readmes_say_the_same(readme: Page, rows: dict[str, Counter[str]]) -> None:
+    """The few rows that they show, and the sum of the month."""
+    assert cost_page.summarised(readme.text, rows) == readme.text
+    for name, chinese in cost_page.IN_READMES.items():
+        assert f"| {name} |" in readme.text or f"| {chinese} |" in readme.text
+    assert re.search(r"About \d+ USD a month for 20|每月约 \d+ 美元", readme.text)
 
 
 def test_what_is_not_ours_costs_no_more_than_a_look(rows: dict[str, Counter[str]]) -> None:

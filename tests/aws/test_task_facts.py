@@ -76,6 +76,13 @@ def test_an_event_without_detail_is_unreadable(document: dict[str, Any]) -> None
         detail_of(document)
 
 
+@pytest.mark.parametrize("family", ["_train", "-train", "t" * 255])
+def test_every_family_that_ecs_takes_can_be_read(family: str) -> None:
+    """A stranger's task that nobody can read would hide all others from the reconciler, and hold up every reboot."""
+    arn = f"arn:aws:ecs:us-east-1:111122223333:task-definition/{family}:12"
+    assert task_fact({"taskArn": "task/t", "taskDefinitionArn": arn}, NOW).task_definition == f"{family}:12"
+
+
 @pytest.mark.parametrize("detail", [{}, {"taskArn": ""}, {"taskArn": None}])
 def test_a_task_without_its_arn_is_unreadable(detail: dict[str, Any]) -> None:
     """Everything else may be missing."""

@@ -7,7 +7,7 @@ is met by events it must answer and not only by ones it may refuse.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +22,7 @@ from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.instance.warned import unanswered
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
-from gpu_recovery.core.job.record import Cause, Job
+from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
@@ -241,8 +241,7 @@ def explore(
         seen.add(signature(record))
         front += [(other, now, path) for other in (grown(record) if grown else [])]
         for at, event in anything(record, now + timedelta(seconds=1)):
-            for fleet in _brakes(record, event, at):
-                decision = tell(record, event, policy, at, fleet)
+            for fleet, decision in _decisions(record, event, policy, at):
                 # Variants of an event that lead to the same are one move.
                 look = signature(decision.record)
                 shape = shapes.setdefault(look, len(shapes))
@@ -254,22 +253,33 @@ def explore(
     return edges
 
 
-def _brakes(record: Any, event: Any, now: datetime) -> Sequence[Fleet | None]:
-    """The brakes as they may be when they have a say: nothing stands in the way, or a person has paused all."""
+FREE = FLEET
+PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
+
+
+def _decisions(record: Any, event: Any, policy: RecoveryPolicy, at: datetime) -> Iterator[tuple[Fleet | None, Any]]:
+    """What is decided under brakes that let every repair begin, and, if one begins, while a person has paused all."""
     if not isinstance(record, Instance) or not instance.minds_the_brakes(record, event):
-        return (None,)
+        yield None, tell(record, event, policy, at)
+        return
     repairing = frozenset({record.instance_id} if record.under_repair else ())
-    free = replace(FLEET, repairing=repairing)
-    return free, replace(free, pause=Pause("ada", "moving house", NOW))
+    for brakes in (FREE, PAUSED):
+        fleet = replace(brakes, repairing=repairing)
+        decision = tell(record, event, policy, at, fleet)
+        yield fleet, decision
+        if decision.record.epoch == record.epoch and not policy.observe_only:
+            return
 
 
 def job_signature(record: Job) -> Any:
     """What tells job records apart as far as the rows go."""
+    if record.status in TERMINAL:
+        return record.status, record.origin, record.hands_off, record.claims_kept
+    cured = record.failure is None or record.failure.ending.kind in CURED_BY_RESTART
+    under_way = (record.launch_ended, sum(map(bool, record.instances))) if record.status in LIVE else None
     return (
-        record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries,
-        record.failure is None or record.failure.ending.kind in CURED_BY_RESTART, record.attempts_counted,
-        _used_up(record), bool(record.repairing), record.launch_ended, record.claims_kept,
-        sum(map(bool, record.instances)), bool(record.to_leave),
+        record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, cured,
+        record.attempts_counted, _used_up(record), bool(record.repairing), bool(record.to_leave), under_way,
     )  # fmt: skip
 
 
@@ -287,7 +297,9 @@ def instance_signature(record: Instance) -> Any:
         record.status, tuple(sorted(record.claims)) if at_rest else bool(record.claims),
         min(len(record.reboots), 2), record.withdrawn,
         (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
-        (reboot.ends is None, reboot.disconnected, reboot.uncertain, reboot.started) if reboot else None,
+        (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
+        if reboot
+        else None,
         (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
         _warned(record),
     )  # fmt: skip

@@ -186,6 +186,21 @@ def test_a_machine_terminated_in_its_group_is_gone_and_the_job_hears_so() -> Non
     assert decision.fleet is not None and decision.fleet.repairing == frozenset()
 
 
+@pytest.mark.parametrize("make", [rebooting, verifying, lambda: applied(_blamed(REPLACE, ON))])
+def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any) -> None:
+    """Terminated, it has not come back healed: a broken check would have its way with the next one, and the next."""
+    opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
+    trying = begun(opened, IDS[0], ON, NOW)
+    for leaves in (
+        events.MachineSeen(at=later(5), state=MachineState.TERMINATED),
+        observed(9, ecs_status="INACTIVE", agent_connected=False),
+    ):
+        after = tell(make(), leaves, ON, later(5), trying).fleet
+        assert after is not None
+        assert (after.breaker, after.probe, after.repairing) == (Breaker.OPEN, "", frozenset())
+        assert after.opened_at == later(5)
+
+
 @pytest.mark.parametrize("outcome", [REPLACE, REBOOT])
 def test_another_host_is_put_under_a_machine_once_not_again_and_again(outcome: CheckOutcome) -> None:
     """If it is sick on the new host too, a person looks at it: no stopping and starting all night."""

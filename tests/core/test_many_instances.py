@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpu_recovery.core import events
 from gpu_recovery.core.fleet import Breaker, Fleet, Pause, budget, closed
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
@@ -95,7 +96,7 @@ def test_never_more_than_the_budget_is_under_repair_whatever_a_fleet_is_told(
     _run(policy, steps)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(policy=st.sampled_from((ADAPTIVE, QUICK)), steps=STEPS)
 def test_a_fleet_comes_to_rest_when_nothing_more_happens_to_it(
     policy: RecoveryPolicy, steps: list[tuple[int, int]]
@@ -108,22 +109,21 @@ def test_a_fleet_comes_to_rest_when_nothing_more_happens_to_it(
     for _ in range(policy.hold_timeout_s // policy.breaker_probe_s * 8):
         cluster.now += timedelta(seconds=policy.breaker_probe_s)
         for name, record in tuple(cluster.instances.items()):
-            for at, event in _due(record, cluster.now):
-                cluster.tell(name, event, at)
+            for event in _due(record, cluster.now):
+                cluster.tell(name, event, cluster.now)
     assert cluster.fleet.repairing == frozenset() and cluster.fleet.probe == ""
     for record in cluster.instances.values():
         assert record.held is None or record.status is not InstanceStatus.QUARANTINED
         assert record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED, InstanceStatus.GONE)
 
 
-def _due(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
-    """What the reconciler would tell of `record` alone: its deadline, else its look."""
-    times = [(at, event) for at, event in tellings.anything_for_instance(record, now) if _is_time(event)]
-    return [(at, event) for at, event in times if at <= now][-1:]
-
-
-def _is_time(event: Any) -> bool:
-    return type(event).__name__ in ("InstanceDeadlineReached", "InstanceLookDue")
+def _due(record: Instance, now: datetime) -> list[Any]:
+    """What the reconciler would tell of `record`: its deadline, else its look."""
+    if record.deadline_at is not None and record.deadline_at <= now:
+        return [events.InstanceDeadlineReached(at=now, deadline_at=record.deadline_at)]
+    if record.look_at is not None and record.look_at <= now:
+        return [events.InstanceLookDue(at=now, look_at=record.look_at)]
+    return []
 
 
 def test_one_decision_under_brakes_that_somebody_wrote_meanwhile_is_refused_by_its_revision() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Claim, Departure, Health, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.placement import Placement, Snapshot, place
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.signals import DepartureKind, HealthStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,12 +138,20 @@ def test_classic_waits_until_it_has_heard_of_the_repair() -> None:
     "fields",
     [
         {"reserved_for": "other"}, {"claims": {"other": Claim(1, 8)}}, {"agent_connected": False},
-        {"ecs_status": "DRAINING"}, *({"status": one} for one in InstanceStatus if one is not InstanceStatus.AVAILABLE),
+        {"ecs_status": "DRAINING"}, {"health": {"DAEMON": Health(HealthStatus.IMPAIRED, NOW)}},
+        {"departure": Departure(DepartureKind.REBALANCE, "spot", NOW, "likely to go")}, {"gpus_free": 7},
+        *({"status": one} for one in InstanceStatus if one is not InstanceStatus.AVAILABLE),
     ],
 )  # fmt: skip
 def test_what_is_not_free_is_not_given_away(fields: dict[str, Any]) -> None:
-    """Kept for another job, claimed, out of ECS's reach, or anything but AVAILABLE."""
+    """Kept for another job, claimed, used by strangers, out of ECS's reach, suspect, leaving, or not AVAILABLE."""
     assert _given(_place([_job("a")], _fleet("i-1", **fields))) == {}
+
+
+@pytest.mark.parametrize("status", [HealthStatus.OK, HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING])
+def test_only_an_impairment_makes_an_instance_suspect(status: HealthStatus) -> None:
+    """Where a watcher never found it impaired, one that cannot tell keeps nobody away."""
+    assert _given(_place([_job("a")], _fleet("i-1", health={"DAEMON": Health(status, NOW)}))) == {"a": ("i-1",)}
 
 
 def test_what_is_kept_for_a_job_is_free_for_it() -> None:

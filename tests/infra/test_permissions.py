@@ -83,13 +83,14 @@ RECEIVE = _may(
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 
 ALLOWED = {
-    "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES,
+    "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES | SET_STATE,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
     "JobApi": (
         FOLLOW
+        | DESCRIBE_MACHINES
         | SET_STATE
         | REDRIVE
         | _may("ecs:DescribeTaskDefinition", "*")

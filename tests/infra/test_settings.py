@@ -53,6 +53,9 @@ def _settings(**context: object) -> DeploymentSettings:
         ("replace", "yes"),
         ("chat_topic", 2),
         ("policy", {"replace": True}),
+        ("policy", {"observe_only": True}),
+        ("observe_only", "perhaps"),
+        ("xid_policy", "amd"),
         ("log_level", "TRACE"),
         ("bus_name", "default"),
         ("bus_name", "aws.ours"),
@@ -127,6 +130,7 @@ def test_replacing_is_off_until_its_own_setting_turns_it_on() -> None:
     assert "replace" not in _settings().recovery_policy
     assert policy_from(_settings().recovery_policy).replace is False
     assert policy_from(_settings(replace="true").recovery_policy).replace is True
+    assert policy_from(_settings(observe_only="true").recovery_policy).observe_only is True
 
 
 def test_settings_made_in_code_are_checked_too() -> None:

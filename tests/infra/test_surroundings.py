@@ -21,6 +21,8 @@ def test_the_health_check_is_a_privileged_task_on_the_hosts_network(deployment: 
     assert container["Privileged"] is True
     assert container["Essential"] is True
     assert "ResourceRequirements" not in container
+    environment = {one["Name"]: one["Value"] for one in container["Environment"]}
+    assert environment == {"AWS_REGION": deployment.region, "XID_POLICY": "nvidia"}
     assert container["LogConfiguration"]["LogDriver"] == "awslogs"
     assert container["LogConfiguration"]["Options"]["awslogs-group"] == "HealthCheckLogs"
 

@@ -15,8 +15,6 @@ from tests.platform.platform_world import PlatformWorld
 from tests.simulator.incidents import ending
 
 TRAIN_S = 40.0
-LIMIT_S = 1800
-"""The incident takes three minutes; whatever a fault costs, it is over by then."""
 QUICK = Timings(start_s=5, down_s=5, boot_s=40, check_s=15)
 """Machines that are quicker than life: the reconciler makes a round in every virtual minute, and each costs time."""
 
@@ -36,7 +34,7 @@ class Incident:
     @property
     def told(self) -> set[tuple[str, str]]:
         """What operators were told, however often: an incident was opened, and it was closed."""
-        return {(message.incident_id, message.severity) for message in self.messages}
+        return {(message.incident_id.removeprefix(self.job_id), message.severity) for message in self.messages}
 
     @property
     def messages(self) -> list[NotifyOperator]:
@@ -58,9 +56,9 @@ Heal = Callable[..., Incident]
 
 def heal(
     monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None, nnodes: int = 2, runs_s: float = 20,
-    prepare: Callable[[PlatformWorld], None] = lambda world: None, **given: Any,
+    limit_s: float = 8 * 3600, prepare: Callable[[PlatformWorld], None] = lambda world: None, **given: Any,
 ) -> Incident:  # fmt: skip
-    """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end.
+    """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end within `limit_s`.
 
     That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself.
     """
@@ -73,7 +71,7 @@ def heal(
         world.until(lambda: len(world.ranks(job_id)) == nnodes, "the gang did not run")
         world.let_pass(runs_s)
         world.break_gpu(world.machine(0))
-        world.until_end(job_id, LIMIT_S)
+        world.until_end(job_id, limit_s)
         world.settle()
         return Incident(world, job_id)
 

@@ -131,12 +131,17 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
     """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
     machines = kit.actions.machines(instance_ids) if instance_ids else {}
-    states = {instance_id: state_of(instance_id, machines) for instance_id in instance_ids}
+    states = {one: state_of(one, machines, one not in machines and _lives(kit, one)) for one in instance_ids}
     return tuple(
         Message(instance_id, events.MachineSeen(at=kit.now, state=state))
         for instance_id, state in states.items()
         if state is not None and state.is_off
     )
+
+
+def _lives(kit: Kit, instance_id: str) -> bool:
+    record = kit.store.load_instance(instance_id)
+    return record is not None and record.agent_connected
 
 
 def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events.JobEvent | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ..core import commands, events
-from ..core.instance.record import Instance, InstanceStatus, Reboot
+from ..core.instance.ladder import is_taken_back
+from ..core.instance.record import Instance, InstanceStatus, Rank
 from ..core.job.adoption import carried
 from ..core.machine import Pending
 from ..core.names import attempt_id, instance_of_check
@@ -15,6 +16,9 @@ from ..ports import OutcomeUnknown
 from .kit import DONE, Acted, Kit, Message, died_before
 
 RETRY = timedelta(seconds=30)
+PATIENCE = 3
+"""So often a repair is put off for a task that may be about to end; then it is held back and lets others begin, before
+its silence (`reboot_settle_s`) can pass for a reboot."""
 OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 """The statuses in which ECS places nothing on an instance."""
 
@@ -34,12 +38,13 @@ def activate(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     """Reboot once. If an earlier actor died with this order, only a look at the boot tells whether it was heard."""
     order: commands.RebootInstance = pending.command
+    instance = _afresh(kit, instance)
     if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != order.epoch:
         return DONE
     uncertain = _of(instance, events.RebootUncertain(at=kit.now, epoch=order.epoch))
     if died_before(pending) or instance.status is InstanceStatus.VERIFYING:
         return uncertain
-    stopped_by = _why_not_after_all(kit, instance, order.epoch)
+    stopped_by = _why_not_after_all(kit, instance, order.epoch, pending)
     if stopped_by is not None:
         return stopped_by
     try:
@@ -52,11 +57,14 @@ def reboot(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def replace_machine(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     """Terminate it in its group, which puts another in its place, or stop it to start it on another host."""
     order: commands.ReplaceInstance = pending.command
+    instance = _afresh(kit, instance)
     if instance.status is not InstanceStatus.REPLACING or instance.epoch != order.epoch:
         return DONE
+    if instance.reboot is not None and instance.reboot.started:
+        return DONE  # it was stopped and is being started: another stop would undo that
     if not kit.policy.replace:
         return _refused(kit, instance, order.epoch, "it must be replaced, and replacing is switched off")
-    stopped_by = _why_not_after_all(kit, instance, order.epoch)
+    stopped_by = _why_not_after_all(kit, instance, order.epoch, pending)
     if stopped_by is not None:
         return stopped_by
     machine = kit.actions.machines((instance.instance_id,))[instance.instance_id]
@@ -94,7 +102,12 @@ def deregister(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 # -- the second look ---------------------------------------------------------------------------------------------------
 
 
-def _why_not_after_all(kit: Kit, instance: Instance, epoch: int) -> Acted | None:
+def _afresh(kit: Kit, instance: Instance) -> Instance:
+    """The record as it is by now: since it was saved a person may have quarantined it, or a watcher spoken."""
+    return kit.store.load_instance(instance.instance_id) or instance
+
+
+def _why_not_after_all(kit: Kit, instance: Instance, epoch: int, pending: Pending) -> Acted | None:
     """What is destructive is looked at twice: when it was decided, and now, against the world as it is."""
     name = instance.instance_id
     fleet = kit.store.load_fleet()
@@ -114,13 +127,15 @@ def _why_not_after_all(kit: Kit, instance: Instance, epoch: int) -> Acted | None
         held = f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
     elif fleet.opened_at is not None and fleet.probe != name:
         held = f"the breaker is open: {fleet.opened_because}"
+    elif instance.need is not None and is_taken_back(instance, instance.need):
+        held = "what asked for it was taken back"
     elif _is_well_again(kit, instance):
         held = "EC2 says that it is well again"
-    if held:
-        return _of(instance, events.RepairHeld(at=kit.now, epoch=epoch, sentence=held))
-    if _others_work_on(kit, instance):
-        return Acted(not_before=kit.now + RETRY)  # looked at afresh; the deadline of the repair escalates
-    return None
+    elif _others_work_on(kit, instance):
+        if pending.refusals < PATIENCE:
+            return Acted(not_before=kit.now + RETRY)
+        held = "somebody's task holds GPUs of it"
+    return _of(instance, events.RepairHeld(at=kit.now, epoch=epoch, sentence=held)) if held else None
 
 
 def _is_well_again(kit: Kit, instance: Instance) -> bool:
@@ -143,18 +158,18 @@ def _of(instance: Instance, event: events.InstanceEvent) -> Acted:
 
 def _others_work_on(kit: Kit, instance: Instance) -> bool:
     """Whether a task holds GPUs of the instance that is neither our check nor the rank that the reboot is to end."""
-    reboot = instance.reboot
-    own = attempt_id(reboot.job_id, reboot.attempt) if reboot is not None and reboot.job_id else ""
+    ends = instance.reboot.ends if instance.reboot is not None else None
+    own = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
     return any(
         fact.gpus
         and fact.started_by != own
         and instance_of_check(fact.started_by) is None
-        and not _is_rank_of(fact, reboot)
+        and not _is_rank_of(fact, ends)
         for fact in kit.actions.tasks_on(instance)
     )
 
 
-def _is_rank_of(fact: TaskFact, reboot: Reboot | None) -> bool:
-    """Whether a person's task is a rank of the job that the reboot is for."""
+def _is_rank_of(fact: TaskFact, ends: Rank | None) -> bool:
+    """Whether a person's task is a rank of the job whose rank the reboot is to end."""
     says = carried(fact.environment)
-    return reboot is not None and says is not None and says.job_id == reboot.job_id
+    return ends is not None and says is not None and says.job_id == ends.job_id

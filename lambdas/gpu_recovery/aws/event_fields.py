@@ -20,8 +20,9 @@ TEXT_CHARACTERS_MAX = 8_192
 PROSE_CHARACTERS_MAX = 1_024
 """What a record keeps of a reason, which AWS writes for people."""
 WHOLE_MAX = 2**63 - 1
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,254}")
-"""The last part of an ARN: a task's, a container instance's, a task definition's with its revision."""
+ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,254}(:\d{1,10})?")
+"""The last part of an ARN: a task's, a container instance's, a task definition's with its revision. A family has up to
+255 characters and may begin with any of its own: other people's tasks must be readable too."""
 
 
 class EventUnreadable(RecoveryError):

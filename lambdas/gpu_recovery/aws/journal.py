@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from threading import Lock
 from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
@@ -21,6 +22,9 @@ class LogJournal:
 
     def __init__(self, logger: Logger, metrics: Metrics) -> None:
         self.logger, self.metrics = logger, metrics
+        # Records are told in parallel, and Powertools' metrics are made for one thread: it would lose values, or raise
+        # between a save and its commands.
+        self._measuring = Lock()
 
     def created(self, decision: Decision[Job]) -> None:
         """A new job is kept."""
@@ -68,8 +72,9 @@ class LogJournal:
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})
 
     def _measure(self, found: Iterable[measures.Measure]) -> None:
-        for one in found:
-            self.metrics.add_metric(one.name, one.unit.value, one.value)
+        with self._measuring:
+            for one in found:
+                self.metrics.add_metric(one.name, one.unit.value, one.value)
 
 
 def _named(record: Job | Instance) -> tuple[str, str]:

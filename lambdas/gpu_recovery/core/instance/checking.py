@@ -99,11 +99,20 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     if outcome is CheckOutcome.CONFIGURATION:
         orders = (*orders, of_instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
+    if not healed and _is_blamed(instance):
+        return given_up(instance, f"{told}; {_STILL_BLAMED}", given, changes, orders)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
     return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, poke(instance)))
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
+_STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
+
+
+def _is_blamed(instance: Instance) -> bool:
+    """Whether the check looks afresh at evidence that has been waiting: only a pass takes that back."""
+    held, blamed_at = instance.held, instance.blamed_at
+    return held is not None and blamed_at is not None and blamed_at >= held.since
 
 
 def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: Given) -> Step:
@@ -132,6 +141,9 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
     refused = any(one.command == commands.RunCheck(run.check_id) and one.refusals for one in instance.commands)
     if refused and instance.agent_connected:
         reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
+        if _is_blamed(instance):
+            inconclusive = report(run, CheckOutcome.INCONCLUSIVE, reason)
+            return given_up(instance, f"{reason}; {_STILL_BLAMED}", given, None, inconclusive)
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
         told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), of_instances.never_checked(instance, reason))
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*told, *ended, poke(instance)))

@@ -9,6 +9,7 @@ goes to a person when it has been held too long.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from .. import commands, events
@@ -39,6 +40,10 @@ def meet(
     if need.rung is Rung.REPLACE and is_on_a_new_host(instance, given):
         reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_s} s ago"
         return given_up(instance, reason, given, facts, orders)
+    repaired = len(_recent(instance, given))
+    if need.rung is Rung.REPLACE and repaired > given.policy.reboots_max:
+        reason = f"{need.evidence}; it was repaired {repaired} times within {given.policy.reboot_window_s} s"
+        return given_up(instance, reason, given, facts, orders)
     why = why_held(instance, need, given)
     if why:
         return hold(instance, need, why, given, facts, orders)
@@ -51,6 +56,11 @@ def is_on_a_new_host(instance: Instance, given: Given) -> bool:
     return replaced_at is not None and given.now - replaced_at < within(given.policy.relapse_s)
 
 
+def _recent(instance: Instance, given: Given) -> tuple[datetime, ...]:
+    """When repairs of the instance began, reboots and stops alike, as far as its caps look back."""
+    return tuple(at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s))
+
+
 def climbed(instance: Instance, need: Need, given: Given) -> Need:
     """The need on the rung that its instance's past asks for: what a reboot did not cure, a reboot does not cure.
 
@@ -59,11 +69,11 @@ def climbed(instance: Instance, need: Need, given: Given) -> Need:
     if need.rung is not Rung.REBOOT or need.ends is not None:
         return need
     policy = given.policy
-    recent = [at for at in instance.reboots if given.now - at < within(policy.reboot_window_s)]
+    recent = _recent(instance, given)
     if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
-        why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
+        why = f"it was repaired {len(recent)} time(s) within {policy.reboot_window_s} s"
     elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_s):
         why = f"its last repair held for less than {policy.relapse_s} s"
     else:
@@ -80,6 +90,11 @@ def why_held(instance: Instance, need: Need, given: Given) -> str:
         return ""
     if given.policy.observe_only and instance.status not in IN_USE:
         return "the system is observe-only"
+    return _braked(instance, need, given)
+
+
+def _braked(instance: Instance, need: Need, given: Given) -> str:
+    """Why the fleet's brakes let no repair of the instance begin; "" if they do."""
     fleet = given.brakes
     if _is_blamed_anew(instance, need):
         fleet = blame(fleet, instance.instance_id, instance.gpus_most, given.policy, given.now)
@@ -108,7 +123,10 @@ def hold(
     """Out of use until the need may be met. Claimants hear that they must leave; operators hear it once."""
     before = instance.held
     told = before.told if before is not None else ()
-    news = [job_id for job_id in claimants(instance, need) if job_id not in told]
+    # Nobody is asked to leave for a repair that may not begin, but what EC2 announces does not wait for our brakes.
+    announced = need.source not in ("", *HealthKind)
+    stays = not announced and _braked(instance, need, given)
+    news = [job_id for job_id in claimants(instance, need) if job_id not in told and not stays]
     held = Held(before.since if before is not None else given.now, why, (*told, *news))
     leave = tuple(_ask_to_leave(instance, need, job_id, given) for job_id in news)
     reason = f"{need.evidence}; {RUNG_WORDS[need.rung]} is held back: {why}"
@@ -142,7 +160,8 @@ def asks_again(instance: Instance, need: Need, given: Given) -> Step:
         if instance.claims:
             return _still_held(instance, given)
         return checked_instead(instance, f"{need.source} says that it is well again", {})
-    stale = given.now - need.seen_at >= within(given.policy.evidence_stale_s)
+    # Of what EC2 says of the machine a check of its GPUs shows nothing; EC2 itself is asked each minute.
+    stale = not need.source and given.now - need.seen_at >= within(given.policy.evidence_stale_s)
     if stale and need.rung is not Rung.CHECK and need.ends is None and instance.agent_connected:
         fresh = replace(need, rung=Rung.CHECK, evidence=f"{need.evidence} (some time ago)")
         return meet(instance, fresh, given) if not why_held(instance, need, given) else _still_held(instance, given)
@@ -205,11 +224,10 @@ def repair(
     replacing = need.rung is Rung.REPLACE
     limit = policy.replace_timeout_s if replacing else policy.reboot_timeout_s
     timed = replace(reboot, deadline_at=reboot.deadline_at or given.now + within(limit))
-    recent = tuple(at for at in instance.reboots if given.now - at < within(policy.reboot_window_s))
     drain_changes, draining = drain(instance)
     all_changes = {
         **drain_changes, **changes, "epoch": epoch, "need": need, "check": None, "reboot": timed,
-        "reboots": recent if replacing else (*recent, given.now),
+        "reboots": (*_recent(instance, given), given.now),
     }  # fmt: skip
     order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
     status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING

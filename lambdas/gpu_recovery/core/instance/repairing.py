@@ -120,10 +120,9 @@ def repair_held(instance: Instance, event: events.RepairHeld, given: Given) -> S
     """Looked at once more before acting, the repair may not begin after all: as if it never had."""
     if instance.need is None:
         return _NO_REPAIR
-    unheard = instance.reboots[:-1] if instance.status is InstanceStatus.REBOOTING else instance.reboots
     # The same evidence would be refused again at once. Once it has grown old, it is looked at afresh.
     look_s = given.policy.evidence_stale_s
-    return hold(instance, instance.need, event.sentence, given, {"reboots": unheard}, (), look_s)
+    return hold(instance, instance.need, event.sentence, given, {"reboots": instance.reboots[:-1]}, (), look_s)
 
 
 def repair_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:

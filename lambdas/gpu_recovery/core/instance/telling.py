@@ -90,7 +90,7 @@ def _of_quarantine(
 ) -> list[commands.NotifyOperator]:
     if after.held is not None:
         # What begins and is held back again, the machine being looked at once more, has been told.
-        if before.held is not None or before.incident_id or _is_held_by_brakes(after, given, fleet):
+        if before.held is not None or _is_held_by_brakes(after, given, fleet):
             return []
         return [of_instances.repair_held(before, incident_id, after.reason, after.deadline_at)]
     if isinstance(event, events.QuarantineRequested):

@@ -49,8 +49,11 @@ def health_reported(instance: Instance, event: events.HealthReported, given: Giv
         well = event.status is HealthStatus.OK and was is not None and was.status is HealthStatus.IMPAIRED
         return Step(instance.status, instance.reason, changes, (poke(instance),) if well else ())
     evidence = f"{event.kind} is {event.status}" + (f": {event.sentence}" if event.sentence else "")
-    rung = _rung_of(event)
-    if rung is None:
+    is_old = given.now - event.at >= within(given.policy.evidence_stale_s)
+    if is_old and event.kind in _RUNGS:
+        return Ignore("said some time ago, and EC2 is asked each minute how the machine is")
+    rung = _rung_of(event) if not is_old else None
+    if rung is None or not instance.gpus_most:  # what works without GPUs is not ours to repair
         return Step(instance.status, evidence, changes)
     return meet(instance, Need(rung, evidence, given.now, source=event.kind), given, changes)
 
@@ -79,7 +82,7 @@ def unanswered(instance: Instance) -> HealthKind | None:
     """The watcher who found the machine impaired while it was busy, and on whose word nothing was done yet."""
     words = instance.health.items()
     kinds = [kind for kind, one in words if one.status is HealthStatus.IMPAIRED and not one.answered]
-    return HealthKind(min(kinds)) if kinds else None
+    return HealthKind(min(kinds)) if kinds and instance.gpus_most else None
 
 
 def _answer(instance: Instance, kind: HealthKind, given: Given) -> Step:
@@ -115,6 +118,8 @@ def departure_announced(instance: Instance, event: events.DepartureAnnounced, gi
         return _called_off(instance, event, given)
     if known is not None and is_known(known, event):
         return Ignore("that is known")
+    if _is_over(event, given):
+        return Ignore("the time it was announced for has long passed, and the instance is still there")
     if event.kind is DepartureKind.RETIREMENT and is_on_a_new_host(instance, given):
         return Ignore("another host has just been put under it")
     departure = Departure(event.kind, event.source, event.leaves_at, event.sentence[:EVIDENCE_CHARACTERS_MAX])
@@ -246,7 +251,7 @@ def time_for_available(instance: Instance, event: events.InstanceDeadlineReached
     return Step(instance.status, reason, changes, (poke(instance),))
 
 
-def _is_over(departure: Departure, given: Given) -> bool:
+def _is_over(departure: Departure | events.DepartureAnnounced, given: Given) -> bool:
     """Whether the machine should be gone by now, or rebooted, and is still there."""
     over_at = departure.leaves_at + within(given.policy.avoid_s)
     return departure.kind is not DepartureKind.RETIREMENT and over_at <= given.now
