@@ -1,7 +1,8 @@
 """Alarms, all to the operators' topic: when one of these rings, the stack cannot be trusted to heal by itself.
 
 Each says in one sentence what is wrong and names its runbook, which says what to do. Where no data is no trouble
-(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings.
+(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings. All tell when they ring. Only those of a state that somebody waits to see end
+tell that as well: a new alarm becomes OK as soon as it is evaluated, and dozens of good news would open every deployment.
 """
 
 from aws_cdk import Duration
@@ -37,15 +38,15 @@ class Alarms(Construct):
     def _recoveries(self) -> None:
         self._alarm(
             "RecoveryOverdue", "recovery-overdue", measured("OverdueSeconds", "Maximum"), above=OVERDUE_S_MAX,
-            evaluations=2, says="A job or an instance is long past its deadline and nothing moves it",
+            evaluations=2, tells_end=True, says="A job or an instance is long past its deadline and nothing moves it",
         )  # fmt: skip
         self._alarm(
-            "BreakerOpen", "breaker-open", measured("BreakerOpenSeconds", "Maximum"),
+            "BreakerOpen", "breaker-open", measured("BreakerOpenSeconds", "Maximum"), tells_end=True,
             says="So many instances look bad at once that no repair begins",
         )  # fmt: skip
         self._alarm(
             "RecoveryPaused", "recovery-paused", measured("PausedSeconds", "Maximum"), above=PAUSED_S_MAX,
-            says="Recovery has been paused for four hours: faults are not healed",
+            tells_end=True, says="Recovery has been paused for four hours: faults are not healed",
         )  # fmt: skip
         self._alarm(
             "RebootsMany", "reboots-many", measured("Reboots", "Sum", HOUR), above=REBOOTS_PER_HOUR_MAX,
@@ -86,6 +87,10 @@ class Alarms(Construct):
                 f"{name}RuleDeadLettered", "dead-letters", of_rule(rule, "InvocationsSentToDlq"),
                 says=f"EventBridge could not deliver events of the rule {name} and has put them aside",
             )  # fmt: skip
+            self._alarm(
+                f"{name}RuleLost", "events-lost", of_rule(rule, "InvocationsFailedToBeSentToDlq"),
+                says=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
+            )  # fmt: skip
 
     def _functions(self, watched: Watched) -> None:
         for name, function in watched.functions.items():
@@ -102,7 +107,7 @@ class Alarms(Construct):
         # Nothing arrives when nothing runs: silence itself is the alarm.
         self._alarm(
             "ReconcilerSilent", "reconciler-silent", watched.reconciler.metric_invocations(period=FIVE_MINUTES),
-            below=1, evaluations=2, missing=cloudwatch.TreatMissingData.BREACHING,
+            below=1, evaluations=2, missing=cloudwatch.TreatMissingData.BREACHING, tells_end=True,
             says="The reconciler has not run for ten minutes: deadlines pass unnoticed",
         )  # fmt: skip
         age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(
@@ -115,11 +120,13 @@ class Alarms(Construct):
 
     def _services(self, watched: Watched) -> None:
         for name, table in watched.tables.items():
-            # One metric each: what an index refuses is refused to the table, and a decision begins with a GetItem and
-            # ends with a PutItem. What DynamoDB fails on elsewhere, functions fail on.
+            # One metric each. The counts of refused events are of the table without its indexes; what an index refuses
+            # to a reader is counted as a request, by operation, and every index is read by Query. A decision begins with
+            # a GetItem and ends with a PutItem. What DynamoDB refuses or fails on elsewhere, functions fail on.
             for kind, metric, says in (
                 ("ReadsRefused", of_table(table, "ReadThrottleEvents"), "refuses reads of"),
                 ("WritesRefused", of_table(table, "WriteThrottleEvents"), "refuses writes to"),
+                ("QueriesRefused", of_table(table, "ThrottledRequests", "Query"), "refuses queries of"),
                 ("ReadsFailing", of_table(table, "SystemErrors", "GetItem"), "itself fails to read"),
                 ("WritesFailing", of_table(table, "SystemErrors", "PutItem"), "itself fails to write"),
             ):
@@ -141,9 +148,11 @@ class Alarms(Construct):
         below: int | None = None,
         evaluations: int = 1,
         again: bool = False,
+        tells_end: bool = False,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
-        """`again`: it rings at the second bad period of three, because what fails once is retried and needs nobody."""
+        """`again`: it rings at the second bad period of three, because what fails once is retried and needs nobody.
+        `tells_end`: it also says when it is over, which it does once when it is new."""
         compare = cloudwatch.ComparisonOperator
         alarm = cloudwatch.Alarm(
             self,
@@ -157,5 +166,6 @@ class Alarms(Construct):
             comparison_operator=compare.GREATER_THAN_THRESHOLD if below is None else compare.LESS_THAN_THRESHOLD,
         )
         alarm.add_alarm_action(self._action)
-        alarm.add_ok_action(self._action)
+        if tells_end:
+            alarm.add_ok_action(self._action)
         self.all.append(alarm)

@@ -142,9 +142,13 @@ def _services(watched: Watched) -> list[cloudwatch.IWidget]:
         _graph(
             "Calls that DynamoDB refused, those it failed on at the right",
             [
-                of_table(table, f"{kind}ThrottleEvents", label=f"{name}: {kind.lower()}s refused")
+                of_table(table, metric, operation, f"{name}: {refused} refused")
                 for name, table in tables
-                for kind in ("Read", "Write")
+                for metric, operation, refused in (
+                    ("ReadThrottleEvents", "", "reads"),
+                    ("WriteThrottleEvents", "", "writes"),
+                    ("ThrottledRequests", "Query", "queries"),
+                )
             ],
             right=[
                 of_table(table, "SystemErrors", operation, f"{name}: {operation}")

@@ -2,6 +2,8 @@
 
 import json
 
+from gpu_recovery.core.measures import NAMESPACE, SERVICE
+
 from infra.health_check_task import HealthCheckTask
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
@@ -28,8 +30,8 @@ def function_environment(
         "MANAGED_TAG_VALUE": settings.managed_tag_value,
         "CHECK_LEVEL": str(settings.check_level),
         "CHECK_RESERVES_GPUS": json.dumps(settings.check_reserves_gpus),
-        "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
-        "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
+        "POWERTOOLS_SERVICE_NAME": SERVICE,
+        "POWERTOOLS_METRICS_NAMESPACE": NAMESPACE,
         "POWERTOOLS_LOG_LEVEL": settings.log_level,
     }
 

@@ -65,7 +65,11 @@ def undelivered(topic: sns.ITopic, label: str | None = None) -> cloudwatch.Metri
 
 
 def of_table(table: dynamodb.Table, name: str, operation: str = "", label: str | None = None) -> cloudwatch.Metric:
-    """A count of the table; DynamoDB counts what it refuses by table, and its own errors by operation only."""
+    """A count of the table without its indexes, or of one operation on the table and its indexes.
+
+    DynamoDB counts refused events (`ReadThrottleEvents`) by table or by index, and refused requests
+    (`ThrottledRequests`) and its own errors by operation.
+    """
     return cloudwatch.Metric(
         namespace="AWS/DynamoDB",
         metric_name=name,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
-from gpu_recovery.core.policy import policy_from
+from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, RecoveryPolicy, policy_from
 
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
@@ -29,6 +29,16 @@ class SettingsError(ValueError):
 
 def _setting(default: Any, read: Reader) -> Any:
     return field(default=default, metadata={"read": read})
+
+
+def _time_for_checks(level: int, policy: RecoveryPolicy) -> list[str]:
+    """What is wrong with the time that checks get: one that is cut short looks like a hang, and that costs a reboot."""
+    needed = CHECK_S_BY_LEVEL[level] + CHECK_MARGIN_S
+    return [
+        f"{NAMESPACE}policy: {name} must be at least {needed} for check_level {level}, not {getattr(policy, name)}"
+        for name in ("check_timeout_s", "verify_timeout_s")
+        if getattr(policy, name) < needed
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +118,11 @@ class DeploymentSettings:
         if not wrong:
             # The very function that reads them in Lambda: a misspelt threshold must not wait for a cold start.
             try:
-                policy_from(self.recovery_policy)
+                policy = policy_from(self.recovery_policy)
             except PolicyInvalid as error:
                 wrong.append(f"{NAMESPACE}policy: {error}")
+            else:
+                wrong += _time_for_checks(self.check_level, policy)
         if wrong:
             raise SettingsError("\n".join(wrong))
 

@@ -12,8 +12,16 @@ from .recovery import SAVES_MAX, Recovery, TooContended
 
 
 def pause(recovery: Recovery, by: str, because: str) -> Fleet:
-    """The kill switch: no repair begins until somebody unpauses; one that EC2 was asked for takes its course."""
-    return _changed(recovery, lambda fleet: replace(fleet, pause=Pause(by, because, recovery.clock())))
+    """The kill switch: no repair begins until somebody unpauses; one that EC2 was asked for takes its course.
+
+    Paused again, for another reason perhaps, it has been paused since the first time.
+    """
+
+    def paused(fleet: Fleet) -> Fleet:
+        since = fleet.pause.at if fleet.pause is not None else recovery.clock()
+        return replace(fleet, pause=Pause(by, because, since))
+
+    return _changed(recovery, paused)
 
 
 def unpause(recovery: Recovery) -> Fleet:

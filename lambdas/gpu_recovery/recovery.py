@@ -30,6 +30,7 @@ from .core.job.record import Job
 from .core.machine import Decision, Outcome, Pending
 from .core.notices.channels import by_every
 from .core.policy import RecoveryPolicy, within
+from .isolation import raise_all, try_each
 from .ports import Actions, StaleRecord, Store, TryAgainSoon
 
 Record = TypeVar("Record", Job, Instance)
@@ -94,9 +95,12 @@ class Recovery:
         return self._tell_instance(to, event)
 
     def say(self, message: NotifyOperator) -> None:
-        """Tell operators by every channel at once; for what no record keeps a command of."""
-        for channel in self.channels:
-            self.actions.notify(replace(message, channel=channel))
+        """Tell operators by every channel at once; for what no record keeps a command of.
+
+        A channel that fails keeps no other from being told, and is raised when all have been tried.
+        """
+        said = try_each(lambda channel: self.actions.notify(replace(message, channel=channel)), self.channels)
+        raise_all("not every channel could be told", said)
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
         """Keep a new job and act on its first commands; False if its id is taken.

@@ -83,7 +83,7 @@ def test_whatever_happens_the_brakes_hold_and_their_record_stays_small(
             case "heal" | "fail" if name in fleet.repairing:
                 fleet = ended(fleet, name, what == "heal", now)
             case "hold" if name in fleet.repairing:
-                fleet = unbegun(fleet, name)
+                fleet = unbegun(fleet, name, now)
             case "blame":
                 fleet = blame(fleet, name, 8, SMALL, now)
             case "pause":
@@ -111,7 +111,7 @@ def test_the_cap_of_the_fleet_counts_within_its_window() -> None:
 def test_a_repair_that_was_held_back_before_it_touched_anything_does_not_count() -> None:
     """A maintenance tag that is seen again and again would use up the whole fleet's repairs."""
     fleet = begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
-    assert unbegun(fleet, "i-1") == Fleet(gpu_instances=10)
+    assert unbegun(fleet, "i-1", NOW) == Fleet(gpu_instances=10)
 
 
 # -- the breaker -------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_the_probe_that_does_not_heal_opens_it_again_with_a_fresh_wait() -> None
 
 def test_a_probe_that_never_tried_leaves_its_turn_to_the_next() -> None:
     """Held back by a tag before anything was asked of EC2, it has proved nothing either way."""
-    fleet = unbegun(begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a")
+    fleet = unbegun(begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", PROBE_AT)
     assert fleet.breaker is Breaker.OPEN
     assert why_not_now(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
 
@@ -197,3 +197,11 @@ def test_the_kill_switch_beats_everything(fleet: Fleet) -> None:
     paused = replace(fleet, pause=PAUSE)
     for name in ("i-a", "i-b"):
         assert why_not_now(paused, name, ADAPTIVE, PROBE_AT) == "recovery is paused by ada: moving house"
+
+
+def test_a_repair_that_never_began_takes_back_its_own_time_only() -> None:
+    """Another instance's repair has begun since: that one still counts against the hour."""
+    fleet = begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
+    fleet = begun(fleet, "i-2", ADAPTIVE, later(60))
+    assert unbegun(fleet, "i-1", NOW).repairs == (later(60),)
+    assert unbegun(fleet, "i-2", later(60)).repairs == (NOW,)

@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import events
+from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.fleet import Breaker, Fleet, Pause, budget, closed
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.signals import HealthStatus, MachineState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +22,8 @@ from tests.core.build import ADAPTIVE, CLASSIC, NOW, available, observed, tell
 from tests.core.test_properties import _works_only_after_proof
 
 FLEET_SIZE = 10
+COUNTED = 5
+"""What the brakes know of: one may be under repair at once, and three that are blamed open the breaker."""
 QUICK = replace(ADAPTIVE, replace=True, breaker_window_s=3_600, breaker_instances_min=2, fleet_repairs_max=3)
 POLICY = st.sampled_from((ADAPTIVE, CLASSIC, QUICK, replace(QUICK, observe_only=True)))
 NAMES = [f"i-{n:02x}" for n in range(FLEET_SIZE)]
@@ -67,7 +71,7 @@ class Cluster:
 def _run(policy: RecoveryPolicy, steps: list[tuple[int, int]]) -> Cluster:
     working = {name: replace(available(name), claims={"sft-1": Claim(1, 8)}) for name in NAMES[: FLEET_SIZE // 2]}
     idle = {name: available(name) for name in NAMES[FLEET_SIZE // 2 :]}
-    cluster = Cluster(policy, {**working, **idle}, Fleet(gpu_instances=FLEET_SIZE))
+    cluster = Cluster(policy, {**working, **idle}, Fleet(gpu_instances=COUNTED))
     for pick, seconds in steps:
         cluster.now += timedelta(seconds=seconds)
         name = NAMES[pick % FLEET_SIZE]
@@ -81,10 +85,29 @@ def _run(policy: RecoveryPolicy, steps: list[tuple[int, int]]) -> Cluster:
             case 4 | 5:  # its claims are given back
                 cluster.instances[name] = replace(cluster.instances[name], claims={})
             case _:
-                told = tellings.anything_for_instance(cluster.instances[name], cluster.now)
-                at, event = told[(pick // 400) % len(told)]
+                record = cluster.instances[name]
+                if record.status is InstanceStatus.GONE:  # another machine in its place
+                    record = cluster.instances[name] = available(name)
+                told = tellings.anything_for_instance(record, cluster.now)
+                sick = [one for one in told if _leads_on(one[1])]
+                some = sick if pick % 5 and sick else told
+                at, event = some[(pick // 400) % len(some)]
                 cluster.tell(name, event, at)
     return cluster
+
+
+def _leads_on(event: Any) -> bool:
+    """Whether an event brings a repair about, or on: told at random, most others end it before it has begun."""
+    match event:
+        case events.CheckEnded():
+            return event.verdict.outcome.blames_hardware or event.verdict.outcome is CheckOutcome.HEALTHY
+        case events.HealthReported():
+            return event.status is HealthStatus.IMPAIRED
+        case events.MachineSeen():
+            return event.state is MachineState.STOPPED
+        case events.InstanceObserved():
+            return event.ecs_status == "ACTIVE"
+    return isinstance(event, events.CheckRequested | events.RepairRequested | events.InstanceLookDue)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,6 +8,7 @@ from gpu_recovery.core.measures import NAMESPACE
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment
 from tests.infra.watched_metrics import alarms, of_alarm
+from tests.markdown import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,7 @@ OF_EACH = {
     "EventsLost": ("AWS/Lambda", "DestinationDeliveryFailures", "Sum", 300, 0, ONCE),
     "RuleFailed": ("AWS/Events", "FailedInvocations", "Sum", 300, 0, ONCE),
     "RuleDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
+    "RuleLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
     "Errors": ("AWS/Lambda", "Errors", "Sum", 300, 0, AGAIN),
     "Throttled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
 }
@@ -39,11 +41,14 @@ OF_EACH = {
 OF_TABLE = {
     "ReadsRefused": ("ReadThrottleEvents", ""),
     "WritesRefused": ("WriteThrottleEvents", ""),
+    "QueriesRefused": ("ThrottledRequests", "Query"),
     "ReadsFailing": ("SystemErrors", "GetItem"),
     "WritesFailing": ("SystemErrors", "PutItem"),
 }
 """Metric and operation of the alarms on a table."""
 TABLES = ("Jobs", "Instances")
+TELL_THE_END = {"RecoveryOverdue", "BreakerOpen", "RecoveryPaused", "ReconcilerSilent"}
+"""The alarms of states that end, and whose end somebody waits for."""
 
 
 def rules(deployment: Deployment) -> list[str]:
@@ -57,7 +62,7 @@ def expected(deployment: Deployment) -> set[str]:
         *SINGLE,
         *(f"{queue}NotEmpty" for queue in ("Failed", "Undelivered", "SchedulerDeadLetters")),
         *(f"{function}EventsLost" for function in ASYNCHRONOUS),
-        *(f"{rule}{kind}" for rule in rules(deployment) for kind in ("RuleFailed", "RuleDeadLettered")),
+        *(f"{rule}{kind}" for rule in rules(deployment) for kind in ("RuleFailed", "RuleDeadLettered", "RuleLost")),
         *(f"{row.construct_id}{kind}" for row in FUNCTIONS for kind in ("Errors", "Throttled")),
         *(f"{table}{kind}" for table in TABLES for kind in OF_TABLE),
     }
@@ -101,7 +106,7 @@ def test_each_alarm_watches_its_own(deployment: Deployment) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_rings_when_it_refuses_and_when_it_fails(deployment: Deployment, table: str) -> None:
-    """DynamoDB counts refusals by table and its own errors by operation."""
+    """Refusals by the table, by an index to whoever asks it, and DynamoDB's own errors."""
     found = alarms(deployment)
     asked = {kind: of_alarm(found[f"{table}{kind}"]) for kind in OF_TABLE}
     assert {kind: metric.name for kind, metric in asked.items()} == {kind: name for kind, (name, _) in OF_TABLE.items()}
@@ -131,11 +136,22 @@ def test_only_the_reconcilers_silence_rings(deployment: Deployment) -> None:
     assert below == {"ReconcilerSilent"}
 
 
-def test_an_alarm_tells_operators_when_it_rings_and_when_it_ends(deployment: Deployment) -> None:
-    """Who was woken wants to know that it is over."""
-    for name, alarm in alarms(deployment).items():
-        assert alarm["AlarmActions"] == ["OperatorsTopic"], name
-        assert alarm["OKActions"] == ["OperatorsTopic"], name
+def test_every_alarm_tells_operators_when_it_rings(production: Deployment) -> None:
+    """By the topic that they have subscribed to."""
+    assert {tuple(alarm["AlarmActions"]) for alarm in alarms(production).values()} == {("OperatorsTopic",)}
+
+
+def test_only_the_end_of_a_state_is_told(production: Deployment) -> None:
+    """A new alarm becomes OK once: if each told that, a deployment would begin with dozens of mails about nothing."""
+    told = {name: alarm["OKActions"] for name, alarm in alarms(production).items() if alarm.get("OKActions")}
+    assert told == {name: ["OperatorsTopic"] for name in TELL_THE_END}
+
+
+def test_the_pages_name_the_alarms_whose_end_is_told() -> None:
+    """Whoever waits for a mail that never comes would think that it still rings."""
+    for page in ("docs/deploy.md", "docs/runbooks/README.md"):
+        (sentence,) = re.findall(r"[^.]*that they are over[^.]*\.", (ROOT / page).read_text(encoding="utf-8"))
+        assert set(re.findall(r"`(\w+)`", sentence)) == TELL_THE_END, page
 
 
 def test_an_alarm_says_what_is_wrong_and_where_its_runbook_is(deployment: Deployment) -> None:

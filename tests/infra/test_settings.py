@@ -6,8 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.policy import policy_from
+from gpu_recovery.core.policy import CHECK_S_BY_LEVEL, policy_from
 
+from health_check.settings import TIMEOUT_S_BY_LEVEL
 from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -101,8 +102,8 @@ def test_keys_of_others_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
-        ("check_level", "3", 3),
-        ("check_level", 3.0, 3),
+        ("check_level", "1", 1),
+        ("check_level", 1.0, 1),
         ("check_reserves_gpus", "false", False),
         ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("alert_emails", "", ()),
@@ -116,6 +117,21 @@ def test_text_from_the_command_line_becomes_the_typed_value(name: str, text: obj
     found = getattr(_settings(**{name: text}), name)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(("level", "seconds"), [(3, 2_880), (4, 10_980)])
+def test_a_deep_check_must_be_given_its_time(level: int, seconds: int) -> None:
+    """One that is cut short looks like a hang, and a hang costs a healthy machine a reboot."""
+    times = {"check_timeout_s": seconds, "verify_timeout_s": seconds}
+    assert _settings(check_level=level, policy=times).check_level == level
+    for name in times:
+        with pytest.raises(SettingsError, match=f"{name} must be at least {seconds} for check_level {level}"):
+            _settings(check_level=level, policy=times | {name: seconds - 1})
+
+
+def test_the_times_of_the_levels_are_those_of_the_check_itself() -> None:
+    """The container knows them, too, and a deployment may not import it."""
+    assert {level: s for level, s in TIMEOUT_S_BY_LEVEL.items() if level} == CHECK_S_BY_LEVEL
 
 
 @pytest.mark.parametrize(("profile", "days"), [("dev", 7), ("prod", 90)])

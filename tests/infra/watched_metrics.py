@@ -14,7 +14,7 @@ OF_AWS = {
     "AWS/SQS": {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"},
     "AWS/Events": {"FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq"},
     "AWS/SNS": {"NumberOfNotificationsFailed"},
-    "AWS/DynamoDB": {"ReadThrottleEvents", "WriteThrottleEvents", "SystemErrors"},
+    "AWS/DynamoDB": {"ReadThrottleEvents", "WriteThrottleEvents", "ThrottledRequests", "SystemErrors"},
     "AWS/ApiGateway": {"4xx", "5xx", "Latency"},
 }
 """From the services' own lists of metrics; HTTP APIs spell theirs in small letters, REST APIs do not."""
@@ -45,7 +45,8 @@ class Named:
         if self.namespace == NAMESPACE:
             return self.name in MEASURES and dimensions == {"service": SERVICE}
         if self.namespace == "AWS/DynamoDB":
-            expected = {"TableName", "Operation"} if self.name == "SystemErrors" else {"TableName"}
+            by_operation = self.name in ("SystemErrors", "ThrottledRequests")
+            expected = {"TableName", "Operation"} if by_operation else {"TableName"}
         else:
             expected = DIMENSIONS.get(self.namespace, set())
         return self.name in OF_AWS.get(self.namespace, set()) and set(dimensions) == expected

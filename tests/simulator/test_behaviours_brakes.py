@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 from gpu_recovery import braking
 from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.commands import Channel, NotifyOperator
 from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.fleet import Breaker, budget
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Cause, JobStatus
+from gpu_recovery.core.signals import MachineState
+from gpu_recovery.ports import Machine
 
 from sandbox.cluster.model import RebootBehaviour
 from simulator.programs import Scripted
@@ -257,3 +262,57 @@ def test_a_dead_agents_zombie_tasks_go_with_its_registration() -> None:
     assert world.job(job_id).status is JobStatus.SUCCEEDED
     assert world.instance(dead).status is InstanceStatus.GONE
     assert len(world.calls("DeregisterContainerInstance")) == 1
+
+
+# -- the hands on the brakes -------------------------------------------------------------------------------------------
+
+
+def test_paused_again_it_has_been_paused_since_the_first_time() -> None:
+    """Whoever watches how long the pause lasts must not be set back by a new reason."""
+    world, _ = incidents.running()
+    braking.pause(world.recovery, "ada", "moving the cluster")
+    first = world.store.load_fleet().pause
+    world.let_pass(600)
+    braking.pause(world.recovery, "bob", "still moving")
+    second = world.store.load_fleet().pause
+    assert first is not None and second is not None
+    assert second.at == first.at and (second.by, second.because) == ("bob", "still moving")
+
+
+def test_a_channel_that_fails_keeps_no_other_from_being_told() -> None:
+    """The chat topic is broken: the mail goes out once, and the failure is raised."""
+    world, _ = incidents.running()
+    told: list[str] = []
+
+    def notify(message: NotifyOperator) -> None:
+        told.append(message.channel)
+        if message.channel == Channel.MAIL:
+            raise ConnectionError("the topic is not there")
+
+    world.actions.notify = notify  # type: ignore[method-assign]
+    recovery = replace(world.recovery, channels=(Channel.MAIL, Channel.CHAT))
+    with pytest.raises(ExceptionGroup, match="not every channel"):
+        recovery.say(NotifyOperator("incident/1", "SEV3", "subject", "body"))
+    assert told == [Channel.MAIL, Channel.CHAT]
+
+
+@pytest.mark.parametrize("state", [MachineState.STOPPING, MachineState.SHUTTING_DOWN])
+def test_a_machine_that_somebody_is_stopping_is_not_rebooted(state: MachineState) -> None:
+    """Between the decision and the call it began to stop: EC2 would refuse, and a person be woken for nothing."""
+    world, job_id = incidents.running()
+    machine = world.machine(0)
+    really, looks = world.actions.machines, iter([state])
+
+    def machines(instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+        shown = really(instance_ids)
+        sick = world.instance(machine).status is InstanceStatus.REBOOTING and machine.instance_id in shown
+        passing = next(looks, None) if sick else None
+        return {**shown, machine.instance_id: replace(shown[machine.instance_id], state=passing)} if passing else shown
+
+    world.actions.machines = machines  # type: ignore[method-assign]
+    world.break_gpu(machine)
+    world.until(lambda: world.instance(machine).status is InstanceStatus.REBOOTING, "no reboot was decided")
+    assert world.calls("RebootInstances") == []
+    world, job_id = incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED and len(world.calls("RebootInstances")) == 1
+    assert not [subject for subject in subjects(world) if "needs a person" in subject]

@@ -10,7 +10,7 @@ from ..core.instance.record import Instance, InstanceStatus, Rank
 from ..core.job.adoption import carried
 from ..core.machine import Pending
 from ..core.names import attempt_id, instance_of_check
-from ..core.signals import HealthKind, HealthStatus
+from ..core.signals import HealthKind, HealthStatus, MachineState
 from ..core.task import TaskFact
 from ..ports import OutcomeUnknown
 from .kit import DONE, Acted, Kit, Message, died_before
@@ -116,6 +116,8 @@ def _why_not_after_all(kit: Kit, instance: Instance, epoch: int, pending: Pendin
         return _refused(kit, instance, epoch, "EC2 does not know it")
     if machine.state.is_off:
         return _of(instance, events.MachineSeen(at=kit.now, state=machine.state))
+    if machine.state in (MachineState.STOPPING, MachineState.SHUTTING_DOWN):
+        return Acted(not_before=kit.now + RETRY)  # somebody is taking it away: soon it is off, or on again
     if not machine.handed_over:
         return _refused(kit, instance, epoch, "it does not carry the tag by which its owners hand it over")
     held = ""

@@ -6,7 +6,7 @@ Questions go by filter where EC2 has one, for a question by id fails as a whole 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,8 @@ MAINTENANCE_TAG = "gpu-recovery:maintenance"
 GROUP_TAG = "aws:autoscaling:groupName"
 GONE = (MachineState.SHUTTING_DOWN, MachineState.TERMINATED)
 
+IMPAIRED_AT_LEAST = timedelta(minutes=5)
+"""A status check of EC2 may fail for a minute under load: only what lasts is a word about the machine."""
 IN_TROUBLE = (
     "Unavailable", "InternalError", "InternalFailure", "ServiceUnavailable", "ResourceContention",
     "ScalingActivityInProgress",
@@ -191,6 +193,9 @@ def _health(kind: HealthKind, shown: Mapping[str, Any], now: datetime) -> Health
     if status is None:
         return None
     failed = [detail for detail in shown.get("Details", []) if "ImpairedSince" in detail]
+    since = min((detail["ImpairedSince"] for detail in failed), default=None)
+    if status is HealthStatus.IMPAIRED and since is not None and now - since < IMPAIRED_AT_LEAST:
+        return None
     sentence = ", ".join(f"{one.get('Name', 'status')} since {_minute(one['ImpairedSince'])}" for one in failed)
     # Not since it was impaired: that may be before a look that still found it well, and would lose against it.
     return HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)

@@ -15,10 +15,10 @@ from ..core.attempt import Plan
 from ..core.instance.record import Instance
 from ..core.job.record import Job
 from ..core.names import attempt_id
+from ..core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
-CHECK_MARGIN_S = 180
 """The check gives up this long before we do, so that it can say so in its document."""
 PASSIVE_LEVEL = 0
 """The level at which the check only reads the kernel's log and asks the driver."""

@@ -135,10 +135,13 @@ def ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
     return closed(after) if healed else replace(after, opened_at=now, probe="")
 
 
-def unbegun(fleet: Fleet, instance_id: str) -> Fleet:
+def unbegun(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
     """The fleet once a repair that had begun was held back before anything was asked of EC2: as if it never had."""
     probe = "" if fleet.probe == instance_id else fleet.probe
-    return replace(fleet, repairing=fleet.repairing - {instance_id}, repairs=fleet.repairs[:-1], probe=probe)
+    repairs = list(fleet.repairs)
+    if began_at in repairs:
+        repairs.remove(began_at)
+    return replace(fleet, repairing=fleet.repairing - {instance_id}, repairs=tuple(repairs), probe=probe)
 
 
 def closed(fleet: Fleet) -> Fleet:

@@ -23,6 +23,10 @@ class Preset(StrEnum):
 
 
 PERCENT_MAX = 100
+CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
+"""How long a check of a DCGM run level may take (`health_check/settings.py`): one cut short looks like a hang."""
+CHECK_MARGIN_S = 180
+"""How long before a check is given up it must have given up itself."""
 CLAIM_S_MIN = 120
 """No function may have a timeout this long (`infra/functions.py`)."""
 

@@ -40,9 +40,9 @@ def meet(
     if need.rung is Rung.REPLACE and is_on_a_new_host(instance, given):
         reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_s} s ago"
         return given_up(instance, reason, given, facts, orders)
-    repaired = len(_recent(instance, given))
-    if need.rung is Rung.REPLACE and repaired > given.policy.reboots_max:
-        reason = f"{need.evidence}; it was repaired {repaired} times within {given.policy.reboot_window_s} s"
+    rebooted = len(_recent(instance, given))
+    if need.rung is Rung.REPLACE and rebooted > given.policy.reboots_max:
+        reason = f"{need.evidence}; it was rebooted {rebooted} times within {given.policy.reboot_window_s} s"
         return given_up(instance, reason, given, facts, orders)
     why = why_held(instance, need, given)
     if why:
@@ -57,7 +57,7 @@ def is_on_a_new_host(instance: Instance, given: Given) -> bool:
 
 
 def _recent(instance: Instance, given: Given) -> tuple[datetime, ...]:
-    """When repairs of the instance began, reboots and stops alike, as far as its caps look back."""
+    """When it was rebooted, or stopped and started, as far back as its caps look."""
     return tuple(at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s))
 
 
@@ -73,7 +73,7 @@ def climbed(instance: Instance, need: Need, given: Given) -> Need:
     if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
-        why = f"it was repaired {len(recent)} time(s) within {policy.reboot_window_s} s"
+        why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
     elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_s):
         why = f"its last repair held for less than {policy.relapse_s} s"
     else:

@@ -140,7 +140,8 @@ def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent,
     if before.under_repair and not after.under_repair:
         tried = not isinstance(event, events.RepairHeld)
         healed = after.status is InstanceStatus.AVAILABLE
-        fleet = ended(fleet, name, healed, given.now) if tried else unbegun(fleet, name)
+        began_at = before.reboot.asked_at if before.reboot is not None else given.now
+        fleet = ended(fleet, name, healed, given.now) if tried else unbegun(fleet, name, began_at)
     return fleet if fleet != given.fleet else None
 
 

@@ -148,7 +148,7 @@ def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
         Part.DONE: ["Nothing: the system is observe-only."],
         Part.NEXT: ["The instance stays in use."],
         Part.YOU: [
-            "Look at it yourself. To have it done: deploy with observe_only false in gpu-recovery:policy. What would "
+            "Look at it yourself. To have it done: deploy with gpu-recovery:observe_only=false. What would "
             "have been done so far, and how to take it out of use:",
             typed(f"explain {instance.instance_id}"),
             typed(f"quarantine {instance.instance_id}"),

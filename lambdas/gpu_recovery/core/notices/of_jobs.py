@@ -130,7 +130,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
         Part.NEXT: ["The other ranks go on, or hang."],
         Part.YOU: [
             "Stop the other ranks if they hang. To have it done: deploy with gpu-recovery:adopt=recover, or with "
-            "observe_only false in gpu-recovery:policy. What would have been done so far:",
+            "gpu-recovery:observe_only=false. What would have been done so far:",
             typed(f"explain {job.job_id}"),
         ],
         Part.IDS: _ids(job, note_id),
