@@ -1,8 +1,16 @@
 """The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line."""
 
 from .api import RecoveryClient
-from .errors import AnswerUnreadable, ClientError, RequestRefused, ServiceUnreachable, SettingsMissing
+from .errors import (
+    AnswerUnreadable,
+    ClientError,
+    ListIncomplete,
+    RequestRefused,
+    ServiceUnreachable,
+    SettingsMissing,
+)
 
 __all__ = [
-    "AnswerUnreadable", "ClientError", "RecoveryClient", "RequestRefused", "ServiceUnreachable", "SettingsMissing",
+    "AnswerUnreadable", "ClientError", "ListIncomplete", "RecoveryClient", "RequestRefused", "ServiceUnreachable",
+    "SettingsMissing",
 ]  # fmt: skip

@@ -10,7 +10,14 @@ from urllib.parse import quote
 
 import httpx
 
-from .errors import AnswerUnreadable, ClientError, RequestRefused, ServiceUnreachable, SettingsMissing
+from .errors import (
+    AnswerUnreadable,
+    ClientError,
+    ListIncomplete,
+    RequestRefused,
+    ServiceUnreachable,
+    SettingsMissing,
+)
 
 View = dict[str, Any]
 TIMEOUT_S = 35.0
@@ -60,20 +67,29 @@ class RecoveryClient:
         return self._one("job_id", "GET", f"/jobs/{_segment('job id', job_id)}")
 
     def jobs_page(self, status: str | None = None, limit: int | None = None, cursor: str | None = None) -> View:
-        """One page, `{"jobs": [view without history], "next_cursor": text or None}`."""
+        """One page, `{"jobs": [view without history], "next_cursor": text or None, "unreadable": [text]}`."""
         return self._page("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor})
 
-    def jobs(self, status: str | None = None, limit: int | None = None, cursor: str | None = None) -> Iterator[View]:
-        """Every job from `cursor` on, page after page; `limit` is the size of a page."""
-        return self._items("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor})
+    def jobs(
+        self,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+        unreadable: list[str] | None = None,
+    ) -> Iterator[View]:
+        """Every job from `cursor` on, page after page; `limit` is the size of a page.
+
+        What the API cannot read is added to `unreadable`; without such a list it raises ListIncomplete at the end.
+        """
+        return self._items("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor}, unreadable)
 
     def cancel(self, job_id: str) -> View:
         """Ask for the end of a job; its view. Whether it has ended already is in the view's status."""
         return self._one("job_id", "POST", f"/jobs/{_segment('job id', job_id)}/cancel")
 
-    def instances(self) -> Iterator[View]:
-        """Every instance that the deployment knows, page after page."""
-        return self._items("/instances", "instances", {})
+    def instances(self, unreadable: list[str] | None = None) -> Iterator[View]:
+        """Every instance that the deployment knows, without histories, page after page; `unreadable` as for `jobs`."""
+        return self._items("/instances", "instances", {}, unreadable)
 
     def instance(self, instance_id: str) -> View:
         """The view of one instance, with its history."""
@@ -113,14 +129,18 @@ class RecoveryClient:
         query = {"queue": queue, "limit": limit}
         return self._having("letters", "POST", "/dead-letters/redrive", query=query)
 
-    def _items(self, path: str, key: str, query: Mapping[str, Any]) -> Iterator[View]:
+    def _items(self, path: str, key: str, query: Mapping[str, Any], unreadable: list[str] | None) -> Iterator[View]:
         cursor = query.get("cursor")
         seen = {cursor}
+        missed: list[str] = [] if unreadable is None else unreadable
         while True:
             page = self._page(path, key, {**query, "cursor": cursor})
+            missed += map(str, page.get("unreadable") or ())
             yield from page[key]
             cursor = page.get("next_cursor")
             if cursor is None:
+                if unreadable is None and missed:
+                    raise ListIncomplete(f"GET {path}: the API cannot read {'; '.join(missed)}")
                 return
             if cursor in seen:
                 raise AnswerUnreadable(f"GET {path}: the API repeats a page, so the list has no end")

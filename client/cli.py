@@ -15,11 +15,10 @@ from typer.core import TyperGroup
 from . import cli_fleet, cli_sandbox, cli_submit, explain, render
 from .api import RecoveryClient
 from .errors import ClientError, SettingsMissing
-from .output import AsJson, now, print_json, terminal_width
+from .output import FAILED, USAGE, AsJson, is_complete, now, print_json, terminal_width
 from .settings import TOKEN_VARIABLE, URL_VARIABLE, find_settings
 from .table import printable
 
-FAILED, USAGE = 1, 2
 PAGE = 50
 
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -104,13 +103,17 @@ def list_jobs(
     """List jobs."""
     with context.obj.client() as client:
         if every:
-            page = {"jobs": list(client.jobs(status, limit, cursor)), "next_cursor": None}
+            missed: list[str] = []
+            jobs = list(client.jobs(status, limit, cursor, missed))
+            page = {"jobs": jobs, "next_cursor": None, "unreadable": missed}
         else:
             page = client.jobs_page(status, limit, cursor)
     if as_json:
         print_json(page)
     else:
         typer.echo(render.job_list(page, now(), terminal_width()), nl=False)
+    if not is_complete(page.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
 
 
 @app.command("explain")
@@ -153,7 +156,9 @@ def instances(
     """List the instances, or show one."""
     with context.obj.client() as client:
         if instance is None:
-            listed: dict[str, Any] = {"instances": list(client.instances()), "next_cursor": None}
+            missed: list[str] = []
+            found = list(client.instances(missed))
+            listed: dict[str, Any] = {"instances": found, "next_cursor": None, "unreadable": missed}
             text = render.instance_list(listed["instances"], terminal_width())
         else:
             listed = client.instance(instance)
@@ -162,6 +167,8 @@ def instances(
         print_json(listed)
     else:
         typer.echo(text, nl=False)
+    if not is_complete(listed.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from . import render_fleet
-from .output import AsJson, now, print_json, terminal_width
+from .output import FAILED, AsJson, is_complete, now, print_json, terminal_width
 
 app = typer.Typer(
     invoke_without_command=True, rich_markup_mode=None, help="Show the brakes of recovery: budget, breaker, pause."
@@ -29,7 +29,8 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with context.obj.client() as client:
-        _told(client.fleet(), as_json)
+        if not _told(context, client.fleet(), as_json):
+            raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -40,21 +41,21 @@ def pause(
 ) -> None:
     """Let no repair begin until `unpause`; what EC2 was asked for already takes its course."""
     with context.obj.client() as client:
-        _told(client.pause(because), as_json)
+        _told(context, client.pause(because), as_json)
 
 
 @app.command()
 def unpause(context: typer.Context, as_json: AsJson = False) -> None:
     """Let repairs begin again."""
     with context.obj.client() as client:
-        _told(client.unpause(), as_json)
+        _told(context, client.unpause(), as_json)
 
 
 @app.command("reset-breaker")
 def reset_breaker(context: typer.Context, as_json: AsJson = False) -> None:
     """Close the breaker: what is held goes on, and old evidence is looked at afresh first."""
     with context.obj.client() as client:
-        _told(client.reset_breaker(), as_json)
+        _told(context, client.reset_breaker(), as_json)
 
 
 def redrive(
@@ -64,7 +65,10 @@ def redrive(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the queues hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give messages that nobody could handle to their functions again, once the cause is mended."""
+    """Give messages that nobody could handle to their functions again, once the cause is mended.
+
+    Exit code 1 if any of them stayed for a reason, or if not all could be tried.
+    """
     with context.obj.client() as client:
         view = client.dead_letters() if dry_run else client.redrive(queue.value if queue else None, limit)
     if dry_run and queue:
@@ -74,10 +78,15 @@ def redrive(
     else:
         words = render_fleet.dead_letters(view) if dry_run else render_fleet.redriven(view)
         typer.echo(words, nl=False)
+    if not dry_run and (view.get("stopped_because") or any(one["kept_because"] for one in view["letters"])):
+        raise typer.Exit(FAILED)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
-    if as_json:
+def _told(context: typer.Context, view: dict[str, Any], as_json: bool) -> bool:
+    """Print the brakes; whether none of the instances they hold is missing. `fleet --json pause` is JSON as well."""
+    asked_before = context.parent is not None and context.parent.params.get("as_json", False)
+    if as_json or asked_before:
         print_json(view)
     else:
         typer.echo(render_fleet.fleet(view, now(), terminal_width()), nl=False)
+    return is_complete(view.get("unreadable") or ())

@@ -4,7 +4,8 @@ ClientError
 ├── SettingsMissing      the API address or the token is not known, or cannot be used
 ├── ServiceUnreachable   no answer: name, connection, TLS or time
 ├── RequestRefused       the API answered with an error status
-└── AnswerUnreadable     the API answered with something that is not what it promises
+├── AnswerUnreadable     the API answered with something that is not what it promises
+└── ListIncomplete       the API has records in the list that it cannot read
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ class ServiceUnreachable(ClientError):
 
 class AnswerUnreadable(ClientError):
     """An answer with a success status whose body is not the JSON object that the API promises."""
+
+
+class ListIncomplete(ClientError):
+    """The list lacks records that the API cannot read. Raised after the last of those that it can."""
 
 
 class RequestRefused(ClientError):

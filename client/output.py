@@ -1,15 +1,19 @@
-"""What a verb prints: text for people, JSON for programs."""
+"""What a verb prints, text for people and JSON for programs, and the codes it ends with."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from .table import printable
+
+FAILED, USAGE = 1, 2
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers.")]
 
 
@@ -26,3 +30,11 @@ def now() -> datetime:
 def print_json(value: Any) -> None:
     """One JSON document; characters beyond ASCII are escaped, so no locale can spoil it."""
     typer.echo(json.dumps(value, indent=2))
+
+
+def is_complete(unreadable: Iterable[str]) -> bool:
+    """Whether the API could read every record it was asked for; those that it could not are named on stderr."""
+    missed = list(unreadable)
+    for one in missed:
+        typer.echo(f"gpu-recovery: not shown, as it cannot be read: {printable(one)}", err=True)
+    return not missed

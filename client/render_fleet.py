@@ -66,6 +66,8 @@ def redriven(view: View) -> str:
     """What became of each message, and how many are left."""
     rows = [(one["queue"], one["message_id"], one["for"] or "-", _fate(one, "given again")) for one in view["letters"]]
     text = table(("QUEUE", "MESSAGE", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
+    if view.get("stopped_because"):
+        text += line(f"stopped half-way: {view['stopped_because']}")
     left = ", ".join(f"{queue} {number}" for queue, number in view["left"].items() if number)
     return text + (line(f"about as many are left: {left}") if left else "")
 

@@ -190,7 +190,12 @@ EXITS: Mapping[int, KnownExit] = {
     DEADLINE_PASSED: KnownExit(
         "DIAGNOSTIC_HUNG", Remedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
     ),
-    KILLED: KnownExit("DIAGNOSTIC_KILLED", Remedy.REBOOT_INSTANCE, "the diagnostic had to be killed"),
+    # What `run.py` kills itself ends with DEADLINE_PASSED. This kill is somebody else's, and says nothing of a GPU.
+    KILLED: KnownExit(
+        "DIAGNOSTIC_KILLED",
+        Remedy.REBOOT_INSTANCE,
+        "somebody else killed the diagnostic, most likely the host because it was out of memory",
+    ),
     NOT_EXECUTABLE: KnownExit("DCGMI_NOT_EXECUTABLE", Remedy.FIX_CONFIGURATION, "dcgmi cannot be executed"),
     NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", Remedy.FIX_CONFIGURATION, "dcgmi is not installed"),
 }

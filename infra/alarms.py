@@ -1,8 +1,10 @@
 """Alarms, all to the operators' topic: when one of these rings, the stack cannot be trusted to heal by itself.
 
 Each says in one sentence what is wrong and names its runbook, which says what to do. Where no data is no trouble
-(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings. All tell when they ring. Only those of a state that somebody waits to see end
-tell that as well: a new alarm becomes OK as soon as it is evaluated, and dozens of good news would open every deployment.
+(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings.
+
+All of them tell when they ring. Only those of a state whose end somebody waits for tell that, too: a new alarm becomes
+OK as soon as it is evaluated, and a first deployment would begin with dozens of mails about nothing.
 """
 
 from aws_cdk import Duration
@@ -120,9 +122,9 @@ class Alarms(Construct):
 
     def _services(self, watched: Watched) -> None:
         for name, table in watched.tables.items():
-            # One metric each. The counts of refused events are of the table without its indexes; what an index refuses
-            # to a reader is counted as a request, by operation, and every index is read by Query. A decision begins with
-            # a GetItem and ends with a PutItem. What DynamoDB refuses or fails on elsewhere, functions fail on.
+            # One metric each. The counts of refused events are of the table without its indexes. What an index refuses
+            # to a reader is found among the refused requests, by operation: indexes are read by Query. A decision
+            # begins with a GetItem and ends with a PutItem. What is refused or fails elsewhere, functions fail on.
             for kind, metric, says in (
                 ("ReadsRefused", of_table(table, "ReadThrottleEvents"), "refuses reads of"),
                 ("WritesRefused", of_table(table, "WriteThrottleEvents"), "refuses writes to"),

@@ -15,14 +15,15 @@ from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from gpu_recovery import braking, redriving, wire
 from gpu_recovery.aws.api_sources import operator_token, task_definition
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
+from gpu_recovery.aws.items import ItemUnreadable
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings
-from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.core.events import CancelRequested, QuarantineRequested, ReleaseRequested
+from gpu_recovery.core.errors import RecoveryError, SpecInvalid
+from gpu_recovery.core.events import CancelRequested, InstanceEvent, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome
-from gpu_recovery.ports import CursorInvalid
-from gpu_recovery.recovery import Unsaid
+from gpu_recovery.ports import CursorInvalid, TryAgainSoon
+from gpu_recovery.recovery import TooContended, Unsaid
 from gpu_recovery.submitting import submit
 
 BODY_BYTES_MAX = 262_144
@@ -33,6 +34,7 @@ CANCEL_TRIES = 5
 """The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
 REDRIVE_MAX = 100
 """Letters of one request: each takes a call or two, and API Gateway waits for 29 seconds."""
+RETRY_AFTER_S = 5
 OPERATOR = "an operator"
 app = APIGatewayHttpResolver()
 tracer = Tracer()
@@ -65,6 +67,20 @@ def _bad_cursor(error: CursorInvalid) -> Response[str]:
 @app.exception_handler(Unsaid)
 def _unsaid(error: Unsaid) -> Response[str]:
     return refuse(502, "Done, but not told", f"{error}; what could not be said is kept and tried again")
+
+
+@app.exception_handler([TryAgainSoon, TooContended])
+def _busy(error: RecoveryError) -> Response[str]:
+    logger.warning("busy", exc_info=error)
+    refusal = refuse(503, "Busy", f"{error}; ask again in {RETRY_AFTER_S} s")
+    refusal.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return refusal
+
+
+@app.exception_handler(ItemUnreadable)
+def _unreadable(error: ItemUnreadable) -> Response[str]:
+    logger.error("unreadable", exc_info=error)
+    return refuse(500, "A record cannot be read", str(error))
 
 
 @app.exception_handler(Unauthorized)
@@ -154,11 +170,11 @@ def cancel_job(job_id: str) -> Response[str]:
 @app.get("/api/v2/instances")
 @authorized
 def list_instances() -> Response[str]:
-    """Every instance that has not left the cluster, by id."""
+    """Every instance that has not left the cluster, by id, without its history."""
     bad: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     found = recovery().store.instances_in(present, bad)
-    views = [wire.instance_view(instance) for instance in sorted(found, key=lambda one: one.instance_id)]
+    views = [wire.instance_summary(instance) for instance in sorted(found, key=lambda one: one.instance_id)]
     return answer(200, {"instances": views, "next_cursor": None, "unreadable": [str(error) for error in bad]})
 
 
@@ -174,26 +190,25 @@ def read_instance(instance_id: str) -> Response[str]:
 @authorized
 def release_instance(instance_id: str) -> Response[str]:
     """A quarantined instance, on its way back through a health check."""
-    loop = recovery()
-    decision = loop.tell(instance_id, ReleaseRequested(at=loop.clock(), by=OPERATOR))
-    if decision is None:
-        return _no_instance(instance_id)
-    if decision.outcome is not Outcome.APPLIED:
-        return refuse(409, "Not released", f"{instance_id} is {decision.record.status}: {decision.reason}")
-    return answer(200, wire.instance_view(decision.record))
+    return _ordered(instance_id, ReleaseRequested(at=recovery().clock(), by=OPERATOR), "Not released")
 
 
 @app.post("/api/v2/instances/<instance_id>/quarantine")
 @authorized
 def quarantine_instance(instance_id: str) -> Response[str]:
     """An instance, out of use until it is released."""
-    loop = recovery()
     because = wire.because_of(app.current_event.decoded_body)
-    decision = loop.tell(instance_id, QuarantineRequested(at=loop.clock(), by=OPERATOR, because=because))
+    order = QuarantineRequested(at=recovery().clock(), by=OPERATOR, because=because)
+    return _ordered(instance_id, order, "Not quarantined")
+
+
+def _ordered(instance_id: str, order: InstanceEvent, otherwise: str) -> Response[str]:
+    """The instance after a person's order; `otherwise` is the title if it cannot be followed."""
+    decision = recovery().tell(instance_id, order)
     if decision is None:
         return _no_instance(instance_id)
     if decision.outcome is not Outcome.APPLIED:
-        return refuse(409, "Not quarantined", f"{instance_id} is {decision.record.status}: {decision.reason}")
+        return refuse(409, otherwise, f"{instance_id} is {decision.record.status}: {decision.reason}")
     return answer(200, wire.instance_view(decision.record))
 
 
@@ -231,8 +246,9 @@ def reset_breaker() -> Response[str]:
 
 def _fleet_view() -> dict[str, Any]:
     store = recovery().store
-    out_of_use = store.instances_in([InstanceStatus.QUARANTINED], [])
-    return wire.fleet_view(store.load_fleet(), settings().policy, out_of_use)
+    bad: list[Exception] = []
+    out_of_use = store.instances_in([InstanceStatus.QUARANTINED], bad)
+    return wire.fleet_view(store.load_fleet(), settings().policy, out_of_use, bad)
 
 
 @app.get("/api/v2/dead-letters")
@@ -247,7 +263,7 @@ def read_dead_letters() -> Response[str]:
 @app.post("/api/v2/dead-letters/redrive")
 @authorized
 def redrive_dead_letters() -> Response[str]:
-    """What became of the letters, and how many are left."""
+    """What became of the letters, how many are left, and why it stopped half-way if it did."""
     asked = app.current_event.query_string_parameters or {}
     queue, limit = asked.get("queue"), asked.get("limit", str(REDRIVE_MAX))
     if queue is not None and queue not in set(redriving.Grave):
@@ -256,11 +272,20 @@ def redrive_dead_letters() -> Response[str]:
         return refuse(400, "Bad limit", f"must be a whole number from 1 to {REDRIVE_MAX}", "limit")
     letters = AwsDeadLetters(settings())
     graves = (redriving.Grave(queue),) if queue else tuple(redriving.Grave)
-    fates = redriving.redrive(letters, graves, int(limit))
-    for fate in fates:
-        logger.info("redriven", extra=wire.fate_view(fate))
-    left = {grave.value: letters.depth(grave) for grave in graves}
-    return answer(200, {"letters": [wire.fate_view(fate) for fate in fates], "left": left})
+    done: list[dict[str, Any]] = []
+    left: dict[str, int] = {}
+    stopped = None
+    try:
+        for fate in redriving.redrive(letters, graves, int(limit)):
+            done.append(wire.fate_view(fate))
+            logger.info("redriven", extra=done[-1])
+        left |= {grave.value: letters.depth(grave) for grave in graves}
+    except Exception as error:
+        if not done:
+            raise
+        logger.exception("the redrive has stopped half-way")
+        stopped = f"{type(error).__name__}: {error}"
+    return answer(200, {"letters": done, "left": left, "stopped_because": stopped})
 
 
 def _no_job(job_id: str) -> Response[str]:

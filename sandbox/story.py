@@ -41,7 +41,7 @@ class Story:
         """From now on `look` tells what happens to this job."""
         self._client, self._job_id, self._directory = client, job_id, directory
         for instance in client.instances():
-            self._lines_told[instance["instance_id"]] = len(instance["history"])
+            self._lines_told[instance["instance_id"]] = len(client.instance(instance["instance_id"])["history"])
 
     def chapter(self, title: str) -> None:
         """A heading."""
@@ -67,7 +67,8 @@ class Story:
         self.job = self._client.job(self._job_id)
         news = list(self._decisions("job", self._job_id, self.job))
         for instance in self._client.instances():
-            news += self._decisions("instance", instance["instance_id"], instance)
+            name = instance["instance_id"]
+            news += self._decisions("instance", name, self._client.instance(name))
         for _, who, what in sorted(news):
             self.tell(who, what)
         state = sandbox.cluster_state(self._directory)

@@ -55,8 +55,8 @@ class SimulatedActions:
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         return self.ecs.describe_tasks(task_ids) if task_ids else ()
 
-    def running_tasks(self) -> Iterable[TaskFact]:
-        return self.ecs.running_tasks()
+    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterable[TaskFact]:
+        return self.ecs.running_tasks(unreadable)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         return self.ecs.tasks_on(instance)
@@ -67,8 +67,8 @@ class SimulatedActions:
     def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
         return self.ec2.machine_statuses(instance_ids)
 
-    def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
-        return self.ecs.container_instances()
+    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
+        return self.ecs.container_instances(unreadable)
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
         return self.ecs.describe_instance(container_instance_id)

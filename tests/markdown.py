@@ -87,6 +87,7 @@ README, README_ZH = Page(ROOT / "README.md"), Page(ROOT / "README.zh-CN.md")
 READMES = [README, README_ZH]
 DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architecture.md")
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
-PAGES = [*READMES, DEPLOY, ARCHITECTURE, *DECISIONS, *(Page(ROOT / f"{name}.md") for name in (
+RUNBOOKS = [Page(path) for path in sorted((ROOT / "docs/runbooks").glob("*.md"))]
+PAGES = [*READMES, DEPLOY, ARCHITECTURE, *DECISIONS, *RUNBOOKS, *(Page(ROOT / f"{name}.md") for name in (
     "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions",
 ))]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
+from gpu_recovery.redriving import Grave
 from gpu_recovery_client import cli
 
 from tests.markdown import ROOT, Page, bare
@@ -103,6 +104,17 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
 def test_commands_of_aws_name_a_service(page: Page) -> None:
     """A misspelt service costs a minute at night."""
     assert {words[1] for words in commands(page, "aws")} <= AWS
+
+
+def test_dead_letters_are_looked_at_and_then_given_back() -> None:
+    """Those of every queue that `redrive` empties: none of them is thrown away instead."""
+    (page,) = [page for page in PAGES if page.path.stem == "dead-letters"]
+    queues = [row[0] for row in page.tables()[0][1:]]
+    assert len(queues) == len(Grave)
+    todo = page.text.partition("## What to do")[2].partition("## Meanwhile")[0]
+    dry, wet = todo.index("`gpu-recovery redrive --dry-run`"), todo.index("`gpu-recovery redrive`")
+    assert dry < wet
+    assert not re.search(r"no redrive|Purge the queue", todo)
 
 
 def test_the_index_explains_every_measure() -> None:

@@ -28,7 +28,7 @@ def compare_instances(recovery: Recovery) -> None:
     """Every registration that ECS knows better than we do, and every one that it knows no more."""
     failures: list[Exception] = []
     known = {instance.instance_id: instance for instance in recovery.store.instances_in(PRESENT, failures)}
-    shown = dict(recovery.actions.container_instances())
+    shown = dict(recovery.actions.container_instances(failures))
     news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [
@@ -129,7 +129,9 @@ def compare_tasks(recovery: Recovery) -> None:
         if _is_orphan(jobs[job_id], attempt):
             _stop_orphan(recovery, fact)
 
-    raise_all("not every task could be compared", try_each(compare, recovery.actions.running_tasks()))
+    failures: list[Exception] = []
+    failures += try_each(compare, recovery.actions.running_tasks([]))
+    raise_all("not every task could be compared", failures)
 
 
 def _is_orphan(job: Job | None, attempt: int) -> bool:

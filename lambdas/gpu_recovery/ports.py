@@ -230,8 +230,8 @@ class Actions(Protocol):
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         """What ECS says of those tasks it still knows."""
 
-    def running_tasks(self) -> Iterable[TaskFact]:
-        """Every task of the cluster that is to run."""
+    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterable[TaskFact]:
+        """Every task of the cluster that is to run. One that nobody can read is raised, or goes to `unreadable`."""
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         """Every task on the instance that is to run, whoever started it."""
@@ -242,8 +242,11 @@ class Actions(Protocol):
     def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
         """What EC2's status checks and scheduled events say of those of the instances that it still knows."""
 
-    def container_instances(self) -> Iterable[tuple[str, InstanceObserved]]:
-        """Every container instance of the cluster as (EC2 instance id, what ECS says)."""
+    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
+        """Every container instance of the cluster as (EC2 instance id, what ECS says).
+
+        One that nobody can read is raised, or goes to `unreadable`.
+        """
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None: ...
 

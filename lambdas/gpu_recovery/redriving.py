@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -98,19 +98,26 @@ def look(letters: DeadLetters, graves: Sequence[Grave]) -> dict[Grave, tuple[int
     return found
 
 
-def redrive(letters: DeadLetters, graves: Sequence[Grave], limit: int) -> list[Fate]:
-    """Give up to `limit` letters of the queues to whom they are for; what became of each."""
-    fates: list[Fate] = []
+def redrive(letters: DeadLetters, graves: Sequence[Grave], limit: int) -> Iterator[Fate]:
+    """Give up to `limit` letters of the queues to whom they are for; what became of each, as soon as it is known.
+
+    To be followed to its end: a letter is deleted after its fate was taken, so that no failure of SQS can hide it.
+    """
+    done = 0
     for grave in graves:
-        while len(fates) < limit:
-            received = letters.receive(grave, min(BATCH_MAX, limit - len(fates)), HELD_S)
+        while done < limit:
+            received = letters.receive(grave, min(BATCH_MAX, limit - done), HELD_S)
             if not received:
                 break
-            fates += [_redriven(letters, letter) for letter in received]
-    return fates
+            for letter in received:
+                done += 1
+                fate = _given(letters, letter)
+                yield fate
+                if not fate.why:
+                    letters.delete(letter)
 
 
-def _redriven(letters: DeadLetters, letter: Letter) -> Fate:
+def _given(letters: DeadLetters, letter: Letter) -> Fate:
     try:
         errand = errand_of(letter)
         if errand.to:
@@ -121,7 +128,6 @@ def _redriven(letters: DeadLetters, letter: Letter) -> Fate:
         return Fate(letter, "", str(unreadable))
     except LetterRefused as refused:
         return Fate(letter, errand.name, str(refused))
-    letters.delete(letter)
     return Fate(letter, errand.name)
 
 

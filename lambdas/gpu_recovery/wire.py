@@ -95,8 +95,8 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def instance_view(instance: Instance) -> dict[str, Any]:
-    """An instance with its history."""
+def instance_summary(instance: Instance) -> dict[str, Any]:
+    """An instance in a listing: with their histories, some 400 would be more than Lambda can answer with (6 MB)."""
     return {
         "instance_id": instance.instance_id, "status": instance.status.value, "reason": instance.reason,
         "agent_connected": instance.agent_connected, "ecs_status": instance.ecs_status,
@@ -122,12 +122,21 @@ def instance_view(instance: Instance) -> dict[str, Any]:
         "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
             "since": _time(instance.held.since), "because": instance.held.sentence,
         },
-        "history": [history_view(entry) for entry in instance.history],
     }  # fmt: skip
 
 
-def fleet_view(fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Instance]) -> dict[str, Any]:
-    """The brakes as they stand, and the instances that wait: for the brakes, for jobs to leave, for a person."""
+def instance_view(instance: Instance) -> dict[str, Any]:
+    """An instance by itself: its summary, and every decision with its reason."""
+    return {**instance_summary(instance), "history": [history_view(entry) for entry in instance.history]}
+
+
+def fleet_view(
+    fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Instance], unreadable: Iterable[Exception]
+) -> dict[str, Any]:
+    """The brakes as they stand, and the instances that wait: for the brakes, for jobs to leave, for a person.
+
+    unreadable: what is wrong with those instances that may be among them and cannot be read.
+    """
     probe_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
     waiting = sorted(quarantined, key=lambda one: one.instance_id)
     return {
@@ -153,6 +162,7 @@ def fleet_view(fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Insta
             {"instance_id": one.instance_id, "since": _time(one.status_at), "because": one.reason}
             for one in waiting if one.held is None
         ],
+        "unreadable": [str(error) for error in unreadable],
     }  # fmt: skip
 
 

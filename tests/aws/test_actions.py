@@ -14,6 +14,7 @@ from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
 from gpu_recovery.aws.ecs import InstanceStatusRefused
+from gpu_recovery.aws.event_fields import EventUnreadable
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
@@ -225,6 +226,30 @@ def test_the_tasks_on_an_instance_are_all_that_are_to_run(actions: AwsActions, e
     assert [fact.task_id for fact in actions.tasks_on(instance())] == ["0a1b"]
     ecs.add_response("list_tasks", {"taskArns": []}, asked)
     assert actions.tasks_on(instance()) == ()
+
+
+GARBLED = {"taskArn": f"{TASK}0", "lastStatus": "RUNNING", "containers": [{"name": "main", "exitCode": 2**70}]}
+
+
+def test_a_task_on_an_instance_that_cannot_be_read_is_raised(actions: AwsActions, ecs: Stubber) -> None:
+    """It may hold the GPUs that a reboot would take from it."""
+    ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
+    ecs.add_response("describe_tasks", {"tasks": [GARBLED, {"taskArn": TASK, "lastStatus": "RUNNING"}]})
+    with pytest.raises(EventUnreadable, match="exitCode"):
+        actions.tasks_on(instance())
+
+
+def test_a_running_task_that_cannot_be_read_is_told_beside_the_others(actions: AwsActions, ecs: Stubber) -> None:
+    """Or raised, where nobody asks for it."""
+    shown = {"tasks": [GARBLED, {"taskArn": TASK, "lastStatus": "RUNNING"}]}
+    for _ in range(2):
+        ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
+        ecs.add_response("describe_tasks", shown)
+    unreadable: list[Exception] = []
+    assert [fact.task_id for fact in actions.running_tasks(unreadable)] == ["0a1b"]
+    assert [str(error).split(":")[0] for error in unreadable] == ["containers[0].exitCode"]
+    with pytest.raises(EventUnreadable, match="exitCode"):
+        list(actions.running_tasks())
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

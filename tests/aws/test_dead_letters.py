@@ -86,7 +86,7 @@ def test_a_call_for_the_scheduler_goes_into_its_one_group(letters: AwsDeadLetter
     grave = queues["SCHEDULER_DEAD_LETTERS_URL"]
     send(grave, {"key": "a"}, MessageGroupId="scheduler", MessageDeduplicationId="1")
     send(grave, {"key": "a"}, MessageGroupId="scheduler", MessageDeduplicationId="2")
-    assert len(redrive(letters, (Grave.SCHEDULER,), 10)) == 2
+    assert len(list(redrive(letters, (Grave.SCHEDULER,), 10))) == 2
     called = visible(queues["SCHEDULER_QUEUE_URL"])
     assert len(called) == 2
     assert {one["Attributes"]["MessageGroupId"] for one in called} == {"scheduler"}

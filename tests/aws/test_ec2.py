@@ -334,10 +334,10 @@ def order(ec2: Ec2, verb: str) -> Refusal | None:
     return {"reboot": lambda: ec2.reboot(A), "stop": lambda: ec2.replace(A, ""), "start": lambda: ec2.start(A)}[verb]()
 
 
-def refused(ec2: Ec2, verb: str, code: str) -> Refusal | None:
-    """What becomes of an order that EC2 answers with an error."""
+def refused(ec2: Ec2, verb: str, code: str, status: int = 400) -> Refusal | None:
+    """What becomes of an order that EC2 answers with an error and this HTTP status."""
     with Stubber(ec2.once if verb == "reboot" else ec2.client) as stub:
-        stub.add_client_error(BY_NAME[verb], code, "not this one")
+        stub.add_client_error(BY_NAME[verb], code, "not this one", http_status_code=status)
         return order(ec2, verb)
 
 
@@ -357,13 +357,19 @@ def test_an_order_given_too_often_is_told_apart(ec2: Ec2, verb: str, code: str) 
 
 
 @pytest.mark.parametrize(("verb", "error"), [("reboot", OutcomeUnknown), ("stop", ClientError), ("start", ClientError)])
-@pytest.mark.parametrize("code", ["Unavailable", "InternalError"])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("Unavailable", 400), ("InternalError", 400), ("RequestExpired", 400), ("InternalServerError", 500),
+        ("NeverHeardOf", 502), ("500", 500),
+    ],
+)  # fmt: skip
 def test_an_order_to_an_ec2_in_trouble_may_have_been_heard(
-    ec2: Ec2, verb: str, error: type[Exception], code: str
+    ec2: Ec2, verb: str, error: type[Exception], code: str, status: int
 ) -> None:
     """A stop or a start may be asked for again; whether a reboot was heard is found out at the machine."""
     with pytest.raises(error, match=code):
-        refused(ec2, verb, code)
+        refused(ec2, verb, code, status)
 
 
 # -- replacing ---------------------------------------------------------------------------------------------------------
@@ -379,9 +385,9 @@ def test_a_machine_is_stopped_and_started_by_name(ec2: Ec2, told: Stubber, verb:
 
 @pytest.mark.parametrize("code", ["InsufficientInstanceCapacity", "IncorrectInstanceState"])
 def test_a_start_for_which_there_is_no_host_may_be_asked_for_again(ec2: Ec2, code: str) -> None:
-    """GPUs are scarce; the same no to a stop is for good."""
-    start, stop = refused(ec2, "start", code), refused(ec2, "stop", code)
-    assert start is not None and not start.lasting
+    """GPUs are scarce, which EC2 says with a server's error; the same no to a stop is for good."""
+    start, scarce, stop = refused(ec2, "start", code), refused(ec2, "start", code, 500), refused(ec2, "stop", code)
+    assert start is not None and not start.lasting and scarce == start
     assert stop is not None and stop.lasting
 
 

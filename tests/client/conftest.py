@@ -23,7 +23,11 @@ NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
 
 @dataclass
 class FakeApi:
-    """Answers as the API does, page size 2, and keeps every request. `answer` replaces the next answers."""
+    """Answers as the API does, page size 2, and keeps every request.
+
+    answer:     replaces the next answers.
+    unreadable: what each page says that it cannot show.
+    """
 
     jobs: list[dict[str, Any]]
     instances: list[dict[str, Any]]
@@ -33,6 +37,7 @@ class FakeApi:
     requests: list[httpx.Request] = field(default_factory=list)
     answer: Callable[[httpx.Request], httpx.Response] | None = None
     page_size: int = 2
+    unreadable: list[str] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -47,7 +52,7 @@ class FakeApi:
             case "GET", ["jobs"]:
                 answer = self._page("jobs", [without_history(job) for job in self.jobs], request)
             case "GET", ["instances"]:
-                answer = self._page("instances", self.instances, request)
+                answer = self._page("instances", [without_history(one) for one in self.instances], request)
             case ("GET", ["jobs", one]) | ("POST", ["jobs", one, "cancel"]):
                 answer = found(one, "job_id", self.jobs)
             case ("GET", ["instances", one]) | ("POST", ["instances", one, "quarantine" | "release"]):
@@ -69,7 +74,7 @@ class FakeApi:
         begin = int(query.get("cursor", 0))
         end = begin + min(int(query.get("limit", self.page_size)), self.page_size)
         more = str(end) if end < len(items) else None
-        return httpx.Response(200, json={key: items[begin:end], "next_cursor": more})
+        return httpx.Response(200, json={key: items[begin:end], "next_cursor": more, "unreadable": self.unreadable})
 
 
 def problem(status: int, title: str, detail: str, **more: str) -> httpx.Response:

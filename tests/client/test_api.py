@@ -12,6 +12,7 @@ import pytest
 from gpu_recovery_client import (
     AnswerUnreadable,
     ClientError,
+    ListIncomplete,
     RecoveryClient,
     RequestRefused,
     ServiceUnreachable,
@@ -52,8 +53,20 @@ def test_one_page_is_returned_as_the_api_gives_it(client: RecoveryClient) -> Non
 def test_every_instance_is_listed_and_one_can_be_asked_for(client: RecoveryClient, api: Any) -> None:
     """Instances are walked page after page too."""
     api.page_size = 1
-    assert list(client.instances()) == api.instances
+    assert [one["instance_id"] for one in client.instances()] == [one["instance_id"] for one in api.instances]
     assert client.instance("i-0bbb00000000000b2") == api.instances[1]
+
+
+def test_a_list_with_records_that_the_api_cannot_read_is_no_whole_list(client: RecoveryClient, api: Any) -> None:
+    """Every page's go to the caller who asks for them; another one hears of them after the last page."""
+    api.page_size, api.unreadable = 1, ["instance i-2: no schema"]
+    missed: list[str] = []
+    found = [one["instance_id"] for one in client.instances(missed)]
+    assert len(found) == len(api.instances) and missed == api.unreadable * len(found)
+    for listing, number in ((client.instances(), len(api.instances)), (client.jobs(), len(api.jobs))):
+        assert len([next(listing) for _ in range(number)]) == number
+        with pytest.raises(ListIncomplete, match="cannot read instance i-2: no schema"):
+            next(listing)
 
 
 def test_cancel_posts_without_a_body(client: RecoveryClient, api: Any) -> None:

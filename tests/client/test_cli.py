@@ -12,6 +12,8 @@ import pytest
 from gpu_recovery_client import cli
 from typer.testing import CliRunner, Result
 
+from tests.client.conftest import without_history
+
 HERE = Path(__file__).parent
 JOB = "sft-20261121-090000-1a2b"
 INSTANCE = "i-0aaa00000000000a1"
@@ -35,12 +37,12 @@ Run = Callable[..., Result]
 
 def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
     """What the API answers to a verb: the view, the first page, or all pages as one."""
-    listed = [{key: value for key, value in job.items() if key != "history"} for job in api.jobs]
+    listed, machines = ([without_history(one) for one in views] for views in (api.jobs, api.instances))
     answers: dict[tuple[str, ...], dict[str, Any]] = {
-        ("list",): {"jobs": listed[:2], "next_cursor": "2"},
-        ("list", "--all"): {"jobs": listed, "next_cursor": None},
+        ("list",): {"jobs": listed[:2], "next_cursor": "2", "unreadable": []},
+        ("list", "--all"): {"jobs": listed, "next_cursor": None, "unreadable": []},
         ("explain", JOB): {"job": api.jobs[0], "instances": api.instances, "left_out": []},
-        ("instances",): {"instances": api.instances, "next_cursor": None},
+        ("instances",): {"instances": machines, "next_cursor": None, "unreadable": []},
         ("instances", INSTANCE): api.instances[0],
         **dict.fromkeys(ORDERS, api.instances[0]), **dict.fromkeys(FLEET, api.fleet),
         ("redrive", "--dry-run"): api.dead_letters, ("redrive",): api.redriven,
@@ -165,11 +167,51 @@ def test_reasons_are_sent_as_they_were_given(run: Run, api: Any) -> None:
 
 
 def test_redrive_asks_for_its_queue_and_says_what_stays(run: Run, api: Any) -> None:
-    """What nobody can read is listed with the reason."""
-    told = run("redrive", "--queue", "failed", "--limit", "5").stdout
+    """What nobody can read is listed with the reason, and whoever waits for the end of it all hears by the code."""
+    stays = {"queue": "failed", "message_id": "m-2", "for": None, "kept_because": "it holds no event (requestPayload)"}
+    api.redriven = api.redriven | {"letters": [*api.redriven["letters"], stays], "left": {"failed": 1}}
+    result = run("redrive", "--queue", "failed", "--limit", "5")
+    told = result.stdout
+    assert result.exit_code == run("redrive", "--json").exit_code == 1
     assert dict(api.requests[0].url.params) == {"queue": "failed", "limit": "5"}
     assert "given again" in told and "stays: it holds no event (requestPayload)" in told
     assert told.endswith("about as many are left: failed 1\n")
+
+
+def test_a_redrive_that_broke_off_says_why_and_is_1(run: Run, api: Any) -> None:
+    """After what became of the letters before."""
+    api.redriven |= {"stopped_because": "ConnectionError: no answer"}
+    result = run("redrive")
+    assert result.exit_code == 1
+    assert "given again" in result.stdout and result.stdout.endswith("stopped half-way: ConnectionError: no answer\n")
+
+
+@pytest.mark.parametrize("verb", [("instances",), ("list",), ("list", "--all")], ids=" ".join)
+def test_what_the_api_cannot_read_is_named_on_stderr_and_is_1(run: Run, api: Any, verb: tuple[str, ...]) -> None:
+    """A list that lacks some is not passed off as whole, neither to people nor to programs."""
+    api.page_size, api.unreadable = 10, ["record x: a \x1b[2J schema"]
+    for more in ((), ("--json",)):
+        result = run(*verb, *more)
+        assert result.exit_code == 1
+        assert result.stderr == "gpu-recovery: not shown, as it cannot be read: record x: a ?[2J schema\n"
+    assert json.loads(result.stdout)["unreadable"] == api.unreadable
+
+
+def test_a_fleet_with_an_instance_that_cannot_be_read_says_so(run: Run, api: Any) -> None:
+    """A look at it fails; an order was followed, whatever else cannot be shown."""
+    api.fleet |= {"unreadable": ["instance i-2: no schema"]}
+    looked, ordered = run("fleet", "--json"), run("fleet", "unpause")
+    assert (looked.exit_code, json.loads(looked.stdout)) == (1, api.fleet)
+    assert (ordered.exit_code, ordered.stderr) == (0, looked.stderr)
+    assert looked.stderr == "gpu-recovery: not shown, as it cannot be read: instance i-2: no schema\n"
+
+
+@pytest.mark.parametrize("verb", FLEET[1:], ids=" ".join)
+def test_json_may_be_asked_for_before_an_order_to_the_fleet(run: Run, api: Any, verb: tuple[str, ...]) -> None:
+    """`fleet --json pause` prints what `fleet pause --json` does."""
+    group, order = verb[0].split()
+    result = run(group, "--json", order, *verb[1:])
+    assert (result.exit_code, json.loads(result.stdout)) == (0, api.fleet)
 
 
 def test_a_dry_run_takes_nothing(run: Run, api: Any) -> None:

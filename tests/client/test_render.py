@@ -154,7 +154,7 @@ def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
     machine = Instance("i-1", NOW, InstanceStatus.QUARANTINED, need=need, held=Held(NOW, "paused"))
     waiting = Instance("i-2", NOW, InstanceStatus.QUARANTINED, "it did not come back")
     brakes = Fleet(opened_at=NOW, pause=Pause("an operator", "why", NOW), blamed={"i-1": NOW})
-    view = wire.fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting])
+    view = wire.fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting], [])
     assert set(stored) == set(view)
     for part in ("breaker", "pause"):
         assert set(stored[part]) == set(view[part])

@@ -226,6 +226,17 @@ def test_a_hanging_diagnostic_asks_for_a_reboot(environment: dict[str, str], buc
     assert (written["outcome"], written["findings"][0]["code"]) == ("REBOOT", "DIAGNOSTIC_HUNG")
 
 
+def test_a_diagnostic_that_somebody_else_kills_could_not_tell(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path
+) -> None:
+    """A host out of memory ends what it likes: no reason to reboot a healthy machine."""
+    install(tmp_path, "dcgmi", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert finish(start(environment))[0] == 44
+    written = json.loads(next(iter(bucket.objects.values())))
+    assert (written["outcome"], written["findings"][0]["code"]) == ("INCONCLUSIVE", "DIAGNOSTIC_KILLED")
+    assert "out of memory" in written["findings"][0]["message"]
+
+
 # -- before the diagnostic --------------------------------------------------------------------------------------------
 
 HEALTHY = dcgm4([result(gpu) for gpu in range(8)], gpus=8)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gpu_recovery.core.policy import CHECK_MARGIN_S, PRESETS, Preset
+
 import health_check
 from health_check.driver import ANSWERS_WITHIN_S
+from health_check.evidence import Evidence, Step, plan
 from health_check.remedies import EXIT_CODES
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import TABLES, XidPolicy
 
 FOLDER = Path(health_check.__file__).parent
 PAGE = (FOLDER / "README.md").read_text(encoding="utf-8")
+DEPLOY = (FOLDER.parent / "docs" / "deploy.md").read_text(encoding="utf-8")
+DEFAULT = PRESETS[Preset.ADAPTIVE]
 
 
 def test_every_variable_that_is_read_is_in_the_table_and_no_other() -> None:
@@ -34,8 +39,45 @@ def test_the_numbers_are_the_programs() -> None:
     seconds = ", ".join(str(TIMEOUT_S_BY_LEVEL[level]) for level in range(5))
     assert f"by level {seconds} |" in PAGE
     minutes = [TIMEOUT_S_BY_LEVEL[level] // 60 for level in (1, 2, 3)]
-    assert "{}, {} and {} minutes are kept for levels 1, 2 and\n3".format(*minutes) in PAGE
+    assert "{}, {} and {} minutes are kept for levels 1, 2 and 3".format(*minutes) in PAGE
     assert f"within {ANSWERS_WITHIN_S:.0f} seconds" in PAGE
+
+
+def _told(cell: str) -> list[tuple[int, int]]:
+    """The seconds in a cell of the table of deeper tests, each with its level."""
+    return [
+        (int(seconds.replace(",", "")), int(level)) for seconds, level in re.findall(r"([\d,]+) s at level (\d)", cell)
+    ]
+
+
+def test_deeper_is_examined_from_the_seconds_on_that_are_told() -> None:
+    """And not a second earlier; no other level is ever raised."""
+    rows = re.findall(r"^\| level (\d) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
+    named, unnamed = Evidence(suspects=frozenset({0})), Evidence(unnamed=True)
+    for level in range(1, 5):
+        for evidence, column in ((named, 1), (unnamed, 2)):
+            first = {}
+            for seconds in range(0, 20_000, 60):
+                first.setdefault(plan(level, seconds, evidence)[0].level, seconds)
+            first.pop(level)
+            told = {deeper: seconds for row in rows if int(row[0]) == level for seconds, deeper in _told(row[column])}
+            assert first == told, (level, evidence)
+            for deeper, seconds in told.items():
+                assert plan(level, seconds - 1, evidence)[0].level < deeper
+
+
+def test_the_default_time_examines_nothing_deeper_and_the_told_thresholds_do() -> None:
+    """Of the control plane's thresholds, what is left when the first two stages have taken all they may."""
+    default = DEFAULT.check_timeout_s - CHECK_MARGIN_S
+    assert DEFAULT.verify_timeout_s == DEFAULT.check_timeout_s
+    assert f"gives a check {default:,} s unless" in PAGE
+    named, unnamed = Evidence(suspects=frozenset({0})), Evidence(unnamed=True)
+    assert plan(2, default, named) == plan(2, default, unnamed) == (Step(2),)
+    enough = re.findall(r"from (\d+) \(suspects that are named\) or (\d+) \(others\)", DEPLOY)
+    ((of_named, of_unnamed),) = enough
+    left = [int(seconds) - CHECK_MARGIN_S - ANSWERS_WITHIN_S for seconds in (of_named, of_unnamed)]
+    assert plan(2, left[0], named)[0].level == plan(2, left[1], unnamed)[0].level == 3
+    assert plan(2, left[0] - 60, named)[0].level == plan(2, left[1] - 60, unnamed)[0].level == 2
 
 
 def test_where_the_policies_differ_is_told() -> None:

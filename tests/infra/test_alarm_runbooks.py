@@ -1,11 +1,14 @@
 """Every alarm leads to a runbook, and every runbook is led to: by an alarm, or by a person who acts by hand."""
 
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.infra.deployment import Deployment
+from tests.infra.event_pattern import matches
 from tests.infra.watched_metrics import alarms
 from tests.markdown import ROOT, Page
 
@@ -35,6 +38,29 @@ def test_every_runbook_is_of_an_alarm_or_of_an_act_by_hand(named: dict[str, str]
         Path(page).stem for page in named.values()
     } | MANUAL
     assert not MANUAL & {Path(page).stem for page in named.values()}
+
+
+def test_the_second_way_to_hear_of_alarms_is_open_to_every_one(production: Deployment) -> None:
+    """The rule of the page catches each alarm that rings, and neither its end nor anybody else's."""
+    (command,) = [line for line in Page(RUNBOOKS / "notices-lost.md").commands() if "put-rule" in line]
+    pattern = json.loads(shlex.split(command)[-1])
+
+    def caught(name: str, state: str = "ALARM") -> bool:
+        detail = {"alarmName": name, "state": {"value": state}}
+        return matches(
+            pattern, {"source": "aws.cloudwatch", "detail-type": "CloudWatch Alarm State Change", "detail": detail}
+        )
+
+    # CloudFormation names an alarm after its stack and its logical id.
+    names = [
+        name.replace("/", "-") + "8D1C2A3B-A1B2C3D4E5F6"
+        for name, resource in production.resources.items()
+        if resource["Type"] == "AWS::CloudWatch::Alarm"
+    ]
+    assert len(names) == len(alarms(production))
+    assert [name for name in names if not caught(name)] == []
+    assert not caught(names[0], "OK")
+    assert not caught("SomebodyElses-Alarms")
 
 
 def test_the_index_leads_from_each_alarm_to_its_runbook(named: dict[str, str]) -> None:

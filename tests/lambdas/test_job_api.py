@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.names import attempt_id
+from gpu_recovery.ports import StaleRecord, TryAgainSoon
 
 from tests.aws.records import JOB, NOW, A, B, claim, failure, instance, job, later, plan
 from tests.lambdas.conftest import Functions
@@ -27,11 +29,12 @@ ASKED = {
 
 @dataclass
 class Answer:
-    """What a client sees."""
+    """What a client sees; header names in small letters."""
 
     status: int
     kind: str
     body: Any
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -52,8 +55,8 @@ class Api:
             "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
         }  # fmt: skip
         answer = self.functions.call("job_api", event)
-        kind = {name.lower(): value for name, value in answer["headers"].items()}["content-type"]
-        return Answer(answer["statusCode"], kind, json.loads(answer["body"]))
+        headers = {name.lower(): value for name, value in answer["headers"].items()}
+        return Answer(answer["statusCode"], headers["content-type"], json.loads(answer["body"]), headers)
 
     def get(self, path: str, **query: str) -> Answer:
         """GET below /api/v2."""
@@ -151,6 +154,48 @@ def test_an_unknown_route_is_a_problem(api: Api) -> None:
     """404 with what was asked for."""
     assert "/api/v2/nothing" in refused(api.get("/nothing"), 404)
     refused(api.call("DELETE", f"/api/v2/jobs/{JOB}"), 404)
+
+
+# -- what goes wrong behind it -----------------------------------------------------------------------------------------
+
+
+def test_an_aws_that_is_too_busy_is_named_and_may_be_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 with the seconds to wait, and the log knows of it."""
+
+    def busy(*_: object) -> None:
+        raise TryAgainSoon("dynamodb GetItem: ThrottlingException")
+
+    monkeypatch.setattr(import_module("gpu_recovery.aws.wiring").recovery().store, "load_job", busy)
+    answer = api.get(f"/jobs/{JOB}")
+    assert "dynamodb GetItem" in refused(answer, 503)
+    assert int(answer.headers["retry-after"]) > 0
+    assert len(api.functions.logged("busy")) == 1
+
+
+def test_a_record_that_others_write_all_the_time_may_be_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a busy AWS: 503 with the seconds to wait."""
+    api.functions.store.create_job(job(), "")
+
+    def overtaken(*_: object, **__: object) -> None:
+        raise StaleRecord(JOB)
+
+    monkeypatch.setattr(import_module("gpu_recovery.aws.wiring").recovery().store, "save_job", overtaken)
+    answer = api.post(f"/jobs/{JOB}/cancel")
+    assert "all the time" in refused(answer, 503)
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_record_that_nobody_can_read_is_named(api: Api) -> None:
+    """500 as a problem document with the record's name and what is wrong with it; asking again does not help."""
+    api.functions.store.save_instance(instance())
+    kept = api.functions.kept()
+    kept[A]["schema"] = {"N": "999"}
+    api.functions.restore(kept)
+    answer = api.get(f"/instances/{A}")
+    detail = refused(answer, 500)
+    assert A in detail and "newer release" in detail
+    assert "retry-after" not in answer.headers
+    assert len(api.functions.logged("unreadable")) == 1
 
 
 # -- submitting --------------------------------------------------------------------------------------------------------
@@ -376,6 +421,17 @@ def test_instances_are_listed_without_those_that_are_gone(api: Api) -> None:
     assert body["instances"][1]["claims"] == {JOB: 2}
     one = api.get(f"/instances/{A}").body
     assert (one["reserved_for"], one["booted_at"], one["gpus"]) == (JOB, "2026-11-21T09:00:00.000Z", 8)
+
+
+def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
+    """Each may hold many sentences, and Lambda answers with 6 MB at most: a thousand machines must fit in."""
+    most = import_module("gpu_recovery.aws.wiring").settings().policy.history_max
+    entry = HistoryEntry(NOW, "AVAILABLE", "CHECKING", "CheckRequested", 1, "x" * 400)
+    api.functions.store.save_instance(instance(history=(entry,) * most))
+    (listed,) = api.get("/instances").body["instances"]
+    alone = api.get(f"/instances/{A}").body
+    assert alone.pop("history") and listed == alone
+    assert len(json.dumps(listed)) * 1_000 < 6_000_000
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------

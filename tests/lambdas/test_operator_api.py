@@ -30,6 +30,13 @@ def api(functions: Functions) -> Api:
     return Api(functions)
 
 
+def spoil(api: Api, instance_id: str) -> None:
+    """Leave the instance's record as a newer release might have written it."""
+    kept = api.functions.kept()
+    kept[instance_id]["schema"] = {"N": "999"}
+    api.functions.restore(kept)
+
+
 # -- instances ---------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +110,18 @@ def test_the_fleet_shows_its_brakes_and_whom_they_hold(api: Api) -> None:
     assert body["breaker"]["probe_at"] == "2026-11-21T09:15:00.000Z"
     assert [one["instance_id"] for one in body["held"]] == [A]
     assert [one["because"] for one in body["for_a_person"]] == ["it did not come back"]
+    assert body["unreadable"] == []
+
+
+def test_the_fleet_names_an_instance_that_nobody_can_read(api: Api) -> None:
+    """Whoever looks for what is held must not take the list for a whole one."""
+    api.functions.store.save_instance(instance(status=InstanceStatus.QUARANTINED))
+    api.functions.store.save_instance(instance(B, status=InstanceStatus.QUARANTINED))
+    spoil(api, B)
+    body = api.get("/fleet").body
+    assert [one["instance_id"] for one in body["for_a_person"]] == [A]
+    (why,) = body["unreadable"]
+    assert B in why and "newer release" in why
 
 
 def test_recovery_is_paused_with_a_reason_and_goes_on_again(api: Api) -> None:
@@ -137,7 +156,7 @@ def test_a_reset_that_could_not_be_told_is_not_done(api: Api) -> None:
         raise ConnectionError("no topic")
 
     api.functions.aws.answers["Publish"] = down
-    with pytest.raises(ConnectionError):
+    with pytest.raises(ExceptionGroup, match="not every channel"):
         api.post("/fleet/reset-breaker")
     assert api.functions.store.load_fleet().opened_at == NOW
 
@@ -231,7 +250,62 @@ def test_dead_letters_are_given_again_and_what_stays_is_named(api: Api) -> None:
     assert json.loads(asked["Payload"]) == LETTER["requestPayload"]
     assert list(sqs.bodies) == ["m-2"]
     assert body["left"] == {"failed": 1, "undelivered": 0, "scheduler": 0}
+    assert body["stopped_because"] is None
     assert [line["message_id"] for line in api.functions.logged("redriven")] == ["m-1", "m-2"]
+
+
+def third_fails(sqs: Sqs, operation: str) -> Any:
+    """The third call of `operation` on a queue of letters for a function fails."""
+    sqs.bodies = {f"m-{n}": json.dumps(LETTER) for n in range(4)}
+    calls: list[Any] = []
+    usual = {"Invoke": lambda asked: {"StatusCode": 202}, "DeleteMessage": sqs._delete}[operation]
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        calls.append(asked)
+        if len(calls) == 3:
+            raise ConnectionError(f"no answer to {operation}")
+        return usual(asked)
+
+    return answer
+
+
+@pytest.mark.parametrize(("operation", "done"), [("Invoke", ["m-0", "m-1"]), ("DeleteMessage", ["m-0", "m-1", "m-2"])])
+def test_a_redrive_that_breaks_off_tells_what_it_has_done(api: Api, operation: str, done: list[str]) -> None:
+    """In the answer and line by line in the log: a letter that was given again is nowhere else to be seen."""
+    sqs = Sqs(api.functions)
+    api.functions.aws.answers[operation] = third_fails(sqs, operation)
+    answer = api.post("/dead-letters/redrive")
+    assert answer.status == 200
+    assert [one["message_id"] for one in answer.body["letters"]] == done
+    assert answer.body["stopped_because"] == f"ConnectionError: no answer to {operation}"
+    assert list(sqs.bodies) == ["m-2", "m-3"]
+    assert [line["message_id"] for line in api.functions.logged("redriven")] == done
+    assert len(api.functions.logged("the redrive has stopped half-way")) == 1
+
+
+def test_a_redrive_whose_count_at_the_end_fails_tells_what_it_has_done(api: Api) -> None:
+    """The letters are given by then."""
+    Sqs(api.functions)
+
+    def depth(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ConnectionError("no count")
+
+    api.functions.aws.answers["GetQueueAttributes"] = depth
+    body = api.post("/dead-letters/redrive").body
+    assert [one["message_id"] for one in body["letters"]] == ["m-1", "m-2"]
+    assert (body["left"], body["stopped_because"]) == ({}, "ConnectionError: no count")
+
+
+def test_a_redrive_that_cannot_begin_is_an_error(api: Api) -> None:
+    """There is nothing to tell but the failure."""
+
+    def down(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ConnectionError("no queue")
+
+    Sqs(api.functions)
+    api.functions.aws.answers["ReceiveMessage"] = down
+    with pytest.raises(ConnectionError):
+        api.post("/dead-letters/redrive")
 
 
 @pytest.mark.parametrize(("name", "value"), [("queue", "mine"), ("limit", "0"), ("limit", "101"), ("limit", "many")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
@@ -30,7 +31,16 @@ class NoDevices:
 
     def started(self, task: Task) -> None:
         """What docker says when the device of a container is not there."""
-        reason = "could not select device driver with capabilities: [[gpu]]"
+        reason = f"OCI runtime create failed: nvidia-container-cli: device error: {task.gpu_ids[0]}: unknown device"
+        self.fleet.change(lambda now: model_tasks.process_failed(self.fleet.cluster, task, reason, now))
+
+
+class BrokenImage(NoDevices):
+    """An image without its program."""
+
+    def started(self, task: Task) -> None:
+        """What docker says then."""
+        reason = 'exec: "python": executable file not found in $PATH'
         self.fleet.change(lambda now: model_tasks.process_failed(self.fleet.cluster, task, reason, now))
 
 
@@ -58,6 +68,40 @@ def test_a_machine_that_advertises_gpus_it_lost_in_the_reboot_never_works_again(
     assert InstanceStatus.AVAILABLE not in statuses(world, 0)[statuses(world, 0).index(InstanceStatus.REBOOTING) :]
     assert any(sick.instance_id in message.subject + message.body for message in world.messages())
     assert world.job(job_id).status is JobStatus.SUCCEEDED and sick.instance_id not in world.job(job_id).instances
+
+
+@pytest.mark.parametrize("cured", [True, False], ids=["the reboot brings them back", "they are gone for good"])
+def test_a_machine_that_lost_its_gpus_by_itself_is_no_black_hole(cured: bool) -> None:
+    """Nobody ran a check after somebody else's reboot: jobs are placed there, start nowhere, and must not go on so."""
+    world = World(instances=3, train_s=incidents.TRAIN_S)
+    sick, usual, lost = world.machine(0), world.fleet.program, NoDevices(world.fleet)
+
+    def program(task: Task) -> Any:
+        is_lost = task.instance_id == sick.instance_id and not (cured and world.fleet.boots)
+        return lost if is_lost else usual(task)
+
+    world.fleet.program = program
+    job_id = world.submit()
+    world, job_id = incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
+    assert world.fleet.boots == {sick.instance_id: 1} and len(world.calls("RebootInstances")) == 1
+    world.let_pass(3600)
+    left = InstanceStatus.AVAILABLE if cured else InstanceStatus.QUARANTINED
+    assert world.instance(sick).status is left
+    assert any("nvidia-container-cli" in entry.reason for entry in world.instance(sick).history)
+
+
+def test_a_check_whose_image_is_broken_costs_no_machine() -> None:
+    """It starts nowhere, and that says nothing about any machine."""
+    world, job_id = incidents.running(instances=3)
+    usual = world.fleet.program
+    broken = BrokenImage(world.fleet)
+    world.fleet.program = lambda task: broken if (task.started_by or "").startswith("check/") else usual(task)
+    world.exit(job_id, 0, 139)
+    world, job_id = incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+    assert world.calls("RebootInstances") == []
+    assert {one.status for one in world.instances()} == {InstanceStatus.AVAILABLE}
 
 
 def test_a_machine_that_is_terminated_while_its_reboot_is_awaited_is_gone() -> None:

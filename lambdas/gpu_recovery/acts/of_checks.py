@@ -10,13 +10,14 @@ from ..core.attempt import Plan, news_of_stopped
 from ..core.check import CheckOutcome
 from ..core.instance.record import Instance, InstanceStatus
 from ..core.machine import Pending
-from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact
+from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, StopCode, TaskFact
 from ..ports import Refusal, VerdictUnreadable
 from .kit import DONE, Acted, Kit, Message, died_before
 
 CHECK_RETRY = timedelta(seconds=10)
 """A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
 SUMMARY_CHARACTERS_MAX = 200
+NEVER_RAN = ("CannotStartContainerError", "CannotCreateContainerError")
 
 
 def run_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
@@ -47,17 +48,18 @@ def observe_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def check_ended(kit: Kit, fact: TaskFact) -> Message:
     """The message that a finished check task is for its instance."""
     container = fact.container(fact.main_container)
+    exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
+    instance_id = fact.started_by.split("/")[1]
+    never_ran = fact.stop_code == StopCode.TASK_FAILED_TO_START or reason.startswith(NEVER_RAN)
+    if exit_code is None and never_ran:
+        unstarted = check.judge_unstarted(reason or fact.stopped_reason)
+        return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unstarted))
     try:
         document = kit.actions.verdict(fact.started_by)
     except VerdictUnreadable as garbled:
         unreadable = check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
-        return Message(
-            fact.started_by.split("/")[1], events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unreadable)
-        )
-    verdict = check.judge(
-        container.exit_code if container else None, document, document_required=kit.policy.blame_needs_document
-    )
-    instance_id = fact.started_by.split("/")[1]
+        return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unreadable))
+    verdict = check.judge(exit_code, document, document_required=kit.policy.blame_needs_document)
     return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=verdict))
 
 

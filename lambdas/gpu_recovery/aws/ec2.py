@@ -29,9 +29,10 @@ IMPAIRED_AT_LEAST = timedelta(minutes=5)
 """A status check of EC2 may fail for a minute under load: only what lasts is a word about the machine."""
 IN_TROUBLE = (
     "Unavailable", "InternalError", "InternalFailure", "ServiceUnavailable", "ResourceContention",
-    "ScalingActivityInProgress",
+    "ScalingActivityInProgress", "RequestExpired",
 )  # fmt: skip
-"""Noes that say nothing about the instance, and not even whether the order was heard."""
+"""Noes that say nothing about the instance, and not even whether the order was heard, as any that has HTTP 5xx."""
+SERVER_ERROR = 500
 NOT_NOW = (
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
     "IncorrectInstanceState",
@@ -163,10 +164,15 @@ def _refusal(verb: str, ask: Callable[[], Any], passing: Collection[str] = ()) -
         ask()
     except ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
-        if code in IN_TROUBLE:
+        # What passes comes first: EC2 says that it has no host to spare with HTTP 500.
+        if code not in passing and (code in IN_TROUBLE or _http_status(error) >= SERVER_ERROR):
             raise
         return Refusal(f"EC2 will not {verb} it: {code}: {message}", lasting=code not in passing)
     return None
+
+
+def _http_status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _chunks(instance_ids: Sequence[str], most: int) -> Iterator[list[str]]:

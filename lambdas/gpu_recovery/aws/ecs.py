@@ -16,6 +16,7 @@ from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..ports import Refusal, TryAgainSoon
 from . import requests
+from .event_fields import EventUnreadable
 from .task_facts import instance_fact, task_fact
 
 PARALLEL = 8
@@ -76,41 +77,58 @@ class Ecs:
             found += self._list("list_tasks", "taskArns", startedBy=started_by, desiredStatus=desired)
         return tuple(arn.rsplit("/", 1)[-1] for arn in found)
 
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
         facts: list[TaskFact] = []
         for start in range(0, len(task_ids), DESCRIBED_AT_ONCE):
             some = list(task_ids[start : start + DESCRIBED_AT_ONCE])
             answer = self.client.describe_tasks(cluster=self.cluster, tasks=some)
-            facts += [task_fact(task, self.clock()) for task in answer["tasks"]]
+            facts += self._readable(task_fact, answer["tasks"], unreadable)
         return tuple(facts)
 
-    def running_tasks(self) -> Iterator[TaskFact]:
+    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterator[TaskFact]:
         arns = self._list("list_tasks", "taskArns", desiredStatus="RUNNING")
-        yield from self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
+        yield from self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns], unreadable)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         arns = self._list(
             "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
         )
+        # Strict: a task that nobody can read may hold the GPUs that a reboot would take from it.
         facts = self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
         if len(facts) < len(arns):
             # Whoever asks is about to reboot it. A task that has just ended leaves the listing within seconds.
             raise TryAgainSoon(f"ECS lists {len(arns)} tasks on {instance.instance_id} and describes {len(facts)}")
         return facts
 
-    def container_instances(self) -> Iterator[tuple[str, InstanceObserved]]:
+    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
         arns: list[str] = []
         for status in EcsStatus:
             arns += self._list("list_container_instances", "containerInstanceArns", status=status.value)
         for start in range(0, len(arns), DESCRIBED_AT_ONCE):
-            yield from self._describe_instances(arns[start : start + DESCRIBED_AT_ONCE])
+            yield from self._describe_instances(arns[start : start + DESCRIBED_AT_ONCE], unreadable)
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
         return next(iter(self._describe_instances([container_instance_id])), None)
 
-    def _describe_instances(self, ids: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
+    def _describe_instances(
+        self, ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> list[tuple[str, InstanceObserved]]:
         answer = self.client.describe_container_instances(cluster=self.cluster, containerInstances=list(ids))
-        return [instance_fact(one, self.clock()) for one in answer["containerInstances"]]
+        return list(self._readable(instance_fact, answer["containerInstances"], unreadable))
+
+    def _readable(
+        self, read: Callable[[Any, datetime], Any], shown: Iterable[Any], unreadable: list[Exception] | None
+    ) -> Iterator[Any]:
+        """The facts of what can be read of `shown`; why the rest cannot goes to `unreadable`, or is raised."""
+        for one in shown:
+            try:
+                yield read(one, self.clock())
+            except EventUnreadable as error:
+                if unreadable is None:
+                    raise
+                unreadable.append(error)
 
     def deregister(self, container_instance_id: str) -> None:
         """By force: a registration whose agent is dead would keep its tasks RUNNING for ever."""

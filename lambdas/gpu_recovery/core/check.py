@@ -5,6 +5,7 @@ The container of `health_check/` exits with codes of ours and writes a document;
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -26,6 +27,8 @@ class CheckOutcome(StrEnum):
         return self in (CheckOutcome.REBOOT, CheckOutcome.REPLACE, CheckOutcome.GONE)
 
 
+REASON_CHARACTERS_MAX = 300
+
 EXIT_CODES: dict[int, CheckOutcome] = {
     0: CheckOutcome.HEALTHY,
     1: CheckOutcome.REBOOT,
@@ -33,6 +36,10 @@ EXIT_CODES: dict[int, CheckOutcome] = {
     43: CheckOutcome.CONFIGURATION,
     44: CheckOutcome.INCONCLUSIVE,
 }
+
+
+_NO_GPU_FOR_CONTAINERS = re.compile(r"nvidia-container-cli: |/dev/nvidia")
+"""What NVIDIA's container runtime says where the devices or their driver are gone (libnvidia-container; unverified)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,18 @@ def judge(exit_code: int | None, document: Verdict | None, *, document_required:
     if document.outcome != outcome:
         return _with(document, CheckOutcome.INCONCLUSIVE, f"{default} but its document says {document.outcome}")
     return document
+
+
+def judge_unstarted(reason: str) -> Verdict:
+    """The verdict of a check whose container ECS could not start; `reason` is the container's.
+
+    A host that has lost its GPUs may go on advertising them: tasks are placed there, and none starts. No document can
+    say so, but the host's own runtime does. Any other reason says something about the image, or nothing.
+    """
+    broken = _NO_GPU_FOR_CONTAINERS.search(reason) is not None
+    outcome = CheckOutcome.REBOOT if broken else CheckOutcome.INCONCLUSIVE
+    said = reason.strip()[:REASON_CHARACTERS_MAX] or "no reason given"
+    return Verdict(outcome, f"the health check could not be started: {said}")
 
 
 def _with(document: Verdict | None, outcome: CheckOutcome, summary: str) -> Verdict:

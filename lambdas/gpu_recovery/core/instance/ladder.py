@@ -17,7 +17,7 @@ from ..fleet import blame, why_not_now
 from ..machine import Given, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
-from .orders import activate, also_waiting, drain, run_check, verify
+from .orders import activate, drain, run_check, verify
 from .people import given_up
 from .record import IN_USE, CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
 
@@ -125,8 +125,10 @@ def hold(
     told = before.told if before is not None else ()
     # Nobody is asked to leave for a repair that may not begin, but what EC2 announces does not wait for our brakes.
     announced = need.source not in ("", *HealthKind)
-    stays = not announced and _braked(instance, need, given)
-    news = [job_id for job_id in claimants(instance, need) if job_id not in told and not stays]
+    there = claimants(instance, need)
+    stays = "" if announced or not there else _braked(instance, need, given)
+    news = [job_id for job_id in there if job_id not in told and not stays]
+    why = stays or why
     held = Held(before.since if before is not None else given.now, why, (*told, *news))
     leave = tuple(_ask_to_leave(instance, need, job_id, given) for job_id in news)
     reason = f"{need.evidence}; {RUNG_WORDS[need.rung]} is held back: {why}"
@@ -182,8 +184,7 @@ def is_taken_back(instance: Instance, need: Need) -> bool:
 
 def checked_instead(instance: Instance, reason: str, changes: dict[str, Any]) -> Step:
     """What is held needs no repair any more: it works again once it passes a check, which whoever waits hears of."""
-    kept = {**changes, "need": None, "also_waiting": also_waiting(instance)}
-    return verify(instance, f"{reason}: it must pass a check first", False, kept)
+    return verify(instance, f"{reason}: it must pass a check first", False, {**changes, "need": None})
 
 
 def held_too_long(instance: Instance, need: Need, held: Held, given: Given) -> Step:
