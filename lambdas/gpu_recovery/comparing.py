@@ -130,7 +130,7 @@ def compare_tasks(recovery: Recovery) -> None:
             _stop_orphan(recovery, fact)
 
     failures: list[Exception] = []
-    failures += try_each(compare, recovery.actions.running_tasks([]))
+    failures += try_each(compare, recovery.actions.running_tasks(failures))
     raise_all("not every task could be compared", failures)
 
 
