@@ -193,7 +193,7 @@ EXITS: Mapping[int, KnownExit] = {
     # What `run.py` kills itself ends with DEADLINE_PASSED. This kill is somebody else's, and says nothing of a GPU.
     KILLED: KnownExit(
         "DIAGNOSTIC_KILLED",
-        Remedy.REBOOT_INSTANCE,
+        Remedy.RESTART_APP,
         "somebody else killed the diagnostic, most likely the host because it was out of memory",
     ),
     NOT_EXECUTABLE: KnownExit("DCGMI_NOT_EXECUTABLE", Remedy.FIX_CONFIGURATION, "dcgmi cannot be executed"),

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gpu_recovery.core.measures import MEASURES, NAMESPACE
+from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment
@@ -59,6 +59,14 @@ def test_every_function_queue_and_rule_is_on_the_page(shown: list[Named], deploy
     assert {"TablesJobs", "TablesInstances", "OperatorsTopic.TopicName"} <= values
 
 
+def test_what_rings_of_a_table_or_a_rule_is_on_the_page(shown: list[Named], deployment: Deployment) -> None:
+    """The runbooks send people here to see since when, and whether it is over."""
+    ringing = {of_alarm(alarm) for alarm in alarms(deployment).values()}
+    watched = {metric for metric in ringing if metric.namespace in ("AWS/DynamoDB", "AWS/Events")}
+    assert {metric.name for metric in watched} >= {"ThrottledRequests", "InvocationsFailedToBeSentToDlq"}
+    assert not watched - set(shown)
+
+
 def test_the_page_begins_with_what_rings_and_what_to_do(deployment: Deployment) -> None:
     """Every alarm as a square, beside the runbooks and the first commands."""
     welcome, squares, *graphs = widgets(deployment)
@@ -89,4 +97,4 @@ def test_the_metrics_are_those_the_functions_send(deployment: Deployment) -> Non
     for name, function in deployment.of_type("AWS::Lambda::Function").items():
         variables = function["Environment"]["Variables"]
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == NAMESPACE, name
-        assert variables["POWERTOOLS_SERVICE_NAME"] == "gpu-recovery", name
+        assert variables["POWERTOOLS_SERVICE_NAME"] == SERVICE, name
