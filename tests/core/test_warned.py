@@ -142,25 +142,34 @@ def test_an_xid_that_says_nothing_of_the_hardware_is_only_noted(xid: int | None,
     assert decision.record.suspicion
 
 
-def test_impaired_gpus_are_checked_when_those_at_work_have_left() -> None:
-    """The check takes all GPUs; what it finds decides, not the watcher."""
+def test_impaired_gpus_are_asked_beside_those_at_work() -> None:
+    """The check reads what the machine has logged and takes no GPU; what it finds decides, not the watcher."""
     asked = tell(claimed(), _said(HealthKind.ACCELERATED_COMPUTE))
-    assert asked.record.status is S.QUARANTINED and asked.record.need.rung is Rung.CHECK
-    (told,) = orders(asked, commands.TellJob)
-    assert isinstance(told.event, events.InstanceNeedsRepair) and (told.job_id, told.event.attempt) == ("sft-1", 1)
-    look = events.InstanceLookDue(at=later(30), look_at=asked.record.look_at)
-    begins = tell(replace(asked.record, claims={}), look, now=later(30))
-    assert begins.record.status is S.CHECKING and orders(begins, commands.RunCheck)
-    passed = tell(begins.record, verdict_of(begins.record, CheckOutcome.HEALTHY))
-    assert passed.record.status is S.AVAILABLE and passed.record.suspicion
+    assert asked.record.status is S.CHECKING and asked.record.check.passive and orders(asked, commands.RunCheck)
+    assert not orders(asked, commands.TellJob) and asked.record.claims == claimed().claims
+    passed = tell(asked.record, verdict_of(asked.record, CheckOutcome.HEALTHY))
+    assert passed.record.status is S.AVAILABLE and passed.record.suspicion and passed.record.claims
+    blamed = tell(asked.record, verdict_of(asked.record, CheckOutcome.REBOOT))
+    (told,) = orders(blamed, commands.TellJob)
+    assert blamed.record.status is S.QUARANTINED and isinstance(told.event, events.InstanceNeedsRepair)
+    assert not tell(available(), _said(HealthKind.ACCELERATED_COMPUTE)).record.check.passive
 
 
-def test_a_held_check_may_be_made_for_a_job_that_asks_for_it() -> None:
-    """The job was told to leave, failed instead, and wants the instance checked itself: one check serves both."""
+def test_a_check_beside_a_job_gives_way_to_the_jobs_own() -> None:
+    """The job has failed meanwhile and wants the instance checked: by a whole check, and the other one is stopped."""
     record = applied(tell(claimed(), _said(HealthKind.ACCELERATED_COMPUTE)))
     decision = tell(record, check_request())
     assert decision.record.status is S.CHECKING and decision.record.claims == {}
-    assert (decision.record.need, decision.record.held) == (None, None)
+    assert not decision.record.check.passive and decision.record.check.job_id == "sft-1"
+    assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id)]
+
+
+def test_a_check_beside_a_job_that_never_answers_blames_nobody() -> None:
+    """It only reads logs, and the job goes on beside it."""
+    record = applied(tell(claimed(), _said(HealthKind.ACCELERATED_COMPUTE)))
+    late = events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
+    decision = tell(record, late, now=record.deadline_at)
+    assert decision.record.status is S.AVAILABLE and decision.record.claims and orders(decision, commands.StopCheck)
 
 
 @pytest.mark.parametrize("kind", [HealthKind.SYSTEM_STATUS, HealthKind.INSTANCE_STATUS])

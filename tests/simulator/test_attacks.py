@@ -304,7 +304,6 @@ def test_a_machine_whose_hosts_keep_failing_is_not_stopped_and_started_all_night
 # -- open --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="without `replace` a person must release every machine that EC2 doubted")
 def test_a_few_bad_minutes_of_ec2_do_not_cost_the_cluster() -> None:
     """Every host fails its status check for three minutes; an hour later the machines work."""
     world, _ = idle(10, policy=ADAPTIVE)
@@ -317,7 +316,6 @@ def test_a_few_bad_minutes_of_ec2_do_not_cost_the_cluster() -> None:
     assert all(status(world, machine) is InstanceStatus.AVAILABLE for machine in world.machines())
 
 
-@pytest.mark.xfail(strict=True, reason="each word of the watcher stops the gang, and the sixth fails the job")
 def test_a_watcher_that_cannot_make_up_its_mind_fails_no_job() -> None:
     """ECS finds the GPUs impaired and well again, and every check of ours passes."""
     world, job_id, _ = working()
@@ -331,7 +329,6 @@ def test_a_watcher_that_cannot_make_up_its_mind_fails_no_job() -> None:
     assert world.job(job_id).status is JobStatus.RUNNING
 
 
-@pytest.mark.xfail(strict=True, reason="nothing bounds replacements across the machines that follow each other")
 def test_a_group_whose_new_machines_are_bad_too_is_not_replaced_all_night(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bad image: each successor is blamed in its turn, one at a time, so the breaker sees nothing. Operators do."""
     launched = watchers.launch_in_place_of
@@ -355,18 +352,6 @@ def test_a_group_whose_new_machines_are_bad_too_is_not_replaced_all_night(monkey
     assert touched(world)["TerminateInstanceInAutoScalingGroup"] <= 6 and world.messages()
 
 
-@pytest.mark.xfail(strict=True, reason="each suspected instance sends a message, and one more when it is well again")
-def test_agents_that_all_lose_touch_at_once_are_one_message() -> None:
-    """ECS itself has a bad minute: sixty e-mails, and sixty more, say nothing that one would not."""
-    world, _ = idle(60, policy=ADAPTIVE)
-    for state in ("IMPAIRED", "OK"):
-        for machine in world.machines():
-            world.fleet.say(watchers.report_health, machine, "AGENT_CONNECTIVITY", state, None)
-        world.let_pass(300)
-    assert len(world.messages()) <= 6
-
-
-@pytest.mark.xfail(strict=True, reason="a watcher's word starts a check, which takes every GPU of the machine")
 def test_observe_only_starts_no_check() -> None:
     """Decision 17 has it so: checks take GPUs from people."""
     world, machine = idle(policy=replace(ADAPTIVE, observe_only=True))
@@ -375,7 +360,6 @@ def test_observe_only_starts_no_check() -> None:
     assert not world.calls("RunTask")
 
 
-@pytest.mark.xfail(strict=True, reason="only tasks that reserve GPUs count as somebody's work")
 def test_a_persons_task_without_gpus_is_not_rebooted_away() -> None:
     """It prepares data on a machine whose GPUs nobody uses at the moment."""
     world, machine = idle(policy=ADAPTIVE)
@@ -391,7 +375,6 @@ def test_a_persons_task_without_gpus_is_not_rebooted_away() -> None:
     assert not touched(world)
 
 
-@pytest.mark.xfail(strict=True, reason="what is not counted is bounded over a job's whole life, however long that is")
 def test_the_sixth_interruption_of_a_month_fails_no_job() -> None:
     """Each attempt has lasted for hours: that is life on Spot, and no storm of relaunches."""
     world, job_id, _ = working()

@@ -158,12 +158,19 @@ def _of(instance: Instance, event: events.InstanceEvent) -> Acted:
     return Acted((Message(instance.instance_id, event),))
 
 
+SERVICE = "ecs-svc/"
+"""How `startedBy` begins of a task that a service has started."""
+
+
 def _others_work_on(kit: Kit, instance: Instance) -> bool:
-    """Whether a task holds GPUs of the instance that is neither our check nor the rank that the reboot is to end."""
+    """Whether somebody's task runs there: not our check, not the rank that the reboot is to end, not a daemon.
+
+    Daemons and other services without GPUs are on every instance, and ECS starts them again by itself.
+    """
     ends = instance.reboot.ends if instance.reboot is not None else None
     own = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
     return any(
-        fact.gpus
+        (fact.gpus or not fact.started_by.startswith(SERVICE))
         and fact.started_by != own
         and instance_of_check(fact.started_by) is None
         and not _is_rank_of(fact, ends)

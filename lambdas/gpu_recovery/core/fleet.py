@@ -49,6 +49,8 @@ class Fleet:
     """Instances being rebooted or replaced, until proof and a passing check."""
     repairs: tuple[datetime, ...] = ()
     """When repairs began."""
+    replacements: tuple[datetime, ...] = ()
+    """When replacements began: the machines that follow have no past of their own."""
     blamed: Mapping[str, datetime] = field(default_factory=dict)
     """Instances with GPUs that evidence blamed, and when it last did."""
     opened_at: datetime | None = None
@@ -78,7 +80,9 @@ def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
     return max(policy.breaker_instances_min, min(policy.breaker_instances_max, share))
 
 
-def why_not_now(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime) -> str:
+def why_not_now(
+    fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False
+) -> str:
     """Why no repair of this instance may begin now; "" if one may."""
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
@@ -91,6 +95,9 @@ def why_not_now(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: dat
     recent = _recent_repairs(fleet, policy, now)
     if len(recent) >= policy.fleet_repairs_max:
         return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the most"
+    replaced = _recent_replacements(fleet, policy, now)
+    if replacing and len(replaced) >= policy.replacements_max:
+        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"
     return ""
 
 
@@ -100,6 +107,10 @@ def _may_probe(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> bool:
 
 def _recent_repairs(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:
     return tuple(at for at in fleet.repairs if now - at < within(policy.fleet_window_s))
+
+
+def _recent_replacements(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:
+    return tuple(at for at in fleet.replacements if now - at < within(policy.replacement_window_s))
 
 
 def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
@@ -120,11 +131,14 @@ def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now
     return replace(fleet, opened_at=now, opened_because=because, incident_id=incident_id, probe="")
 
 
-def begun(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime) -> Fleet:
+def begun(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False) -> Fleet:
     """The fleet once the instance's repair begins; with the breaker open it is the one that tries."""
     repairs = (*_recent_repairs(fleet, policy, now), now)
     probe = instance_id if fleet.opened_at is not None else ""
-    return replace(fleet, repairing=fleet.repairing | {instance_id}, repairs=repairs, probe=probe)
+    replacements = (*_recent_replacements(fleet, policy, now), *((now,) if replacing else ()))
+    return replace(
+        fleet, repairing=fleet.repairing | {instance_id}, repairs=repairs, replacements=replacements, probe=probe
+    )
 
 
 def ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:

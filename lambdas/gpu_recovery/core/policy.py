@@ -49,7 +49,7 @@ class RecoveryPolicy:
     relaunch_on_same_instances: bool = False
     """Seed 001: the job waits for its own instances. Otherwise any healthy capacity will do."""
     reboots_max: int = 2
-    """Reboots of one instance within `reboot_window_s`; past that it is quarantined for a human."""
+    """Reboots (and stops) of one instance within `reboot_window_s`; past that the next rung, at last a person."""
     reboot_window_s: int = 86_400
     relapse_s: int = 3_600
     """An instance blamed again this soon after a repair is not repaired in the same way again."""
@@ -66,6 +66,9 @@ class RecoveryPolicy:
     fleet_repairs_max: int = 20
     """Repairs of the whole fleet that may begin within `fleet_window_s`."""
     fleet_window_s: int = 3_600
+    replacements_max: int = 5
+    """Replacements of the whole fleet that may begin within `replacement_window_s`: new machines may be bad, too."""
+    replacement_window_s: int = 86_400
     breaker_percent: int = 50
     """So many of the instances with GPUs blamed within `breaker_window_s` open the breaker: no repair begins."""
     breaker_instances_min: int = 3

@@ -37,11 +37,15 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
 
 
-def check_requested_of_held(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
-    """It waits for a check in any case: one that the job hears of, too. Any other need is evidence enough."""
-    if instance.need is not None and instance.need.rung is Rung.CHECK:
-        return check_requested(instance, event, given)
-    return check_impossible(instance, event, given)
+def check_requested_while_checked(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+    """A check that only reads logs beside a job gives way to that job's own."""
+    run = instance.check
+    if run is None or not run.passive or run.job_id or _asked_before(instance, event):
+        return check_impossible(instance, event, given)
+    step = check_requested(instance, event, given)
+    if isinstance(step, Ignore):
+        return step
+    return replace(step, commands=(commands.StopCheck(run.check_id), *step.commands))
 
 
 def check_impossible(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
@@ -148,6 +152,8 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
         told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), of_instances.never_checked(instance, reason))
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*told, *ended, poke(instance)))
     orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.INCONCLUSIVE, reason))
+    if run.passive and not _is_blamed(instance):  # it only reads logs, and somebody's job goes on beside it
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, poke(instance)))
     return given_up(instance, reason, given, None, orders)
 
 

@@ -34,6 +34,9 @@ def meet(
     facts = dict(changes or {})
     if _is_blamed_anew(instance, need):
         facts["blamed_at"] = given.now
+    if need.rung is Rung.REPLACE and not given.policy.replace and need.source in tuple(HealthKind):
+        # A watcher may take its word back; a person is asked only if it does not.
+        return hold(instance, need, "replacing is switched off", given, facts, orders)
     if need.rung is Rung.REPLACE and not given.policy.replace:
         reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
         return given_up(instance, reason, given, facts, orders)
@@ -82,12 +85,12 @@ def climbed(instance: Instance, need: Need, given: Given) -> Need:
 
 
 def why_held(instance: Instance, need: Need, given: Given) -> str:
-    """Why the need may not be met now; "" if it may. A check hurts nobody, so only those at work hold it back."""
+    """Why the need may not be met now; "" if it may. A check hurts nobody: where others work it is a passive one."""
+    if need.rung is Rung.CHECK:
+        return ""
     others = claimants(instance, need)
     if others:
         return f"{', '.join(others)} must leave it first"
-    if need.rung is Rung.CHECK:
-        return ""
     if given.policy.observe_only and instance.status not in IN_USE:
         return "the system is observe-only"
     return _braked(instance, need, given)
@@ -98,7 +101,8 @@ def _braked(instance: Instance, need: Need, given: Given) -> str:
     fleet = given.brakes
     if _is_blamed_anew(instance, need):
         fleet = blame(fleet, instance.instance_id, instance.gpus_most, given.policy, given.now)
-    return why_not_now(fleet, instance.instance_id, given.policy, given.now)
+    replacing = need.rung is Rung.REPLACE
+    return why_not_now(fleet, instance.instance_id, given.policy, given.now, replacing=replacing)
 
 
 def claimants(instance: Instance, need: Need) -> list[str]:
@@ -210,7 +214,7 @@ _DOING = {Rung.REBOOT: "rebooting", Rung.REPLACE: "replacing"}
 
 def _check(instance: Instance, need: Need, changes: dict[str, Any], orders: tuple[Any, ...]) -> Step:
     waiting = Rank(need.job_id, need.attempt) if need.job_id else None
-    run_changes, checks = run_check(instance, CheckRun("", waiting=waiting))
+    run_changes, checks = run_check(instance, CheckRun("", waiting=waiting, passive=bool(instance.claims)))
     active_changes, active = activate(instance)
     all_changes = {"need": None, **changes, **active_changes, **run_changes}
     return Step(InstanceStatus.CHECKING, f"{need.evidence}; checking it", all_changes, (*orders, *active, *checks))

@@ -136,7 +136,8 @@ def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent,
     if blamed:
         fleet = blame(fleet, name, after.gpus_most, given.policy, given.now)
     if after.under_repair and not before.under_repair:
-        fleet = begun(fleet, name, given.policy, given.now)
+        replacing = after.status is InstanceStatus.REPLACING
+        fleet = begun(fleet, name, given.policy, given.now, replacing=replacing)
     if before.under_repair and not after.under_repair:
         tried = not isinstance(event, events.RepairHeld)
         healed = after.status is InstanceStatus.AVAILABLE
@@ -162,7 +163,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.CHECKING, events.MachineSeen): Row.to(watching.machine_seen, _S.GONE),
     (_S.CHECKING, events.HealthReported): Row.to(warned.health_noted, _S.CHECKING),
     (_S.CHECKING, events.DepartureAnnounced): Row.to(warned.departure_announced, _S.CHECKING),
-    (_S.CHECKING, events.CheckRequested): Row.to(checking.check_impossible, _S.CHECKING),
+    (_S.CHECKING, events.CheckRequested): Row.to(checking.check_requested_while_checked, _S.CHECKING),
     (_S.CHECKING, events.CheckEnded): Row.to(checking.check_ended, _S.AVAILABLE, *_REPAIR),
     (_S.CHECKING, events.RepairRequested): Row.to(repairing.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.QuarantineRequested): Row.to(people.quarantine_requested, _S.QUARANTINED),
@@ -207,7 +208,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.QUARANTINED, events.MachineSeen): Row.to(watching.machine_seen, _S.GONE),
     (_S.QUARANTINED, events.HealthReported): Row.to(warned.health_of_held, _S.QUARANTINED, _S.VERIFYING),
     (_S.QUARANTINED, events.DepartureAnnounced): Row.to(warned.departure_announced, _S.QUARANTINED, _S.VERIFYING),
-    (_S.QUARANTINED, events.CheckRequested): Row.to(checking.check_requested_of_held, _S.QUARANTINED, _S.CHECKING),
+    (_S.QUARANTINED, events.CheckRequested): Row.to(checking.check_impossible, _S.QUARANTINED),
     (_S.QUARANTINED, events.RepairRequested): Row.to(repairing.repair_of_quarantined, *_REPAIR),
     (_S.QUARANTINED, events.QuarantineRequested): Row.to(people.quarantine_requested, _S.QUARANTINED),
     (_S.QUARANTINED, events.ReleaseRequested): Row.to(people.released, _S.VERIFYING, _S.AVAILABLE),

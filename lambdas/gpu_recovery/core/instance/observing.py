@@ -32,7 +32,9 @@ def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given:
     """
     if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
         return step
-    if instance.status not in IN_USE or step.status not in _OUT_OF_USE:
+    asked = isinstance(event, events.CheckRequested)
+    checks = step.status is InstanceStatus.CHECKING and instance.status is InstanceStatus.AVAILABLE and not asked
+    if instance.status not in IN_USE or not (checks or step.status in _OUT_OF_USE):
         return _untouched(instance, step)
     orders = [type(one).__name__ for one in step.commands if not isinstance(one, _UNTOLD)]
     would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders) or 'none'}"

@@ -108,6 +108,7 @@ def _is_held_by_brakes(after: Instance, given: Given, fleet: Fleet | None) -> bo
     need = after.need
     if fleet is None or need is None or claimants(after, need):
         return False
+    # The cap of replacements is left out: new machines that are bad, too, are somebody's to look at.
     return bool(why_not_now(fleet, after.instance_id, given.policy, given.now))
 
 

@@ -213,4 +213,7 @@ def runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> St
 
 
 def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
-    return Step(job.status, job.reason, {}, unless_pending(job, commands.ObserveAttempt(job.attempt)))
+    """Perhaps the end of a rank was told and lost. Once an attempt has lasted, the relaunches before it are history."""
+    lasted = job.running_at is not None and given.now - job.running_at >= within(given.policy.steady_s)
+    changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
+    return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))
