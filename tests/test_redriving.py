@@ -74,7 +74,7 @@ ALL = tuple(Grave)
 def test_a_failed_event_goes_to_its_function_again_without_what_lambda_put_around_it() -> None:
     """The handler reads events of EventBridge, not reports about them; a version of the function is none of ours."""
     yard = Graveyard([failed()])
-    (fate,) = redrive(yard, ALL, 10)
+    (fate,) = list(redrive(yard, ALL, 10))
     assert (fate.to, fate.why) == ("gpu-recovery-ecs_task_handler", "")
     assert yard.done == [(FUNCTION, EVENT)]
     assert yard.letters == []
@@ -85,7 +85,7 @@ def test_an_undelivered_event_goes_to_the_target_it_was_for() -> None:
     yard = Graveyard(
         [undelivered(FUNCTION), undelivered("arn:aws:sqs:us-east-1:123456789012:Scheduler-x.fifo", 2, "{}")]
     )
-    redrive(yard, ALL, 10)
+    list(redrive(yard, ALL, 10))
     assert yard.done == [(FUNCTION, EVENT), ("scheduler", "{}")]
     assert yard.letters == []
 
@@ -93,7 +93,7 @@ def test_an_undelivered_event_goes_to_the_target_it_was_for() -> None:
 def test_a_call_for_the_scheduler_is_made_again_whatever_it_says() -> None:
     """The scheduler reads nothing in it."""
     yard = Graveyard([Letter(Grave.SCHEDULER, "s-1", "not even JSON")])
-    redrive(yard, ALL, 10)
+    list(redrive(yard, ALL, 10))
     assert (yard.done, yard.letters) == ([("scheduler", "not even JSON")], [])
 
 
@@ -117,7 +117,7 @@ UNREADABLE = {
 def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
     """Deleted it would be lost; kept in silence nobody would know."""
     yard = Graveyard([UNREADABLE[what], failed(99)])
-    fates = redrive(yard, ALL, 10)
+    fates = list(redrive(yard, ALL, 10))
     assert [bool(fate.why) for fate in sorted(fates, key=lambda fate: fate.letter.message_id == "m-99")] == [
         True,
         False,
@@ -129,14 +129,14 @@ def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
 @given(body=st.text(max_size=200), grave=st.sampled_from([Grave.FAILED, Grave.UNDELIVERED]))
 def test_no_body_makes_a_redrive_fail(body: str, grave: Grave) -> None:
     """One bad letter must not keep the others waiting."""
-    (fate,) = redrive(Graveyard([Letter(grave, "m", body)]), ALL, 10)
+    (fate,) = list(redrive(Graveyard([Letter(grave, "m", body)]), ALL, 10))
     assert fate.why
 
 
 def test_a_letter_that_its_function_refuses_stays() -> None:
     """A function that is not there any more, or not one that we may call."""
     yard = Graveyard([failed(), undelivered(f"{FUNCTION}2")], refused=(FUNCTION,))
-    fates = redrive(yard, ALL, 10)
+    fates = list(redrive(yard, ALL, 10))
     assert [fate.why for fate in fates] == ["Lambda does not take it (ResourceNotFoundException)", ""]
     assert [one.message_id for one in yard.letters] == ["m-1"]
 
@@ -145,24 +145,24 @@ def test_a_letter_is_deleted_only_after_it_was_accepted() -> None:
     """Whoever dies in between has it done twice, never not at all."""
     yard = Graveyard([failed()], dies=True)
     with pytest.raises(ConnectionError):
-        redrive(yard, ALL, 10)
+        list(redrive(yard, ALL, 10))
     assert len(yard.letters) == 1
 
 
 def test_a_redrive_stops_at_its_limit_and_takes_a_stubborn_letter_once() -> None:
     """A letter that stays is hidden for a while, else the same ten would be met for ever."""
     yard = Graveyard([failed(n) for n in range(25)])
-    assert len(redrive(yard, ALL, 13)) == 13
+    assert len(list(redrive(yard, ALL, 13))) == 13
     assert len(yard.letters) == 12
     stubborn = Graveyard([failed(n, body="{") for n in range(25)])
-    assert len(redrive(stubborn, ALL, 100)) == 25
+    assert len(list(redrive(stubborn, ALL, 100))) == 25
     assert HELD_S > 0 and len(stubborn.letters) == 25
 
 
 def test_only_the_queues_that_were_asked_for_are_touched() -> None:
     """An operator who has mended one cause redrives one queue."""
     yard = Graveyard([failed(), undelivered(FUNCTION)])
-    redrive(yard, (Grave.UNDELIVERED,), 10)
+    list(redrive(yard, (Grave.UNDELIVERED,), 10))
     assert [one.grave for one in yard.letters] == [Grave.FAILED]
 
 

@@ -27,6 +27,13 @@ def about(name: str, instance_id: str = A, **detail: Any) -> dict[str, Any]:
     return {**event, "detail": told, "resources": [], "time": "2026-11-21T09:00:00Z"}
 
 
+def rung() -> dict[str, Any]:
+    """A status check's alarm, of this minute: what is old news moves nothing."""
+    event = alarm("StatusCheckFailed_System")
+    event["detail"]["state"]["timestamp"] = "2026-11-21T09:00:00.000+0000"
+    return {**event, "time": "2026-11-21T09:00:00Z"}
+
+
 def moved(state: str) -> dict[str, Any]:
     """EC2 says that the instance came to be in this state."""
     return about("ec2_state_change_stopped_doc", state=state)
@@ -47,7 +54,7 @@ def shown(functions: Functions, *states: str) -> None:
 EVENTS = {
     "state": moved("stopped"), "spot": about("ec2_spot_interruption_terminate_nth"),
     "rebalance": about("ec2_rebalance_recommendation_nth"), "health": health_change(check()),
-    "plan": health("AWS_EC2_INSTANCE_STOP_SCHEDULED"), "alarm": alarm("StatusCheckFailed_System"),
+    "plan": health("AWS_EC2_INSTANCE_STOP_SCHEDULED"), "alarm": rung(),
 }  # fmt: skip
 
 

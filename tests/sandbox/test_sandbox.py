@@ -137,7 +137,7 @@ def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) 
 )
 def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Signals, step: str, code: int) -> None:
     """Ctrl-C and SIGTERM at any step end the servers, the CDK and the files."""
-    command = [sys.executable, "-m", "sandbox", "--directory", str(tmp_path), "up"]
+    command = [str(Path(sys.executable).parent / "gpu-recovery"), "sandbox", "up", "--directory", str(tmp_path)]
     # A shell starts what runs in the background with SIGINT ignored; a person's terminal does not.
     heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     with subprocess.Popen(
@@ -157,7 +157,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Sign
 @linux_only
 def test_a_start_that_was_killed_is_cleaned_up_by_down(tmp_path: Path) -> None:
     """Even the CDK that it was running."""
-    command = [sys.executable, "-m", "sandbox", "--directory", str(tmp_path), "up"]
+    command = [str(Path(sys.executable).parent / "gpu-recovery"), "sandbox", "up", "--directory", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as up:
         assert up.stderr is not None
         while not up.stderr.readline().startswith("Deploying"):
