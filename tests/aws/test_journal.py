@@ -142,6 +142,16 @@ def test_a_word_that_was_not_sent_is_counted_and_named_but_not_quoted(journal: L
     assert not any("body of the message" in json.dumps(one) for one in lines)
 
 
+def test_only_one_thread_at_a_time_measures(journal: LogJournal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are told in parallel, and Powertools' metrics are made for one thread."""
+    free: list[bool] = []
+    monkeypatch.setattr(
+        journal.metrics, "add_metric", lambda *_: free.append(journal._measuring.acquire(blocking=False))
+    )
+    journal.braked(Fleet(repairing=frozenset({"i-1"})), NOW)
+    assert free and not any(free)
+
+
 def test_what_nobody_knows_is_a_warning_and_no_metric(journal: LogJournal) -> None:
     """Events of strangers' tasks are none of our numbers."""
     journal.unknown("stranger", observed())

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -54,25 +55,14 @@ class InTurn:
     def __exit__(self, *raised: object) -> None:
         """Everything was done when it was submitted."""
 
-    def submit(self, work: Any, item: Any) -> Made:
-        """Do it now; its failure is kept for whoever asks for the result."""
+    def submit(self, work: Any, item: Any) -> Future[Any]:
+        """Do it now; its failure is kept, as a pool keeps it, for whoever asks for the result."""
+        made: Future[Any] = Future()
         try:
-            return Made(work(item), None)
+            made.set_result(work(item))
         except Exception as failure:  # noqa: BLE001 - raised when the result is asked for
-            return Made(None, failure)
-
-
-class Made:
-    """What became of a piece of work."""
-
-    def __init__(self, answer: Any, failure: Exception | None) -> None:
-        self.answer, self.failure = answer, failure
-
-    def result(self) -> Any:
-        """As a future has it."""
-        if self.failure is not None:
-            raise self.failure
-        return self.answer
+            made.set_exception(failure)
+        return made
 
 
 class Bucket(dict[str, Verdict]):
