@@ -15,11 +15,11 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Machine, MachineStatus, Refusal
 
-from .ec2 import ModelEc2
-from .ecs import OrderlyEcs
-from .fleet import Fleet
+from .cloud.ec2 import ModelEc2
+from .cloud.ecs import OrderlyEcs
+from .cloud.fleet import Fleet
+from .cloud.programs import Checks
 from .lives import Lives
-from .programs import Checks
 
 BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 

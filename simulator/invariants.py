@@ -15,7 +15,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model import Process
 
-from .programs import environment
+from .cloud.programs import environment
 
 if TYPE_CHECKING:
     from .world import World

@@ -20,8 +20,8 @@ from gpu_recovery.core.machine import Decision, Outcome
 
 from sandbox.cluster.model import Cluster
 
+from .cloud.programs import environment
 from .lives import Step
-from .programs import environment
 from .timeline import Timeline
 
 _QUIET = (events.InstanceObserved, events.InstanceLookDue, events.JobLookDue)

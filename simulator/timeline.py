@@ -5,8 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+
+
+class Due(NamedTuple):
+    """Something that is to happen: when, the how manyth that was asked for, and what."""
+
+    at: datetime
+    number: int
+    happen: Callable[..., object]
+    about: tuple[Any, ...]
 
 
 class Timeline:
@@ -15,24 +25,28 @@ class Timeline:
     def __init__(self, start: datetime = START) -> None:
         self.start = self.now = start
         self._asked = 0
-        self._due: list[tuple[datetime, int, Callable[[], None]]] = []
+        self.due: list[Due] = []
 
     def clock(self) -> datetime:
         """The virtual time, in the form the loop asks for it."""
         return self.now
 
-    def after(self, seconds: float, happen: Callable[[], None]) -> None:
-        """Let `happen` take place `seconds` from now."""
+    def after(self, seconds: float, happen: Callable[..., object], *about: Any) -> None:
+        """Let `happen(*about)` take place `seconds` from now.
+
+        Give ids and other values that never change, not the things they stand for: a world can then be copied.
+        """
         self._asked += 1
-        heapq.heappush(self._due, (self.now + timedelta(seconds=seconds), self._asked, happen))
+        heapq.heappush(self.due, Due(self.now + timedelta(seconds=seconds), self._asked, happen, about))
 
     def step(self, limit: datetime) -> bool:
         """Let the next thing happen; False, with the clock at `limit`, if nothing does before it."""
-        if not self._due or self._due[0][0] > limit:
+        if not self.due or self.due[0].at > limit:
             self.now = max(self.now, limit)
             return False
-        self.now, _, happen = heapq.heappop(self._due)
-        happen()
+        next_one = heapq.heappop(self.due)
+        self.now = next_one.at
+        next_one.happen(*next_one.about)
         return True
 
     def elapsed(self) -> str:

@@ -38,13 +38,13 @@ from sandbox.cluster.model import Cluster, CuredBy, Task
 
 from . import invariants
 from .actions import SimulatedActions
-from .delivery import Delivery, prompt
-from .ecs import ModelClient, OrderlyEcs
-from .fleet import Fleet, Program, Timings
+from .cloud.ecs import ModelClient, OrderlyEcs
+from .cloud.fleet import Fleet, Program, Timings
+from .cloud.programs import Checks, Training, environment
+from .faults.delivery import Delivery, prompt
 from .journal import Journal
 from .lives import Lives, Nemesis, Peace, Step, WatchedStore
 from .memory_store import MemoryStore
-from .programs import Checks, Training, environment
 from .timeline import Timeline
 
 CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
@@ -99,8 +99,8 @@ class World:
         for event in self._registrations:
             self.deliver(event)  # they were here before anything could go wrong
         self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis or Peace())
-        self._tick("scheduler", lambda: schedule(self.recovery), TICK_S)
-        self._tick("reconciler", lambda: reconcile(self.recovery), TICK_S / 2)
+        self.timeline.after(TICK_S, self._tick, "scheduler", self.pass_of_scheduler)
+        self.timeline.after(TICK_S / 2, self._tick, "reconciler", self.round_of_reconciler)
 
     def _define(self, family: str, container: str, **members: Any) -> str:
         one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
@@ -115,7 +115,7 @@ class World:
     def _emitted(self, envelopes: list[dict[str, Any]]) -> None:
         for envelope in envelopes:
             for seconds in self.delivery(envelope):
-                self.timeline.after(seconds, lambda envelope=envelope: self.deliver(envelope))  # type: ignore[misc]
+                self.timeline.after(seconds, self.deliver, envelope)
 
     def _register(self, envelope: Mapping[str, Any]) -> tuple[float, ...]:
         self._registrations.append(envelope)
@@ -157,7 +157,7 @@ class World:
                 raise
             survived = False
         if not survived and self.retries and tried < len(RETRIES_S):
-            self.timeline.after(RETRIES_S[tried], lambda: self.invoke(name, work, tried + 1))
+            self.timeline.after(RETRIES_S[tried], self.invoke, name, work, tried + 1)
 
     def _poked(self, key: str) -> None:
         """A FIFO queue takes the same deduplication id only once in five minutes."""
@@ -165,14 +165,19 @@ class World:
         if key in self._poke_keys and now - self._poke_keys[key] < timedelta(seconds=DEDUPLICATED_S):
             return
         self._poke_keys[key] = now
-        self.timeline.after(POKE_S, lambda: self.invoke("scheduler", lambda: schedule(self.recovery)))
+        self.timeline.after(POKE_S, self.invoke, "scheduler", self.pass_of_scheduler)
 
-    def _tick(self, name: str, work: Callable[[], object], first_s: float) -> None:
-        def tick() -> None:
-            self._tick(name, work, TICK_S)
-            self.invoke(name, work, tried=len(RETRIES_S))
+    def _tick(self, name: str, work: Callable[[], object]) -> None:
+        self.timeline.after(TICK_S, self._tick, name, work)
+        self.invoke(name, work, tried=len(RETRIES_S))
 
-        self.timeline.after(first_s, tick)
+    def pass_of_scheduler(self) -> None:
+        """What the scheduler function does when it is woken."""
+        schedule(self.recovery)
+
+    def round_of_reconciler(self) -> None:
+        """What the reconciler function does each minute."""
+        reconcile(self.recovery)
 
     # -- what people and machines do -----------------------------------------------------------------------------------
 

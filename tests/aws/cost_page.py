@@ -27,7 +27,7 @@ from gpu_recovery.core.measures import MEASURES
 from gpu_recovery.watching import hear
 
 from sandbox.cluster.model import Instance
-from simulator.delivery import Delivery, prompt
+from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS
 from tests.markdown import READMES

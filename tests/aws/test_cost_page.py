@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from simulator.delivery import prompt
+from simulator.faults.delivery import prompt
 from tests.aws import cost_page
 from tests.aws.cost_page import COLUMNS, PAGE, PRICES, VOLUMES, counting_world
 from tests.markdown import READMES, Page

@@ -13,8 +13,8 @@ from gpu_recovery.ports import Actions
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from simulator.actions import SimulatedActions
-from simulator.delivery import Unruly
-from simulator.mischief import Mischief
+from simulator.faults.delivery import Unruly
+from simulator.faults.mischief import Mischief
 from simulator.world import World
 from tests.simulator.incidents import INCIDENTS, TRAIN_S
 

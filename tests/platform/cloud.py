@@ -31,7 +31,7 @@ from sandbox.cluster.api import Ec2Api, EcsApi
 from sandbox.cluster.definitions import MemoryDefinitions
 from sandbox.cluster.model import ApiError, Cluster
 from sandbox.cluster.wire import JSON_1_1, Wire, _ec2_error, _ecs_error
-from simulator.fleet import Fleet
+from simulator.cloud.fleet import Fleet
 from tests.aws.environment import ACCOUNT, REGION
 
 MUTATING = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core.commands import NotifyOperator
 
-from simulator.fleet import Timings
+from simulator.cloud.fleet import Timings
 from tests.platform.cloud import Fault, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
 from tests.simulator.incidents import ending

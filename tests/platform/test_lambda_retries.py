@@ -9,7 +9,7 @@ from gpu_recovery.core.commands import DrainInstance, RebootInstance
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.machine import Pending
 
-from simulator.delivery import Unruly
+from simulator.faults.delivery import Unruly
 from tests.platform.cloud import Request
 from tests.platform.faults import AllAtOnce, Sometimes, Throttling, lose_answer, refuse, reset
 from tests.platform.incident import Heal, Incident, assert_same_end

@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import RebootBehaviour
-from simulator.programs import Scripted
+from simulator.cloud.programs import Scripted
 from simulator.world import World
 
 ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]

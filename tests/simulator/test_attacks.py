@@ -25,10 +25,10 @@ from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.model import CuredBy, Fault, StatusCheck
 from sandbox.cluster.model_events import alarm_changed, health_changed, spot_warned
-from simulator import fleet as simulated
-from simulator.fleet import Timings
+from simulator.cloud import fleet as simulated
+from simulator.cloud.fleet import Timings
+from simulator.cloud.programs import Scripted
 from simulator.lives import KillAt, Step
-from simulator.programs import Scripted
 from simulator.world import CLUSTER, TRAINING_FAMILY, World
 from tests.simulator import incidents
 from tests.simulator.incidents import ADAPTIVE, INCONCLUSIVE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
-from simulator.delivery import Envelope, is_task, losing
-from simulator.programs import environment
+from simulator.cloud.programs import environment
+from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import HAND_JOB

@@ -19,7 +19,7 @@ from gpu_recovery.core.signals import MachineState
 from gpu_recovery.ports import Machine
 
 from sandbox.cluster.model import RebootBehaviour
-from simulator.programs import Scripted
+from simulator.cloud.programs import Scripted
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import ADAPTIVE, CLASSIC

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.delivery import Envelope, Unruly, is_task, losing
+from simulator.faults.delivery import Envelope, Unruly, is_task, losing
+from simulator.faults.mischief import Mischief
 from simulator.lives import KillAt, Step
-from simulator.mischief import Mischief
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, Told, ending

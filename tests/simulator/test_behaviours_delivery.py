@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.scheduling import schedule
 
-from simulator.delivery import Unruly, is_task, losing, nothing
+from simulator.faults.delivery import Unruly, is_task, losing, nothing
 from simulator.lives import Step
 from simulator.world import World
 from tests.simulator import incidents

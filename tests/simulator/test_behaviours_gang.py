@@ -9,7 +9,7 @@ from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.programs import Scripted
+from simulator.cloud.programs import Scripted
 from tests.simulator import incidents
 
 SECONDS = (40.0, 100.0, 160.0, 220.0)

@@ -20,10 +20,10 @@ from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import schedule
 
 from sandbox.cluster.model import RebootBehaviour
-from simulator.delivery import PROMPT_S, Envelope
+from simulator.cloud.programs import Scripted
+from simulator.faults.delivery import PROMPT_S, Envelope
 from simulator.lives import KillAt
 from simulator.memory_store import MemoryStore
-from simulator.programs import Scripted
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.test_behaviours_delivery import At

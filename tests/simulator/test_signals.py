@@ -14,7 +14,7 @@ from sandbox.cluster import model
 from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.model import CuredBy, Ec2State, StatusCheck, TaskStatus
 from sandbox.cluster.model_instances import MANAGED_TAG
-from simulator.delivery import PROMPT_S, Delivery, Unruly, losing, prompt
+from simulator.faults.delivery import PROMPT_S, Delivery, Unruly, losing, prompt
 from simulator.world import World
 from tests.simulator import incidents
 

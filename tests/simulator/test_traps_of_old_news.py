@@ -14,7 +14,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster import model_watchers as watchers
-from simulator.delivery import PROMPT_S
+from simulator.faults.delivery import PROMPT_S
 from simulator.world import World
 from tests.simulator import incidents
 

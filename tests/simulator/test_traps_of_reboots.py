@@ -12,7 +12,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster import model_tasks
 from sandbox.cluster.model import Ec2State, Task
-from simulator.fleet import Fleet
+from simulator.cloud.fleet import Fleet
 from simulator.world import World
 from tests.simulator import incidents
 

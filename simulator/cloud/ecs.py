@@ -18,8 +18,8 @@ from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster.definitions import MemoryDefinitions
 from sandbox.cluster.model import ApiError
 
+from ..lives import Lives
 from .fleet import Fleet
-from .lives import Lives
 
 
 class ModelClient:

@@ -16,7 +16,7 @@ from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.model import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
 
-from .timeline import Timeline
+from ..timeline import Timeline
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
 
@@ -84,18 +84,20 @@ class Fleet:
             seconds = self.timings.leave_s if self.program(task).heeds(task) else self.timings.stop_timeout_s
             self._once(f"stop {task.task_id}", task, seconds, self._stop)
 
-    def _once(self, name: str, task: Task, seconds: float, step: Callable[[Task], None]) -> None:
+    def _once(self, name: str, task: Task, seconds: float, step: Callable[[str], None]) -> None:
         if name not in self._taken:
             self._taken.add(name)
-            self.timeline.after(seconds, lambda: step(task))
+            self.timeline.after(seconds, step, task.task_id)
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task_id: str) -> None:
+        task = self.cluster.tasks[task_id]
         self._taken.discard(f"start {task.task_id}")
         if task in tasks.agent_work(self.cluster, self.cluster.instance_of(task))[0]:
             self.change(lambda now: tasks.process_started(self.cluster, task, now))
             self.program(task).started(task)
 
-    def _stop(self, task: Task) -> None:
+    def _stop(self, task_id: str) -> None:
+        task = self.cluster.tasks[task_id]
         if task.instance_id not in self.stuck:
             self.end(task, SIGTERM_EXIT if self.program(task).heeds(task) else SIGKILL_EXIT)
 
@@ -112,18 +114,19 @@ class Fleet:
 
     def reboot(self, instance_id: str) -> None:
         """RebootInstances: answers at once; a second request during the reboot changes nothing."""
-        for instance in instances.request_reboot(self.cluster, [instance_id]):
-            if instance_id not in self._down:
-                self._down.add(instance_id)
-                self.timeline.after(self.timings.down_s, lambda instance=instance: self._off(instance))  # type: ignore[misc]
+        if instances.request_reboot(self.cluster, [instance_id]) and instance_id not in self._down:
+            self._down.add(instance_id)
+            self.timeline.after(self.timings.down_s, self._off, instance_id)
 
-    def _off(self, instance: Instance) -> None:
+    def _off(self, instance_id: str) -> None:
+        instance = self.cluster.instances[instance_id]
         if instance.ec2_state is Ec2State.RUNNING:
             self.change(lambda now: instances.went_down(self.cluster, instance, now))
-            self.stuck.discard(instance.instance_id)
-            self.timeline.after(self.timings.boot_s, lambda: self._up(instance))
+            self.stuck.discard(instance_id)
+            self.timeline.after(self.timings.boot_s, self._up, instance_id)
 
-    def _up(self, instance: Instance) -> None:
+    def _up(self, instance_id: str) -> None:
+        instance = self.cluster.instances[instance_id]
         self.boots[instance.instance_id] += 1
         self._down.discard(instance.instance_id)
         if instance.ec2_state is Ec2State.RUNNING:
@@ -138,9 +141,10 @@ class Fleet:
         """EC2 plans something with the machine and, unless it was stopped and started before, does it."""
         self.say(watchers.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
         event_id = instance.scheduled[-1].event_id
-        self.timeline.after(in_s, lambda: self._carry_out(instance, event_id))
+        self.timeline.after(in_s, self._carry_out, instance.instance_id, event_id)
 
-    def _carry_out(self, instance: Instance, event_id: str) -> None:
+    def _carry_out(self, instance_id: str, event_id: str) -> None:
+        instance = self.cluster.instances[instance_id]
         event = next(one for one in instance.scheduled if one.event_id == event_id)
         if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
             return
@@ -154,7 +158,10 @@ class Fleet:
     def interrupt(self, instance: Instance) -> None:
         """A Spot interruption: two minutes' notice, then the machine is terminated."""
         self.change(lambda now: watchers.warn_of_spot_interruption(self.cluster, instance, now))
-        self.timeline.after(self.timings.spot_notice_s, lambda: self.terminate(instance))
+        self.timeline.after(self.timings.spot_notice_s, self._reclaim, instance.instance_id)
+
+    def _reclaim(self, instance_id: str) -> None:
+        self.terminate(self.cluster.instances[instance_id])
 
     def terminate(self, instance: Instance) -> None:
         """The machine is gone for good."""
@@ -171,9 +178,10 @@ class Fleet:
     def succeed(self, gone: Instance) -> None:
         """An Auto Scaling group launches another machine in the place of one that it loses."""
         if watchers.group_of(gone):
-            self.timeline.after(self.timings.launch_s, lambda: self._launch_in_place_of(gone))
+            self.timeline.after(self.timings.launch_s, self._launch_in_place_of, gone.instance_id)
 
-    def _launch_in_place_of(self, gone: Instance) -> None:
+    def _launch_in_place_of(self, gone_id: str) -> None:
+        gone = self.cluster.instances[gone_id]
         self.change(lambda now: watchers.launch_in_place_of(self.cluster, gone, now))
 
     def disconnect(self, instance: Instance) -> None:

@@ -13,8 +13,8 @@ from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model import ApiError
 from sandbox.cluster.model_instances import MANAGED_TAG
 
+from ..lives import Lives
 from .fleet import Fleet
-from .lives import Lives
 from .power import Power
 
 MANAGED = (MANAGED_TAG, "true")

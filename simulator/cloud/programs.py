@@ -45,7 +45,7 @@ class Training:
         gang = self.gang(task)
         world = int(environment(task).get("WORLD_SIZE", "1"))
         if self.length_s is not None and len(gang) == world:
-            self.fleet.timeline.after(self.length_s, lambda: self.complete(gang))
+            self.fleet.timeline.after(self.length_s, self.complete, tuple(one.task_id for one in gang))
 
     def gang(self, task: Task) -> list[Task]:
         """The running ranks of the task's attempt, itself included, in the order they were started."""
@@ -56,8 +56,9 @@ class Training:
     def _name(task: Task) -> tuple[str | None, str | None]:
         return task.started_by, environment(task).get("JOB_ID")
 
-    def complete(self, gang: list[Task]) -> None:
+    def complete(self, task_ids: tuple[str, ...]) -> None:
         """The last step is done: every rank exits 0, unless one was lost, for then the others hang."""
+        gang = [self.fleet.cluster.tasks[task_id] for task_id in task_ids]
         if all(task.process is Process.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
             for task in gang:
                 self.fleet.end(task, 0)
@@ -66,7 +67,10 @@ class Training:
         return any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
 
     def _abort(self, task: Task) -> None:
-        self.fleet.timeline.after(self.fleet.timings.abort_s, lambda: self.fleet.end(task, self.abort_code))
+        self.fleet.timeline.after(self.fleet.timings.abort_s, self._aborted, task.task_id)
+
+    def _aborted(self, task_id: str) -> None:
+        self.fleet.end(self.fleet.cluster.tasks[task_id], self.abort_code)
 
     def break_gpu(self, instance: Instance, kind: str, cured_by: CuredBy) -> None:
         """A GPU fails: the rank that uses it aborts, and the rest of its gang hangs."""
@@ -107,9 +111,10 @@ class Checks:
         if scripted is not None and scripted.outcome is None:
             return
         seconds = scripted.seconds if scripted is not None else None
-        self.fleet.timeline.after(seconds or self.fleet.timings.check_s, lambda: self._end(task, scripted))
+        self.fleet.timeline.after(seconds or self.fleet.timings.check_s, self._end, task.task_id, scripted)
 
-    def _end(self, task: Task, scripted: Scripted | None) -> None:
+    def _end(self, task_id: str, scripted: Scripted | None) -> None:
+        task = self.fleet.cluster.tasks[task_id]
         if task.process is not Process.RUNNING:
             return
         instance = self.fleet.cluster.instance_of(task)

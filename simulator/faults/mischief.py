@@ -10,8 +10,8 @@ from gpu_recovery.ports import OutcomeUnknown
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.scheduling import schedule
 
-from .lives import Killed, Step
-from .world import World
+from ..lives import Killed, Step
+from ..world import World
 
 
 class Mischief:

@@ -27,7 +27,8 @@ class Power:
         """StopInstances."""
         return [self._order(one, instances.begin_stop, self._stopped) for one in self._found(instance_ids)]
 
-    def _stopped(self, instance: Instance) -> None:
+    def _stopped(self, instance_id: str) -> None:
+        instance = self.fleet.cluster.instances[instance_id]
         if instance.ec2_state is Ec2State.STOPPING:
             self.fleet.shut_down(instance, instances.stopped)
 
@@ -35,30 +36,34 @@ class Power:
         """StartInstances: another host, another boot, the same registration."""
         return [self._order(one, instances.begin_start, self._started) for one in self._found(instance_ids)]
 
-    def _started(self, instance: Instance) -> None:
+    def _started(self, instance_id: str) -> None:
+        instance = self.fleet.cluster.instances[instance_id]
         if instance.ec2_state is Ec2State.PENDING:
             self.fleet.change(lambda now: instances.started(self.fleet.cluster, instance, now))
 
     def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
         """TerminateInstances. A machine of a group is followed by another, unless the group shrinks."""
+        end = self._replaced if replaced else self._terminated
+        return [self._order(one, instances.begin_terminate, end) for one in self._found(instance_ids)]
 
-        def terminated(instance: Instance) -> None:
-            if instance.ec2_state is Ec2State.SHUTTING_DOWN:
-                self.fleet.shut_down(instance, instances.terminated)
-                if replaced:
-                    self.fleet.succeed(instance)
+    def _terminated(self, instance_id: str) -> bool:
+        instance = self.fleet.cluster.instances[instance_id]
+        shutting_down = instance.ec2_state is Ec2State.SHUTTING_DOWN
+        if shutting_down:
+            self.fleet.shut_down(instance, instances.terminated)
+        return shutting_down
 
-        return [self._order(one, instances.begin_terminate, terminated) for one in self._found(instance_ids)]
+    def _replaced(self, instance_id: str) -> None:
+        if self._terminated(instance_id):
+            self.fleet.succeed(self.fleet.cluster.instances[instance_id])
 
     def _found(self, instance_ids: list[str]) -> list[Instance]:
         return instances.find_instances(self.fleet.cluster, instance_ids)
 
-    def _order(
-        self, instance: Instance, begin: Callable[..., Outcome], end: Callable[[Instance], None]
-    ) -> dict[str, Any]:
+    def _order(self, instance: Instance, begin: Callable[..., Outcome], end: Callable[[str], object]) -> dict[str, Any]:
         change = self.fleet.change(lambda now: begin(self.fleet.cluster, instance, now))
         if change["CurrentState"] != change["PreviousState"]:
             timings = self.fleet.timings
             starting = instance.ec2_state is Ec2State.PENDING
-            self.fleet.timeline.after(timings.boot_s if starting else timings.down_s, lambda: end(instance))
+            self.fleet.timeline.after(timings.boot_s if starting else timings.down_s, end, instance.instance_id)
         return change
