@@ -5,12 +5,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := .make/ready
+SEEDS ?= 0..10000
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check synth bench deploy docs clean
+.PHONY: help setup demo test test-fast check simulate synth bench deploy docs clean
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +43,9 @@ test-fast: setup ## The tests that start no server
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
 	@$(MAKE) --no-print-directory test
+
+simulate: setup ## Ten thousand seeds of faults against the product's own code (SEEDS=A..B for others)
+	@$(BIN)/python -m simulator run --seeds $(SEEDS)
 
 synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
 	@npx --no-install cdk synth --quiet --no-notices $(CONTEXT)

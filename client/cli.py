@@ -12,7 +12,7 @@ import httpx
 import typer
 from typer.core import TyperGroup
 
-from . import cli_fleet, cli_sandbox, cli_submit, explain, render
+from . import cli_fleet, cli_sandbox, cli_simulate, cli_submit, explain, render
 from .api import RecoveryClient
 from .errors import ClientError, SettingsMissing
 from .output import FAILED, USAGE, AsJson, is_complete, now, print_json, terminal_width
@@ -62,6 +62,7 @@ app.command("submit", context_settings={"allow_interspersed_args": False})(cli_s
 app.add_typer(cli_fleet.app, name="fleet")
 app.add_typer(cli_sandbox.app, name="sandbox")
 app.command("redrive")(cli_fleet.redrive)
+app.command("simulate", context_settings=cli_simulate.PASSED_ON)(cli_simulate.simulate)
 
 
 @app.callback()

@@ -96,9 +96,9 @@ _API_ENVIRONMENT = frozenset(
 
 FUNCTIONS = (
     # The last rank's end has a held instance checked, which must be ACTIVE for it.
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 60, 512, _FOLLOW | _ADOPT | _READMIT),
-    FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 60, 512, _FOLLOW | _REPAIR),
-    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 60, 512, _FOLLOW | _REPAIR),
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _ADOPT | _READMIT),
+    FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
+    FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
     FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH),

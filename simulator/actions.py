@@ -36,6 +36,8 @@ class SimulatedActions:
         self.check_definition, self._poked = check_definition, poked
         self.notified: list[tuple[datetime, NotifyOperator]] = []
         self.published: list[PublishEvent] = []
+        self.remembers = True
+        """Whether `published` is kept, of which there are several for each instance and incident."""
         self.told: Callable[[NotifyOperator], None] = lambda message: None
 
     def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
@@ -92,6 +94,7 @@ class SimulatedActions:
         self.ecs.deregister(container_instance_id)
 
     def verdict(self, check_id: str) -> Verdict | None:
+        self.lives.call()
         return self.checks.bucket.get(check_id)
 
     def notify(self, message: NotifyOperator) -> None:
@@ -99,10 +102,17 @@ class SimulatedActions:
             self.notified.append((self.fleet.timeline.now, message))
             self.told(message)
 
+        self.lives.call()
         self.lives.effect("Publish", {"incident": message.incident_id}, send)
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        self.lives.effect("PutEvents", {"type": event.detail_type}, lambda: self.published.append(event))
+        def send() -> None:
+            if self.remembers:
+                self.published.append(event)
+
+        self.lives.call()
+        self.lives.effect("PutEvents", {"type": event.detail_type}, send)
 
     def poke_scheduler(self, key: str) -> None:
+        self.lives.call()
         self.lives.effect("SendMessage", {"key": key}, lambda: self._poked(key))

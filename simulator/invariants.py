@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.machine import due_at
 from gpu_recovery.core.policy import RecoveryPolicy
 
-from sandbox.cluster.model import Process
+from sandbox.cluster.model import Process, Task
 
 from .cloud.programs import environment
 
@@ -31,12 +31,29 @@ _WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
 def broken(world: World) -> Iterator[str]:
     """Every invariant that does not hold now, as a sentence that begins with its number."""
     jobs, instances = world.jobs(), world.instances()
-    yield from _owners(instances)
+    adopted = {job.job_id for job in jobs if job.origin is Origin.ADOPTED}
+    yield from of_records(world, jobs, instances, adopted)
+    yield from of_processes(world, world.fleet.running(), world.cluster.tasks.values(), adopted)
+    repairing = {one.instance_id for one in instances if one.under_repair}
+    yield from of_the_budget(world, repairing, len(instances))
+
+
+def of_records(
+    world: World, jobs: Collection[Job], instances: Collection[Instance], adopted: Collection[str]
+) -> Iterator[str]:
+    """What each of these records must keep by itself. `adopted`: every job that people started."""
+    yield from _owners(instances, adopted)
     yield from _waiting(jobs, instances)
     yield from _counts(jobs, world.policy)
-    yield from _attempts(world)
-    yield from _claimed(world)
-    yield from _budget(world, instances)
+
+
+def of_processes(
+    world: World, running: Collection[Task], launched: Collection[Task], adopted: Collection[str]
+) -> Iterator[str]:
+    """What really runs: `running`, with everything else on the same instances; `launched`, with the whole attempts."""
+    yield from _shared(running)
+    yield from _attempts(launched, adopted)
+    yield from _claimed(world, running)
 
 
 _REPAIRED = (
@@ -44,11 +61,28 @@ _REPAIRED = (
 )  # fmt: skip
 
 
-def _owners(instances: Iterable[Instance]) -> Iterator[str]:
-    """I1: no GPU is owned by two jobs."""
+def _owners(instances: Iterable[Instance], adopted: Collection[str]) -> Iterator[str]:
+    """I1: no GPU is owned by two jobs.
+
+    The claim of a gang that people started counts for nothing here: it says what ECS has given away already, perhaps
+    before we heard of it, and then ECS refuses the rank that we had planned there.
+    """
     for one in instances:
-        if len(one.claims) > 1 and sum(claim.gpus for claim in one.claims.values()) > one.gpus_most:
-            yield f"I1: {one.instance_id} is claimed by {', '.join(one.claims)}"
+        if len(one.claims) < 2:
+            continue
+        ours = [job_id for job_id in one.claims if job_id not in adopted]
+        if len(ours) > 1 and sum(one.claims[job_id].gpus for job_id in ours) > one.gpus_most:
+            yield f"I1: {one.instance_id} is claimed by {', '.join(ours)}"
+
+
+def _shared(running: Iterable[Task]) -> Iterator[str]:
+    """I1, as it really is: no two processes use one GPU."""
+    users: dict[str, Task] = {}
+    for task in running:
+        for gpu in task.gpu_ids:
+            if gpu in users:
+                yield f"I1: {gpu} is used by {users[gpu].started_by} and {task.started_by}"
+            users[gpu] = task
 
 
 def _waiting(jobs: Iterable[Job], instances: Iterable[Instance]) -> Iterator[str]:
@@ -73,12 +107,11 @@ def _counts(jobs: Iterable[Job], policy: RecoveryPolicy) -> Iterator[str]:
             yield f"I3: {job.job_id} is {job.status} with {job.attempts_counted} of {most} attempts counted"
 
 
-def _attempts(world: World) -> Iterator[str]:
+def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[str]:
     """I4: one live attempt of a job, and one task per rank of an attempt that we launched."""
-    adopted = {job.job_id for job in world.jobs() if job.origin is Origin.ADOPTED}
     live: defaultdict[str, set[str]] = defaultdict(set)
     ranks: Counter[tuple[str, str]] = Counter()
-    for task in world.cluster.tasks.values():
+    for task in launched:
         env, started_by = environment(task), task.started_by or ""
         if "CHECK_ID" in env or "JOB_ID" not in env:
             continue
@@ -94,9 +127,9 @@ def _attempts(world: World) -> Iterator[str]:
             yield f"I4: rank {rank} of {started_by} was started {count} times"
 
 
-def _claimed(world: World) -> Iterator[str]:
+def _claimed(world: World, running: Iterable[Task]) -> Iterator[str]:
     """I1 from the other side: a rank that we launched and that runs has its claim, until its end is confirmed."""
-    for task in world.fleet.running():
+    for task in running:
         job_id, _, attempt = (task.started_by or "").partition("--a")
         if not attempt:
             continue
@@ -107,13 +140,12 @@ def _claimed(world: World) -> Iterator[str]:
             yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
 
 
-def _budget(world: World, instances: Iterable[Instance]) -> Iterator[str]:
+def of_the_budget(world: World, repairing: Collection[str], instances: int) -> Iterator[str]:
     """I5: never more than the health budget under repair, and the fleet's record knows exactly who is."""
     fleet = world.store.load_fleet()
-    repairing = {one.instance_id for one in instances if one.under_repair}
     if repairing != fleet.repairing:
         yield f"I5: {sorted(repairing)} are under repair, but the fleet's record says {sorted(fleet.repairing)}"
-    if len(repairing) > max(1, len(list(instances)) * world.policy.repair_budget_percent // 100):
+    if len(repairing) > max(1, instances * world.policy.repair_budget_percent // 100):
         yield f"I5: {len(repairing)} instances are under repair at once"
 
 
@@ -151,7 +183,7 @@ def unannounced_failures(world: World) -> Iterator[str]:
         told = [m for _, m in world.actions.notified if m.incident_id == job.incident_id and "FAILED" in m.subject]
         if not told:
             yield f"I7: nobody was told that {job.job_id} failed"
-        if len(told) > 1 + len(world.lives.killed):
+        if len(told) > 1 + world.lives.interrupted:
             yield f"I7: {len(told)} messages say that {job.job_id} failed"
 
 
@@ -159,15 +191,15 @@ def left_behind(world: World) -> Iterator[str]:
     """What must be so once a job has ended and everything is quiet: nothing runs and nothing is kept for it."""
     for job in world.jobs():
         if job.status not in TERMINAL:
-            yield f"{job.job_id} is still {job.status}: {job.reason}"
+            yield f"I2: {job.job_id} is still {job.status}: {job.reason}"
             continue
         if job.commands:
-            yield f"{job.job_id} has ended with {len(job.commands)} command(s) left: {job.commands[0].command}"
+            yield f"I2: {job.job_id} has ended with {len(job.commands)} command(s) left: {job.commands[0].command}"
         for one in world.instances():
             if job.job_id in one.claims and "never confirmed" not in job.reason:
-                yield f"{one.instance_id} is still claimed by {job.job_id}, which is {job.status}"
+                yield f"I1: {one.instance_id} is still claimed by {job.job_id}, which is {job.status}"
             if one.reserved_for == job.job_id:
-                yield f"{one.instance_id} is still reserved for {job.job_id}, which is {job.status}"
+                yield f"I1: {one.instance_id} is still reserved for {job.job_id}, which is {job.status}"
     for one in world.instances():
         if one.commands:
-            yield f"{one.instance_id} is {one.status} with {one.commands[0].command} left to do"
+            yield f"I2: {one.instance_id} is {one.status} with {one.commands[0].command} left to do"

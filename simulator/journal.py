@@ -22,6 +22,7 @@ from sandbox.cluster.model import Cluster
 
 from .cloud.programs import environment
 from .lives import Step
+from .referee import unfenced
 from .timeline import Timeline
 
 _QUIET = (events.InstanceObserved, events.InstanceLookDue, events.JobLookDue)
@@ -32,7 +33,11 @@ class Journal:
 
     def __init__(self, timeline: Timeline, cluster: Cluster) -> None:
         self.timeline, self.cluster = timeline, cluster
+        self.remembers = True
+        """Whether the lines are kept; the rows are in any case."""
         self.lines: list[str] = []
+        self.broken: list[str] = []
+        """What the referee objected to."""
         self.rows: Counter[tuple[str, str, str, str]] = Counter()
         """How often each (kind of record, status, event, outcome) was taken."""
 
@@ -40,6 +45,9 @@ class Journal:
         name = record.job_id if isinstance(record, Job) else record.instance_id
         kind, label = type(record).__name__, type(event).__name__
         self.rows[(kind, record.status, label, decision.outcome)] += 1
+        self.broken += unfenced(record, event, decision)
+        if not self.remembers:
+            return
         told_nothing = decision.outcome is not Outcome.APPLIED or decision.reason == record.reason
         if isinstance(event, _QUIET) and told_nothing and decision.record.status == record.status:
             return
@@ -67,6 +75,8 @@ class Journal:
 
     def ordered(self, step: Step) -> None:
         """A call to ECS or EC2 that changes something."""
+        if not self.remembers:
+            return
         given = step.given
         if step.name == "RunTask":
             where = given["placementConstraints"][0]["expression"].split()[-1]
@@ -88,7 +98,8 @@ class Journal:
         self._line(f"  * {sentence}")
 
     def _line(self, text: str) -> None:
-        self.lines.append(f"{self.timeline.elapsed():>8}  {text}")
+        if self.remembers:
+            self.lines.append(f"{self.timeline.elapsed():>8}  {text}")
 
     def text(self) -> str:
         """The transcript with its short names."""

@@ -7,9 +7,14 @@ its `finally` clauses still try is refused. No effect is ever left half done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from .cloud.throttle import Meter
 
 Answer = TypeVar("Answer")
 
@@ -18,14 +23,13 @@ class Killed(BaseException):
     """The invocation is over: no code of it runs after this."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One effect: its number in the whole run, whose it is, and what it is."""
 
     number: int
     life: str
     name: str
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, Any] = MappingProxyType({})
 
 
 class Nemesis(Protocol):
@@ -38,6 +42,9 @@ class Nemesis(Protocol):
 
 class Peace:
     """Nothing goes wrong."""
+
+    unwatched = ("store.", "Publish", "PutEvents", "SendMessage")
+    """How the names of effects begin of which it need not be told. A nemesis without this is told of all."""
 
     def before(self, step: Step) -> None:
         """Let it happen."""
@@ -81,38 +88,90 @@ class Lives:
     nemesis: Nemesis = field(default_factory=Peace)
     steps: list[Step] = field(default_factory=list)
     killed: list[Step | None] = field(default_factory=list)
+    interrupted: int = 0
+    """How often a nemesis has broken an invocation off, by death or by an error."""
     done: list[Step] = field(default_factory=list)
     """The steps that were taken; `steps` has those that were prevented too."""
+    remembers: bool = True
+    """Whether `steps` and `done` are kept, which are all that ever happened."""
+    unwatched: tuple[str, ...] = ()
+    """How the names of effects begin of which the nemesis is not asked, unless everything is remembered."""
+    taken: int = 0
+    """How many effects there were, those outside every invocation included."""
+    asked: int = 0
+    """How many effects were about to be made, those included that were prevented."""
+    meter: Meter | None = None
+    """What the calls of invocations take; None: nothing."""
+    _last: Step | None = None
     _stack: list[_Life] = field(default_factory=list)
 
     def live(self, name: str, work: Callable[[], object]) -> bool:
         """Do `work` as one invocation; False if it was killed. What it raises is the caller's to handle."""
         self._stack.append(_Life(name))
         try:
-            work()
+            if self.meter is None:
+                work()
+            else:
+                with self.meter.invocation(name):
+                    work()
         except Killed:
-            self.killed.append(self.steps[-1] if self.steps else None)
+            self.killed.append(self._last)
             return False
         finally:
             self._stack.pop()
         return True
 
+    def die(self) -> None:
+        """The invocation under way has spent its time: it is killed where it is."""
+        self._stack[-1].dead = True
+        self.interrupted += 1
+        raise Killed
+
+    def call(self, operation: str = "", times: int = 1) -> None:
+        """The invocation under way makes a call, or several, for what that takes."""
+        self.check_alive()
+        if self.meter is not None:
+            for _ in range(times):
+                self.meter.call(operation)
+
+    @contextmanager
+    def free_of_charge(self) -> Iterator[None]:
+        """Calls that are made in here take nothing: they have been paid for."""
+        meter, self.meter = self.meter, None
+        try:
+            yield
+        finally:
+            self.meter = meter
+
     def effect(self, name: str, given: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
         """`do`, with the nemesis asked before and after."""
         if not self._stack:
+            self.taken += 1
             return do()
         life = self._stack[-1]
         if life.dead:
             raise Killed
-        step = Step(len(self.steps), life.name, name, given)
-        self.steps.append(step)
+        if not self.remembers and name.startswith(self.unwatched):
+            self.asked += 1
+            self.taken += 1
+            return do()
+        step = self._last = Step(len(self.steps) if self.remembers else self.asked, life.name, name, given)
+        self.asked += 1
+        if self.remembers:
+            self.steps.append(step)
+        doing = False
         try:
             self.nemesis.before(step)
-            self.done.append(step)
+            self.taken += 1
+            if self.remembers:
+                self.done.append(step)
+            doing = True
             answer = do()
+            doing = False
             self.nemesis.after(step)
-        except Killed:
-            life.dead = True
+        except BaseException as raised:
+            self.interrupted += not doing
+            life.dead = life.dead or isinstance(raised, Killed)
             raise
         return answer
 
@@ -132,17 +191,23 @@ class WatchedStore:
         self._store, self._lives = store, lives
 
     def __getattr__(self, name: str) -> Any:
-        method = getattr(self._store, name)
-        if name.startswith(_READS):
+        made = self._read(name) if name.startswith(_READS) else self._write(name)
+        setattr(self, name, made)
+        return made
 
-            def read(*given: Any, **named: Any) -> Any:
-                self._lives.check_alive()
-                return method(*given, **named)
+    def _read(self, name: str) -> Callable[..., Any]:
+        def read(*given: Any, **named: Any) -> Any:
+            self._lives.call("DynamoDB")
+            return getattr(self._store, name)(*given, **named)
 
-            return read
+        return read
+
+    def _write(self, name: str) -> Callable[..., Any]:
+        step_name = f"store.{name}"
 
         def write(*given: Any, **named: Any) -> Any:
+            self._lives.call("DynamoDB")
             told = {"given": given, **named}
-            return self._lives.effect(f"store.{name}", told, lambda: method(*given, **named))
+            return self._lives.effect(step_name, told, lambda: getattr(self._store, name)(*given, **named))
 
         return write

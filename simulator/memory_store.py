@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
@@ -33,20 +34,27 @@ class Shelf(Generic[Record]):
 
     records: dict[str, Record] = field(default_factory=dict)
     due: dict[str, datetime] = field(default_factory=dict)
+    listeners: tuple[dict[str, None], ...] = ()
+    """Each gets the names of the records that are written, and empties itself."""
 
     def keep(self, name: str, record: Record) -> Record:
         """Write the whole record with its next revision. StaleRecord if somebody wrote it since it was read."""
         stored = self.records.get(name)
         if (stored.revision if stored else 0) != record.revision:
             raise StaleRecord(f"{name} was written since revision {record.revision}")
-        kept = replace(record, revision=record.revision + 1, commands=in_order(record.commands))
+        kept = altered(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
         self.records[name] = kept
+        for news in self.listeners:
+            news[name] = None
         self._due(name, kept)
         return kept
 
-    def change(self, name: str, record: Record) -> None:
+    def change(self, name: str, record: Record, **fields: Any) -> Record:
         """Write fields that no decision is made of; whoever has read the record is refused all the same."""
-        self.records[name] = replace(record, revision=record.revision + 1)
+        for news in self.listeners:
+            news[name] = None
+        self.records[name] = changed = altered(record, {**fields, "revision": record.revision + 1})
+        return changed
 
     def settle(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take `done` out of the record and put `deferred` off. Only an unchanged record also gets its due time."""
@@ -61,14 +69,17 @@ class Shelf(Generic[Record]):
             for one in stored.commands
             if one.command_id not in done
         )
-        settled = replace(stored, commands=left)
-        self.change(name, settled)
+        settled = self.change(name, stored, commands=left)
         if stored.revision == read.revision:
             self._due(name, settled)
 
     def overdue(self, now: datetime) -> list[str]:
         """The names of records whose time has come, the longest overdue first."""
         return sorted((name for name, at in self.due.items() if at <= now), key=lambda name: (self.due[name], name))
+
+    def next_due(self) -> datetime | None:
+        """When the first record is due; None if none ever is."""
+        return min(self.due.values(), default=None)
 
     def _due(self, name: str, record: Record) -> None:
         self.due.pop(name, None)
@@ -78,6 +89,8 @@ class Shelf(Generic[Record]):
 
 def in_order(commands: Sequence[Pending]) -> tuple[Pending, ...]:
     """Pending commands in the order they were given: by record version, then number."""
+    if len(commands) < 2:
+        return tuple(commands)
     return tuple(sorted(commands, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
@@ -92,6 +105,8 @@ class MemoryStore:
         self.progress: dict[tuple[str, int], Progress] = {}
         self.registered: dict[str, str] = {}
         self.fleet = Fleet()
+        self.attempts_kept: int | None = None
+        """How many attempts of a job keep their plan and progress; None: all."""
 
     def create_job(self, job: Job, submitted: str) -> bool:
         if job.job_id in self.jobs.records:
@@ -136,6 +151,10 @@ class MemoryStore:
 
     def begin_attempt(self, plan: Plan) -> Plan:
         key = (plan.job_id, plan.attempt)
+        if self.attempts_kept is not None:
+            old = (plan.job_id, plan.attempt - self.attempts_kept)
+            self.plans.pop(old, None)
+            self.progress.pop(old, None)
         self.progress.setdefault(key, Progress(*key, world=len(plan.instances)))
         return self.plans.setdefault(key, plan)
 
@@ -158,7 +177,9 @@ class MemoryStore:
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
         known = self.load_progress(job_id, attempt)
-        if known is None or rank >= known.world or rank in known.running | known.stopped:
+        if known is None or rank >= known.world:
+            return None
+        if rank in known.running or rank in known.stopped:
             return None
         return Addition(self._progressed(replace(known, running=known.running | {rank})))
 
@@ -213,7 +234,8 @@ class MemoryStore:
         instance = self.load_instance(instance_id)
         if instance is None or (epoch is not None and not _may_claim(instance, job_id, claim, epoch)):
             return False
-        self.machines.change(instance_id, replace(instance, claims={**instance.claims, job_id: claim}, reserved_for=""))
+        claims = {**instance.claims, job_id: claim}
+        self.machines.change(instance_id, instance, claims=claims, reserved_for="")
         return True
 
     def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
@@ -221,19 +243,26 @@ class MemoryStore:
         claim = instance.claims.get(job_id) if instance is not None and not keep_claim else None
         if instance is not None and claim is not None and (attempt is None or claim.attempt <= attempt):
             left = {job: claim for job, claim in instance.claims.items() if job != job_id}
-            self.machines.change(instance_id, replace(instance, claims=left))
-        instance = self.load_instance(instance_id)
+            instance = self.machines.change(instance_id, instance, claims=left)
         if instance is not None and instance.reserved_for == job_id:
-            self.machines.change(instance_id, replace(instance, reserved_for=""))
+            self.machines.change(instance_id, instance, reserved_for="")
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
     ) -> tuple[Instance, ...]:
-        known = sorted(self.machines.records.items())
-        return tuple(instance for status in statuses for _, instance in known if instance.status is status)
+        found: dict[InstanceStatus, list[Instance]] = {status: [] for status in InstanceStatus}
+        for name in sorted(self.machines.records):
+            instance = self.machines.records[name]
+            found[instance.status].append(instance)
+        return tuple(instance for status in statuses for instance in found[status])
 
     def instance_of(self, container_instance_id: str) -> str | None:
         return self.registered.get(container_instance_id)
+
+    def next_due(self) -> datetime | None:
+        """When the first job or instance is due; None if none ever is."""
+        known = (at for at in (self.jobs.next_due(), self.machines.next_due()) if at is not None)
+        return min(known, default=None)
 
     def due_instances(self, now: datetime) -> Iterable[str]:
         return self.machines.overdue(now)

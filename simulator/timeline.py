@@ -24,7 +24,9 @@ class Timeline:
 
     def __init__(self, start: datetime = START) -> None:
         self.start = self.now = start
-        self._asked = 0
+        self._asked = self.happened = 0
+        self.lag = 0.0
+        """Seconds by which everything is later that is asked for now: what the invocation under way has spent."""
         self.due: list[Due] = []
 
     def clock(self) -> datetime:
@@ -37,7 +39,7 @@ class Timeline:
         Give ids and other values that never change, not the things they stand for: a world can then be copied.
         """
         self._asked += 1
-        heapq.heappush(self.due, Due(self.now + timedelta(seconds=seconds), self._asked, happen, about))
+        heapq.heappush(self.due, Due(self.now + timedelta(seconds=seconds + self.lag), self._asked, happen, about))
 
     def step(self, limit: datetime) -> bool:
         """Let the next thing happen; False, with the clock at `limit`, if nothing does before it."""
@@ -46,6 +48,7 @@ class Timeline:
             return False
         next_one = heapq.heappop(self.due)
         self.now = next_one.at
+        self.happened += 1
         next_one.happen(*next_one.about)
         return True
 

@@ -13,17 +13,20 @@ each thing that happens the invariants are asked. One set of arguments makes one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 from gpu_recovery import tasks as entry
-from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.task_facts import detail_of, instance_fact, overrides_of, task_fact
 from gpu_recovery.aws.watchers import is_watchers, words_of
+from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.names import attempt_of
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.ports import Store
 from gpu_recovery.reconcile import reconcile
@@ -34,22 +37,30 @@ from gpu_recovery.watching import hear
 
 from sandbox.cluster import model, model_tasks
 from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, CuredBy, Task
+from sandbox.cluster.model import Cluster, CuredBy, Task, TaskStatus
 
 from . import invariants
 from .actions import SimulatedActions
 from .cloud.ecs import ModelClient, OrderlyEcs
 from .cloud.fleet import Fleet, Program, Timings
+from .cloud.looks import Ec2Looks, EcsLooks
 from .cloud.programs import Checks, Training, environment
+from .cloud.throttle import Costs, Meter
+from .economy import THOROUGH, Checking, Economy
 from .faults.delivery import Delivery, prompt
+from .idling import SCHEDULER, Idling
 from .journal import Journal
 from .lives import Lives, Nemesis, Peace, Step, WatchedStore
 from .memory_store import MemoryStore
+from .referee import JudgedStore
 from .timeline import Timeline
+from .vigil import Changes, Everything
 
 CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
 TRAINING_FAMILY, CHECK_FAMILY = "gpu-training", "gpu-health-check"
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
+ATTEMPTS_KEPT = 3
+"""Of a job, by a world that remembers little: late events speak of the last one, others change nothing."""
 RETRIES_S = (60, 120)
 """Lambda's two retries of an asynchronous invocation that raised or died."""
 
@@ -65,7 +76,8 @@ class World:
         self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
         adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
         nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
-        store: Store | None = None, seed: str = "world",
+        store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
+        costs: Costs | None = None,
     ) -> None:  # fmt: skip
         self.policy, self.retries, self._registrations = policy, retries, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
@@ -84,28 +96,57 @@ class World:
             self._define(CHECK_FAMILY, "health-check"), self._poked,
         )  # fmt: skip
         self.actions.told = self.journal.told
-        watched = cast(Store, WatchedStore(self.store, self.lives))
+        judged = self.store if economy.checking is Checking.NEVER else JudgedStore(self.store, self.journal.broken)
+        watched = cast(Store, WatchedStore(judged, self.lives))
         self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.journal, adoption)
         self._define(TRAINING_FAMILY, "train", networkMode="host")
         self.failures: list[tuple[str, Exception]] = []
+        self.asleep: dict[str, datetime] = {}
+        """Functions that the clock does not wake, and until when."""
         self._poke_keys: dict[str, datetime] = {}
+        self._busy_until: dict[str, datetime] = {}
+        self._in_line: set[str] = set()
         self._submitted = 0
-        self._seen: dict[str, Instance] = {}
-        self._checked = (-1, -1)
+        self._vigil: Everything | Changes | None = None
+        self._checked = (-1, -1, -1)
+        self._be_economical(economy)
+        self.meter = None if costs is None else self._take_time(costs)
         for _ in range(instances):
             self.fleet.launch(gpus)
         for number, machine in enumerate(self.machines()):
             machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
         for event in self._registrations:
             self.deliver(event)  # they were here before anything could go wrong
-        self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis or Peace())
-        self.timeline.after(TICK_S, self._tick, "scheduler", self.pass_of_scheduler)
+        nemesis = nemesis or Peace()
+        self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis)
+        self.lives.unwatched = getattr(nemesis, "unwatched", ())
+        self.timeline.after(TICK_S, self._tick, SCHEDULER, self.pass_of_scheduler)
         self.timeline.after(TICK_S / 2, self._tick, "reconciler", self.round_of_reconciler)
 
     def _define(self, family: str, container: str, **members: Any) -> str:
         one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
         answer = self.definitions.register_task_definition(family=family, containerDefinitions=[one], **members)
         return str(answer["taskDefinition"]["taskDefinitionArn"])
+
+    def _be_economical(self, economy: Economy) -> None:
+        self.economy = economy
+        remembers = economy.remembers
+        self.lives.remembers = self.journal.remembers = self.actions.remembers = self.checks.remembers = remembers
+        if economy.skips:
+            self.actions.ecs.looks, self.actions.ec2.looks = EcsLooks(self.fleet), Ec2Looks(self.fleet)
+        in_memory = self.store if isinstance(self.store, MemoryStore) else None
+        self.idling = Idling(self, in_memory) if economy.skips and in_memory is not None else None
+        if not remembers:
+            self.cluster.mute = self._is_unheard
+            if in_memory is not None:
+                in_memory.attempts_kept = ATTEMPTS_KEPT
+
+    def _take_time(self, costs: Costs) -> Meter:
+        """From now on calls take time, and AWS limits them."""
+        meter = self.lives.meter = Meter(self.timeline, costs, self.lives.die)
+        self.recovery = replace(self.recovery, each=meter.each)
+        self.actions.ecs.each = meter.each
+        return meter
 
     def _program(self, task: Task) -> Program:
         return self.checks if "CHECK_ID" in environment(task) else self.training
@@ -114,8 +155,22 @@ class World:
 
     def _emitted(self, envelopes: list[dict[str, Any]]) -> None:
         for envelope in envelopes:
-            for seconds in self.delivery(envelope):
+            arrivals = self.delivery(envelope)
+            if "id" not in envelope:
+                continue  # no rule selects it
+            for seconds in arrivals:
                 self.timeline.after(seconds, self.deliver, envelope)
+
+    def _is_unheard(self, task: Task) -> bool:
+        """Whether no rule selects what is said of the task as it is, or it says that a rank runs that is known to."""
+        is_check = task.definition["family"] == CHECK_FAMILY
+        if not _is_selected(is_check, task.last_status):
+            return True
+        named = attempt_of(task.started_by or "")
+        if named is None or task.last_status != TaskStatus.RUNNING:
+            return False
+        progress = self.store.load_progress(*named)
+        return progress is not None and int(environment(task)["RANK"]) in progress.running
 
     def _register(self, envelope: Mapping[str, Any]) -> tuple[float, ...]:
         self._registrations.append(envelope)
@@ -128,25 +183,35 @@ class World:
             self.invoke(*work)
 
     def _function(self, envelope: Mapping[str, Any]) -> tuple[str, Callable[[], object]] | None:
-        if is_watchers(envelope):
-            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
         kind = envelope["detail-type"]
+        looks = self.actions.ecs.looks
         if kind == "ECS Container Instance State Change":
-            return "ecs_instance_monitor", lambda: self.recovery.tell(
-                *instance_fact(detail_of(envelope), self.timeline.now)
-            )
+            return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
         if kind != "ECS Task State Change":
+            if not is_watchers(envelope):
+                return None
+            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
+        family = str(envelope["detail"]["taskDefinitionArn"]).rsplit("/", 1)[-1].split(":")[0]
+        is_check = family == CHECK_FAMILY
+        if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
             return None
-        fact = task_fact(detail_of(envelope), self.timeline.now)
-        if fact.task_definition.startswith(f"{CHECK_FAMILY}:"):
-            matches = fact.last_status == "STOPPED"
-            return ("dcgm_task_monitor", lambda: entry.check_changed(self.recovery, fact)) if matches else None
-        if fact.last_status not in ("RUNNING", "STOPPED"):
-            return None
+        fact = task_fact(detail_of(envelope), self.timeline.now, overrides_of if looks is None else looks.overrides)
+        if is_check:
+            return "dcgm_task_monitor", lambda: entry.check_changed(self.recovery, fact)
         return "ecs_task_handler", lambda: entry.task_changed(self.recovery, fact)
+
+    def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
+        shown = instance_fact(detail_of(envelope), self.timeline.now)
+        if self.actions.ecs.looks is not None:
+            self.actions.ecs.looks.told(shown)
+        self.recovery.tell(*shown)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
+        busy_s = (self._busy_until.get(name, self.timeline.start) - self.timeline.now).total_seconds()
+        if name == SCHEDULER and busy_s > 0:
+            self._wait_in_line(busy_s, name, work, tried)
+            return
         try:
             survived = self.lives.live(name, work)
         except invariants.InvariantBroken:
@@ -156,20 +221,47 @@ class World:
             if not self.retries:
                 raise
             survived = False
+        spent_s = 0.0 if self.meter is None else self.meter.last_s
+        if spent_s:
+            self._busy_until[name] = self.timeline.now + timedelta(seconds=spent_s)
         if not survived and self.retries and tried < len(RETRIES_S):
-            self.timeline.after(RETRIES_S[tried], self.invoke, name, work, tried + 1)
+            self.timeline.after(spent_s + RETRIES_S[tried], self.invoke, name, work, tried + 1)
+
+    def _wait_in_line(self, seconds: float, name: str, work: Callable[[], object], tried: int) -> None:
+        """A FIFO queue hands nothing out while the function works on what it got before; then, all that waits."""
+        if name not in self._in_line:
+            self._in_line.add(name)
+            self.timeline.after(seconds, self._next_in_line, name, work, tried)
+
+    def _next_in_line(self, name: str, work: Callable[[], object], tried: int) -> None:
+        self._in_line.discard(name)
+        self.invoke(name, work, tried)
 
     def _poked(self, key: str) -> None:
         """A FIFO queue takes the same deduplication id only once in five minutes."""
         now = self.timeline.now
-        if key in self._poke_keys and now - self._poke_keys[key] < timedelta(seconds=DEDUPLICATED_S):
+        horizon = now - timedelta(seconds=DEDUPLICATED_S)
+        while self._poke_keys and next(iter(self._poke_keys.values())) <= horizon:
+            del self._poke_keys[next(iter(self._poke_keys))]
+        if key in self._poke_keys:
             return
         self._poke_keys[key] = now
-        self.timeline.after(POKE_S, self.invoke, "scheduler", self.pass_of_scheduler)
+        self.timeline.after(POKE_S, self._woken_by_a_poke)
+
+    def _woken_by_a_poke(self) -> None:
+        if self.idling is None or self.idling.somebody_waits():
+            self.invoke(SCHEDULER, self.pass_of_scheduler)
 
     def _tick(self, name: str, work: Callable[[], object]) -> None:
         self.timeline.after(TICK_S, self._tick, name, work)
-        self.invoke(name, work, tried=len(RETRIES_S))
+        if self.asleep.get(name, self.timeline.start) > self.timeline.now:
+            return
+        if self.idling is None:
+            self.invoke(name, work, tried=len(RETRIES_S))
+        elif not self.idling.may_skip(name):
+            self.idling.begins(name)
+            self.invoke(name, work, tried=len(RETRIES_S))
+            self.idling.ended(name)
 
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken."""
@@ -177,7 +269,7 @@ class World:
 
     def round_of_reconciler(self) -> None:
         """What the reconciler function does each minute."""
-        reconcile(self.recovery)
+        reconcile(self.recovery, COMPARISONS if self.idling is None else self.idling.comparisons())
 
     # -- what people and machines do -----------------------------------------------------------------------------------
 
@@ -190,11 +282,10 @@ class World:
             self._submitted += 1
             submit(self.recovery, document | more, "", "", self._described, lambda: f"{self._submitted:04x}")
 
-        for _ in range(2):  # a client without an answer looks whether its job is there, and else submits it again
-            answered = self.lives.live("job_api", work)
+        made: list[Job] = []
+        while not made:  # a client without an answer looks whether its job is there, and else submits it again
+            self.lives.live("job_api", work)
             made = [job for job in self.jobs() if job.job_id not in before]
-            if answered or made:
-                break
         self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each")
         return made[0].job_id
 
@@ -319,10 +410,11 @@ class World:
     def until_end(self, job_id: str, limit_s: float = 8 * 3600) -> Job:
         """Let time pass until the job has ended and what it left to do is done; the job."""
         self.until(lambda: self.job(job_id).status in TERMINAL, f"{job_id} did not end", limit_s)
-        self.until(self._quiet, f"{job_id} ended, but work is left", limit_s)
+        self.until(self.is_quiet, f"{job_id} ended, but work is left", limit_s)
         return self.job(job_id)
 
-    def _quiet(self) -> bool:
+    def is_quiet(self) -> bool:
+        """Whether nothing is left to be done."""
         busy = (
             InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING
         )  # fmt: skip
@@ -336,17 +428,19 @@ class World:
             self._check()
 
     def _check(self) -> None:
-        state = (len(self.lives.done), self.fleet.changes)
-        if state == self._checked:
+        state = (self.lives.taken, len(self.lives.done), self.fleet.changes)
+        if state == self._checked or self.economy.checking is Checking.NEVER:
             return  # nothing was written and no machine moved
         self._checked = state
-        found = list(invariants.broken(self))
-        for one in self.instances():
-            before = self._seen.get(one.instance_id)
-            if before is not None and before.revision != one.revision:
-                found += invariants.returned_to_work(self, before, one)
-            self._seen[one.instance_id] = one
-        self._raise(found)
+        if self._vigil is None:
+            self._vigil = self._begin_vigil()
+        self._raise([*self.journal.broken, *self._vigil.broken()])
+
+    def _begin_vigil(self) -> Everything | Changes:
+        checking, store = self.economy.checking, self.store
+        if checking is Checking.EVERYTHING or not isinstance(store, MemoryStore):
+            return Everything(self)
+        return Changes(self, store, checking, self.economy.everything_every)
 
     def _raise(self, found: list[str]) -> None:
         if found:
@@ -360,6 +454,11 @@ class World:
     def settle(self) -> None:
         """Assert what must be so when all is over."""
         self._raise([*invariants.unannounced_failures(self), *invariants.left_behind(self)])
+
+
+def _is_selected(is_check: bool, last_status: str) -> bool:
+    """Whether a rule of the product selects the event of a task: `infra/event_rules.py` says which."""
+    return last_status == "STOPPED" or (last_status == "RUNNING" and not is_check)
 
 
 class Watch:

@@ -32,7 +32,7 @@ IMPORTS = {
     },
     "health_check": {"health_check", "boto3", "botocore"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
-    "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore"},
+    "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore", "matplotlib", "tomli_w"},
 }  # fmt: skip
 """Beyond the standard library, what each place where code runs may import."""
 CORE_LIBRARY = {

@@ -6,6 +6,8 @@ the tables (`comparing.py`). It decides nothing: what it finds becomes the event
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from .acts import untold_to
 from .comparing import COMPARISONS
 from .core import events
@@ -14,13 +16,13 @@ from .isolation import raise_all, try_each
 from .recovery import Recovery
 
 
-def reconcile(recovery: Recovery) -> None:
+def reconcile(recovery: Recovery, comparisons: Iterable[Callable[[Recovery], object]] = COMPARISONS) -> None:
     """One round. A record that fails does not keep the others waiting; all failures are raised together at the end."""
     now = recovery.clock()
     failures = [
         *try_each(lambda job_id: open_job(recovery, job_id), recovery.store.due_jobs(now)),
         *try_each(lambda instance_id: open_instance(recovery, instance_id), recovery.store.due_instances(now)),
-        *try_each(lambda compare: compare(recovery), COMPARISONS),
+        *try_each(lambda compare: compare(recovery), comparisons),
     ]
     raise_all("the reconciler could not finish everything", failures)
 
@@ -47,7 +49,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         plan = recovery.store.load_plan(job.job_id, job.attempt)
         progress = recovery.store.load_progress(job.job_id, job.attempt)
     if plan is not None and progress is not None:
-        news = untold_to(job, progress, plan, now)
+        news = untold_to(job, progress, plan, recovery.policy, now)
         if news is not None:
             return news
     if job.deadline_at is not None and job.deadline_at <= now:

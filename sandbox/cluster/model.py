@@ -9,16 +9,18 @@ Only a connected agent carries one to the other, so a rebooted or unreachable in
 """
 
 import hashlib
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from sandbox.cluster.model_index import Tasks
+
 STOPPED_TASKS_KEPT = timedelta(hours=1)  # ECS describes a stopped task for at least an hour
 TERMINATED_MACHINES_KEPT = timedelta(hours=1)  # EC2 shows a terminated instance for about an hour
 CLIENT_TOKENS_KEPT = timedelta(hours=24)
+FORGET_EACH = timedelta(hours=1)
 
 
 class TaskStatus(StrEnum):
@@ -144,6 +146,10 @@ class Task:
     def is_live(self) -> bool:
         return self.last_status is not TaskStatus.STOPPED
 
+    @property
+    def runs(self) -> bool:
+        return self.process is Process.RUNNING
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -205,7 +211,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class StoredToken:
-    fingerprint: str
+    request: dict[str, Any]  # but for the token itself
     task_ids: tuple[str, ...]
     at: datetime
 
@@ -223,7 +229,10 @@ class Ids:
         return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
     def uuid(self, kind: str) -> str:
-        return str(uuid.UUID(hex=self.hex(kind), version=4))
+        """As `uuid.UUID(hex=…, version=4)` writes it."""
+        text = self.hex(kind)
+        variant = "89ab"[int(text[16], 16) & 3]
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 class Cluster:
@@ -232,17 +241,39 @@ class Cluster:
     def __init__(self, name: str, account: str, region: str, seed: str = "cluster") -> None:
         self.name, self.account, self.region = name, account, region
         self.partition = "aws-cn" if region.startswith("cn-") else "aws"
+        self._arn_prefix = f"arn:{self.partition}:ecs:{region}:{account}"
+        self._arn = self.arn("cluster", name)
         self.ids = Ids(seed)
         self.instances: dict[str, Instance] = {}  # by EC2 instance id, in order of launch
-        self.tasks: dict[str, Task] = {}  # by task id, in order of creation
-        self.tokens: dict[str, StoredToken] = {}
+        self._tasks = Tasks()
+        self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used
+        self._forgot_at: datetime | None = None
+        self._registrations: dict[str, Instance] = {}  # by the last part of the ARN, as far as they were asked for
+        self.mute: Callable[[Task], bool] | None = None
+        """Whether nobody listens to what would be said of a task as it is: its event is then a mere sketch."""
+        self.touched: dict[str, None] = {}
+        """Ids of the instances that ECS has something new to say about; whoever drives the model empties it."""
+
+    @property
+    def tasks(self) -> Tasks:
+        """By task id, in order of creation."""
+        return self._tasks
+
+    @tasks.setter
+    def tasks(self, tasks: dict[str, Task]) -> None:
+        self._tasks = tasks if isinstance(tasks, Tasks) else Tasks(tasks)
+
+    def processed(self, task: Task, process: Process) -> None:
+        """The truth about the task's process changes."""
+        task.process = process
+        self._tasks.moved(task)
 
     def arn(self, kind: str, name: str) -> str:
-        return f"arn:{self.partition}:ecs:{self.region}:{self.account}:{kind}/{name}"
+        return f"{self._arn_prefix}:{kind}/{name}"
 
     @property
     def cluster_arn(self) -> str:
-        return self.arn("cluster", self.name)
+        return self._arn
 
     def check_cluster(self, reference: str | None) -> None:
         if (reference or "default") not in {self.name, self.cluster_arn}:
@@ -255,7 +286,11 @@ class Cluster:
 
     def find_container_instance(self, reference: str) -> Instance | None:
         last = reference.rsplit("/", 1)[-1]
-        return next((i for i in self.instances.values() if i.arn.rsplit("/", 1)[-1] == last), None)
+        found = self._registrations.get(last)
+        if found is None or self.instances.get(found.instance_id) is not found:
+            self._registrations = {one.arn.rsplit("/", 1)[-1]: one for one in self.instances.values()}
+            found = self._registrations.get(last)
+        return found
 
     def known_to_ec2(self, now: datetime) -> list[Instance]:
         """Every machine but those that EC2 has forgotten."""
@@ -270,13 +305,25 @@ class Cluster:
         return iter([self.tasks[task_id] for task_id in instance.live])
 
     def free_gpus(self, instance: Instance) -> list[str]:
+        if not instance.live:
+            return list(instance.gpus)
         held = {gpu for task in self.live_tasks(instance) for gpu in task.gpu_ids}
         return [gpu for gpu in instance.gpus if gpu not in held]
 
     def forget(self, now: datetime) -> None:
-        """Drop the tasks and client tokens that ECS would have dropped, so that nothing grows without bound."""
+        """Drop the tasks and client tokens that ECS would have dropped, so that nothing grows without bound.
+
+        Nobody can ask for such a task any more (see `find_task`), so it is enough to look for them now and then.
+        """
         horizon = now - CLIENT_TOKENS_KEPT
-        self.tokens = {key: token for key, token in self.tokens.items() if token.at > horizon}
+        while self.tokens:
+            key = next(iter(self.tokens))
+            if self.tokens[key].at > horizon:
+                break
+            del self.tokens[key]
+        if self._forgot_at is not None and self._forgot_at <= now < self._forgot_at + FORGET_EACH:
+            return
+        self._forgot_at = now
         old = [
             task.task_id
             for task in self.tasks.values()

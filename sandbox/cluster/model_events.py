@@ -41,7 +41,7 @@ def _envelope(cluster: Cluster, detail_type: str, arn: str, detail: dict[str, An
         "detail-type": detail_type,
         "source": _SOURCES.get(detail_type, "aws.ec2"),
         "account": cluster.account,
-        "time": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "time": f"{iso(now)[:19]}Z",
         "region": cluster.region,
         "resources": [arn],
         "detail": detail,
@@ -52,6 +52,10 @@ def task_changed(cluster: Cluster, task: Task, now: datetime, *, is_new: bool = 
     if not is_new:
         task.version += 1
     task.updated_at = now
+    cluster.touched[task.instance_id] = None
+    if cluster.mute is not None and cluster.mute(task):
+        sketch = {"lastStatus": str(task.last_status), "taskDefinitionArn": task.definition["taskDefinitionArn"]}
+        return {"detail-type": TASK, "detail": sketch}
     return _envelope(cluster, TASK, task.arn, task_detail(cluster, task), now)
 
 
@@ -61,6 +65,7 @@ def container_instance_changed(
     if not is_new:
         instance.version += 1
     instance.updated_at = now
+    cluster.touched[instance.instance_id] = None
     detail = container_instance_detail(cluster, instance)
     return _envelope(cluster, CONTAINER_INSTANCE, instance.arn, detail, now)
 

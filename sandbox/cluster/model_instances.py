@@ -138,7 +138,8 @@ def went_down(cluster: Cluster, instance: Instance, now: datetime, exit_code: in
     outcome = agent_disconnected(cluster, instance, now)
     for task in cluster.live_tasks(instance):
         if task.process is Process.RUNNING:
-            task.process, task.process_exit, task.process_ended_at = Process.ENDED, exit_code, now
+            cluster.processed(task, Process.ENDED)
+            task.process_exit, task.process_ended_at = exit_code, now
             task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"
     return outcome
 

@@ -8,6 +8,8 @@ from typing import Any
 from sandbox.cluster.model import ApiError, Cluster, Instance, InstanceStatus
 from sandbox.cluster.model_views import attributes_of
 
+ONE_INSTANCE = re.compile(r"\s*ec2InstanceId\s*==\s*(i-[0-9a-f]+)\s*")
+"""The constraint of whoever wants one machine and no other."""
 UNSATISFIED = "MemberOf placement constraint unsatisfied."
 _CLAUSE = re.compile(r"^(?P<subject>[\w:.\-/]+)\s*(?P<operator>==|!=|in\b|exists\b)\s*(?P<value>.*)$", re.DOTALL)
 
@@ -100,16 +102,23 @@ def choose(
     cluster: Cluster, constraints: list[dict[str, str]], need: Need
 ) -> tuple[Instance | None, list[dict[str, str]]]:
     """The instance with the fewest tasks among those that fit, or the failures ECS would answer."""
-    predicates = []
+    predicates: list[Callable[[Instance], bool]] = []
+    pool: dict[str, Instance] = cluster.instances
     for constraint in constraints:
         if constraint.get("type") != "memberOf":
             raise ApiError("UnsupportedFeatureException", f"placement constraint type {constraint.get('type')}")
-        predicates.append(predicate(constraint.get("expression", "")))
-    active = [i for i in cluster.instances.values() if i.status is InstanceStatus.ACTIVE]
-    if not active:
+        expression = constraint.get("expression", "")
+        named = ONE_INSTANCE.fullmatch(expression)
+        if named is None:
+            predicates.append(predicate(expression))
+        else:
+            pool = {named[1]: pool[named[1]]} if named[1] in pool else {}
+    if not any(i.status is InstanceStatus.ACTIVE for i in cluster.instances.values()):
         raise ApiError("InvalidParameterException", "No Container Instances were found in your cluster.")
-    candidates = [i for i in active if all(holds(i) for holds in predicates)]
+    in_pool = [i for i in pool.values() if i.status is InstanceStatus.ACTIVE]
+    candidates = [i for i in in_pool if all(holds(i) for holds in predicates)]
     if not candidates:
+        active = [i for i in cluster.instances.values() if i.status is InstanceStatus.ACTIVE]
         return None, [{"arn": instance.arn, "reason": UNSATISFIED} for instance in active]
     reasons = {instance.arn: misfit(cluster, instance, need) for instance in candidates}
     fitting = [instance for instance in candidates if reasons[instance.arn] is None]

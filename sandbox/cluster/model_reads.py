@@ -1,9 +1,10 @@
 """Questions ECS answers about the model: Describe and List of tasks, container instances and the cluster."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sandbox.cluster.model import ApiError, Cluster, InstanceStatus, TaskStatus
+from sandbox.cluster.model import ApiError, Cluster, Instance, InstanceStatus, Task, TaskStatus
 from sandbox.cluster.model_placement import predicate
 from sandbox.cluster.model_views import container_instance_view, task_view
 
@@ -38,14 +39,25 @@ def list_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> dict
         return {"taskArns": []}
     arns = [
         task.arn
-        for task in cluster.tasks.values()
+        for task in _candidates(cluster, request, desired, where)
         if task.desired_status == desired
         and cluster.find_task(task.task_id, now) is not None
-        and request.get("startedBy") in {None, task.started_by}
         and request.get("family") in {None, task.definition["family"]}
         and (where is None or task.instance_id == where.instance_id)
     ]
     return page(arns, request, "taskArns", "maxResults", "nextToken")
+
+
+def _candidates(cluster: Cluster, request: dict[str, Any], desired: str, where: Instance | None) -> Iterable[Task]:
+    """Where to look for the tasks of a list: what is to run holds its instance's resources."""
+    if request.get("startedBy") is not None:
+        return cluster.tasks.started_by(request["startedBy"])
+    if desired != TaskStatus.RUNNING:
+        return cluster.tasks.values()
+    if where is not None:
+        return cluster.live_tasks(where)
+    live = (task for instance in cluster.instances.values() for task in cluster.live_tasks(instance))
+    return cluster.tasks.in_order(live)
 
 
 def page(items: list[Any], request: dict[str, Any], member: str, size: str, token: str) -> dict[str, Any]:

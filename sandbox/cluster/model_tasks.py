@@ -68,9 +68,9 @@ def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, An
     _check_request(request, definition)
     cluster.forget(now)
     token = request.get("clientToken")
-    fingerprint = json.dumps({k: v for k, v in request.items() if k != "clientToken"}, sort_keys=True)
+    rest = {k: v for k, v in request.items() if k != "clientToken"}
     if token in cluster.tokens:
-        return _repeated(cluster, cluster.tokens[token], fingerprint)
+        return _repeated(cluster, cluster.tokens[token], rest)
     need = need_of(definition, request.get("overrides", {}))
     tasks, failures, events = [], [], []
     for _ in range(request.get("count", 1)):
@@ -86,13 +86,13 @@ def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, An
         events.append(task_changed(cluster, task, now))
     if token and tasks:
         ids = tuple(task["taskArn"].rsplit("/", 1)[-1] for task in tasks)
-        cluster.tokens[token] = StoredToken(fingerprint, ids, now)
+        cluster.tokens[token] = StoredToken(rest, ids, now)
     return Outcome({"tasks": tasks, "failures": failures}, events)
 
 
-def _repeated(cluster: Cluster, stored: StoredToken, fingerprint: str) -> Outcome:
+def _repeated(cluster: Cluster, stored: StoredToken, request: dict[str, Any]) -> Outcome:
     tasks = [cluster.tasks[task_id] for task_id in stored.task_ids if task_id in cluster.tasks]
-    if stored.fingerprint != fingerprint:
+    if stored.request != request:
         message = "The clientToken was used before with other parameters."
         raise ApiError("ConflictException", message, resourceIds=[task.arn for task in tasks])
     return Outcome({"tasks": [task_view(cluster, t) | {"tags": t.tags} for t in tasks], "failures": []}, [])
@@ -172,7 +172,7 @@ def stop_task(cluster: Cluster, reference: str, reason: str | None, now: datetim
 
 def agent_work(cluster: Cluster, instance: Instance) -> tuple[list[Task], list[Task]]:
     """What ECS wants of a connected agent: (tasks to start, tasks to stop)."""
-    if not instance.agent_connected:
+    if not instance.agent_connected or not instance.live:
         return [], []
     live = list(cluster.live_tasks(instance))
     wanted = [t for t in live if t.process is Process.NONE and t.desired_status is TaskStatus.RUNNING]
@@ -182,20 +182,23 @@ def agent_work(cluster: Cluster, instance: Instance) -> tuple[list[Task], list[T
 
 def process_started(cluster: Cluster, task: Task, now: datetime) -> Outcome:
     """Fact from the driver."""
-    task.process, task.process_started_at = Process.RUNNING, now
+    cluster.processed(task, Process.RUNNING)
+    task.process_started_at = now
     return Outcome({}, report(cluster, task, now))
 
 
 def process_ended(cluster: Cluster, task: Task, exit_code: int | None, now: datetime) -> Outcome:
     """Fact from the driver; `exit_code` None when the container vanished and nobody saw its end."""
-    task.process, task.process_exit, task.process_ended_at = Process.ENDED, exit_code, now
+    cluster.processed(task, Process.ENDED)
+    task.process_exit, task.process_ended_at = exit_code, now
     task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"
     return Outcome({}, report(cluster, task, now))
 
 
 def process_failed(cluster: Cluster, task: Task, reason: str, now: datetime) -> Outcome:
     """Fact from the driver: the container could not be started."""
-    task.process, task.process_ended_at = Process.FAILED_TO_START, now
+    cluster.processed(task, Process.FAILED_TO_START)
+    task.process_ended_at = now
     task.process_reason = f"CannotStartContainerError: {reason}"
     return Outcome({}, report(cluster, task, now))
 

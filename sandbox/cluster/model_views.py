@@ -1,5 +1,6 @@
 """Tasks and container instances in the words of the ECS API, and the same facts as event details."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,86 +10,112 @@ AGENT = {"agentHash": "b6c04a3e", "agentVersion": "1.98.0", "dockerVersion": "Do
 PORTS_IN_USE = ("22", "2375", "2376", "51678", "51679")  # the ones every ECS instance reserves
 
 
+_SPELT: dict[datetime, str] = {}
+_SPELT_MAX = 10_000
+
+
 def iso(value: datetime) -> str:
     """A timestamp as ECS events print it: milliseconds, Z."""
+    # One moment is spelt many times: in every event that it brings about, and in every later one of the same task.
+    text = _SPELT.get(value)
+    if text is None:
+        if len(_SPELT) >= _SPELT_MAX:
+            _SPELT.clear()
+        text = _SPELT[value] = _iso(value)
+    return text
+
+
+def _iso(value: datetime) -> str:
     text = value.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return iso(value)
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _present(members: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in members.items() if value is not None}
-
-
 def _container(task: Task, container: Container) -> dict[str, Any]:
-    return _present(
-        {
-            "containerArn": container.arn,
-            "taskArn": task.arn,
-            "name": container.name,
-            "image": container.image,
-            "runtimeId": container.runtime_id if task.process_started_at else None,
-            "lastStatus": str(container.last_status),
-            "exitCode": container.exit_code,
-            "reason": container.reason,
-            "networkBindings": [] if task.process_started_at else None,
-            "networkInterfaces": [],
-            "cpu": str(container.cpu),
-            "memory": None if container.memory is None else str(container.memory),
-            "memoryReservation": None if container.memory_reservation is None else str(container.memory_reservation),
-            "gpuIds": list(container.gpu_ids) or None,
-        }
-    )
+    view: dict[str, Any] = {
+        "containerArn": container.arn,
+        "taskArn": task.arn,
+        "name": container.name,
+        "image": container.image,
+        "lastStatus": str(container.last_status),
+        "networkInterfaces": [],
+        "cpu": str(container.cpu),
+    }
+    if task.process_started_at is not None:
+        view["runtimeId"], view["networkBindings"] = container.runtime_id, []
+    if container.exit_code is not None:
+        view["exitCode"] = container.exit_code
+    if container.reason is not None:
+        view["reason"] = container.reason
+    if container.memory is not None:
+        view["memory"] = str(container.memory)
+    if container.memory_reservation is not None:
+        view["memoryReservation"] = str(container.memory_reservation)
+    if container.gpu_ids:
+        view["gpuIds"] = list(container.gpu_ids)
+    return view
+
+
+def _times(task: Task) -> Iterator[tuple[str, datetime]]:
+    """What of a task is a time, as far as it is known."""
+    yield "createdAt", task.created_at
+    if task.process_started_at is not None:
+        yield "pullStartedAt", task.process_started_at
+        yield "pullStoppedAt", task.process_started_at
+    if task.started_at is not None:
+        yield "connectivityAt", task.started_at
+        yield "startedAt", task.started_at
+    if task.stopping_at is not None:
+        yield "stoppingAt", task.stopping_at
+    if task.execution_stopped_at is not None:
+        yield "executionStoppedAt", task.execution_stopped_at
+    if task.stopped_at is not None:
+        yield "stoppedAt", task.stopped_at
+
+
+def _task(cluster: Cluster, task: Task) -> dict[str, Any]:
+    """What of a task is no time."""
+    instance = cluster.instance_of(task)
+    view: dict[str, Any] = {
+        "attachments": [],
+        "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
+        "availabilityZone": instance.availability_zone,
+        "clusterArn": cluster.cluster_arn,
+        "containerInstanceArn": instance.arn,
+        "containers": [_container(task, container) for container in task.containers],
+        "cpu": str(task.cpu),
+        "desiredStatus": str(task.desired_status),
+        "enableExecuteCommand": False,
+        "group": task.group,
+        "lastStatus": str(task.last_status),
+        "launchType": "EC2",
+        "memory": str(task.memory),
+        "overrides": task.overrides,
+        "taskArn": task.arn,
+        "taskDefinitionArn": task.definition["taskDefinitionArn"],
+        "version": task.version,
+    }
+    if task.started_at is not None:
+        view["connectivity"] = "CONNECTED"
+    if task.started_by is not None:
+        view["startedBy"] = task.started_by
+    if task.stop_code is not None:
+        view["stopCode"] = str(task.stop_code)
+    if task.stopped_reason is not None:
+        view["stoppedReason"] = task.stopped_reason
+    return view
 
 
 def task_view(cluster: Cluster, task: Task) -> dict[str, Any]:
     """A `Task` of the ECS API, without tags (DescribeTasks adds them on request, events never have them)."""
-    instance = cluster.instance_of(task)
-    return _present(
-        {
-            "attachments": [],
-            "attributes": [{"name": "ecs.cpu-architecture", "value": "x86_64"}],
-            "availabilityZone": instance.availability_zone,
-            "clusterArn": cluster.cluster_arn,
-            "connectivity": "CONNECTED" if task.started_at else None,
-            "connectivityAt": task.started_at,
-            "containerInstanceArn": instance.arn,
-            "containers": [_container(task, container) for container in task.containers],
-            "cpu": str(task.cpu),
-            "createdAt": task.created_at,
-            "desiredStatus": str(task.desired_status),
-            "enableExecuteCommand": False,
-            "executionStoppedAt": task.execution_stopped_at,
-            "group": task.group,
-            "lastStatus": str(task.last_status),
-            "launchType": "EC2",
-            "memory": str(task.memory),
-            "overrides": task.overrides,
-            "pullStartedAt": task.process_started_at,
-            "pullStoppedAt": task.process_started_at,
-            "startedAt": task.started_at,
-            "startedBy": task.started_by,
-            "stopCode": None if task.stop_code is None else str(task.stop_code),
-            "stoppedAt": task.stopped_at,
-            "stoppedReason": task.stopped_reason,
-            "stoppingAt": task.stopping_at,
-            "taskArn": task.arn,
-            "taskDefinitionArn": task.definition["taskDefinitionArn"],
-            "version": task.version,
-        }
-    )
+    return _task(cluster, task) | dict(_times(task))
 
 
 def task_detail(cluster: Cluster, task: Task) -> dict[str, Any]:
-    """`detail` of an ECS Task State Change."""
-    detail: dict[str, Any] = _plain(task_view(cluster, task) | {"updatedAt": task.updated_at})
+    """`detail` of an ECS Task State Change. The overrides are the task's own, which never change."""
+    detail = _task(cluster, task)
+    for name, at in _times(task):
+        detail[name] = iso(at)
+    detail["updatedAt"] = iso(task.updated_at)
     return detail
 
 
@@ -96,13 +123,26 @@ def _resources(cpu: int, memory: int, gpus: list[str]) -> list[dict[str, Any]]:
     return [
         {"name": "CPU", "type": "INTEGER", "integerValue": cpu},
         {"name": "MEMORY", "type": "INTEGER", "integerValue": memory},
-        {"name": "PORTS", "type": "STRINGSET", "stringSetValue": list(PORTS_IN_USE)},
-        {"name": "PORTS_UDP", "type": "STRINGSET", "stringSetValue": []},
+        _PORTS,
+        _PORTS_UDP,
         {"name": "GPU", "type": "STRINGSET", "stringSetValue": gpus},
     ]
 
 
+_PORTS: dict[str, Any] = {"name": "PORTS", "type": "STRINGSET", "stringSetValue": list(PORTS_IN_USE)}
+_PORTS_UDP: dict[str, Any] = {"name": "PORTS_UDP", "type": "STRINGSET", "stringSetValue": []}
+_ATTRIBUTES: dict[tuple[str, str], list[dict[str, str]]] = {}
+
+
 def _attributes(instance: Instance) -> list[dict[str, str]]:
+    """Of every instance of one type in one zone the same, and so one list."""
+    key = instance.availability_zone, instance.instance_type
+    if key not in _ATTRIBUTES:
+        _ATTRIBUTES[key] = _spelt_attributes(instance)
+    return _ATTRIBUTES[key]
+
+
+def _spelt_attributes(instance: Instance) -> list[dict[str, str]]:
     bare = (
         "privileged-container",
         "docker-remote-api.1.44",
@@ -123,6 +163,7 @@ def _attributes(instance: Instance) -> list[dict[str, str]]:
 def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str, Any]:
     """`detail` of an ECS Container Instance State Change."""
     live = list(cluster.live_tasks(instance))
+    held = {gpu for task in live for gpu in task.gpu_ids}
     return {
         "agentConnected": instance.agent_connected,
         "attributes": _attributes(instance),
@@ -133,7 +174,7 @@ def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str,
         "remainingResources": _resources(
             instance.cpu - sum(task.cpu for task in live),
             instance.memory - sum(task.memory for task in live),
-            cluster.free_gpus(instance),
+            [gpu for gpu in instance.gpus if gpu not in held] if held else list(instance.gpus),
         ),
         "status": str(instance.status),
         "version": instance.version,

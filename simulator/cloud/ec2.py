@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
 from threading import RLock
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.ec2 import Ec2
+from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
+from gpu_recovery.ports import Machine, MachineStatus
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model import ApiError
@@ -15,6 +17,7 @@ from sandbox.cluster.model_instances import MANAGED_TAG
 
 from ..lives import Lives
 from .fleet import Fleet
+from .looks import Ec2Looks
 from .power import Power
 
 MANAGED = (MANAGED_TAG, "true")
@@ -39,9 +42,11 @@ class ModelClient:
         self.api, self.fleet, self.lives = api, fleet, lives
 
     def describe_instances(self, **params: Any) -> dict[str, Any]:
+        self.lives.call()
         return self._answer("DescribeInstances", self.api.describe_instances, params)
 
     def describe_instance_status(self, **params: Any) -> dict[str, Any]:
+        self.lives.call()
         return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
 
     def reboot_instances(self, **params: Any) -> dict[str, Any]:
@@ -70,6 +75,7 @@ class ModelClient:
             answer: dict[str, Any] = operation(**params)
             return answer
 
+        self.lives.call(name)
         return self.lives.effect(name, {"instance": instance_id}, lambda: self._answer(name, call, {}))
 
     def _answer(self, name: str, operation: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +103,9 @@ class Pages:
 
 
 class ModelEc2(Ec2):
-    """The production wrapper on clients of the model."""
+    """The production wrapper on clients of the model. `looks` as that of `OrderlyEcs`."""
+
+    looks: Ec2Looks | None = None
 
     def __init__(self, fleet: Fleet, lives: Lives) -> None:
         super().__init__(MANAGED, fleet.timeline.clock)
@@ -105,3 +113,18 @@ class ModelEc2(Ec2):
         power: Any = Power(fleet)
         self.client = self.once = ModelClient(Ec2Api(driver, power), fleet, lives)
         self.groups = ModelClient(AutoScalingApi(driver, power), fleet, lives)
+        self._lives = lives
+
+    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+        if self.looks is None:
+            return super().machines(instance_ids)
+        self._lives.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
+        with self._lives.free_of_charge():
+            return self.looks.machines(instance_ids, super().machines)
+
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+        if self.looks is None:
+            return super().machine_statuses(instance_ids)
+        self._lives.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
+        with self._lives.free_of_charge():
+            return self.looks.statuses(instance_ids, STATUS_IDS_MAX, super().machine_statuses)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from math import ceil
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.ecs import Ecs
+from gpu_recovery.aws.ecs import DESCRIBED_AT_ONCE, Ecs
 from gpu_recovery.aws.requests import rank_request
 from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Refusal
+from gpu_recovery.recovery import one_after_another
 
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_reads as reads
@@ -20,6 +27,9 @@ from sandbox.cluster.model import ApiError
 
 from ..lives import Lives
 from .fleet import Fleet
+from .looks import EcsLooks
+
+LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
 
 
 class ModelClient:
@@ -63,9 +73,11 @@ class ModelClient:
         return self._effect("DeregisterContainerInstance", params, deregister)
 
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
+        self.lives.call()
         return reads.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 
     def describe_container_instances(self, **params: Any) -> dict[str, Any]:
+        self.lives.call()
         return reads.describe_container_instances(self.fleet.cluster, params)
 
     def get_paginator(self, operation: str) -> Pages:
@@ -80,6 +92,7 @@ class ModelClient:
                 raise ClientError(cast(Any, body), operation) from error
             return answer
 
+        self.lives.call(operation)
         return self.lives.effect(operation, params, call)
 
 
@@ -90,25 +103,70 @@ class Pages:
         self.client, self.operation = client, operation
 
     def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
+        """The answer is looked up once and cut into pages: all of them show the cluster at one instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
+        if self.operation == "list_tasks":
+            member, everything = "taskArns", reads.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+        else:
+            member = "containerInstanceArns"
+            everything = reads.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
+        asked: dict[str, Any] = {}
         while True:
-            if self.operation == "list_tasks":
-                page = reads.list_tasks(cluster, params, now)
-            else:
-                page = reads.list_container_instances(cluster, params)
+            self.client.lives.call()
+            page = reads.page(everything[member], asked, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:
                 return
-            params = {**params, "nextToken": page["nextToken"]}
+            asked = {"nextToken": page["nextToken"]}
 
 
 class OrderlyEcs(Ecs):
-    """The production wrapper with its calls made one after another: threads have no place in virtual time."""
+    """The production wrapper with its calls made one after another: threads have no place in virtual time.
+
+    looks: what is kept of former looks; None asks anew each time.
+    each:  how the calls that production makes by several threads follow each other.
+    """
+
+    def __init__(self, client: ModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
+        super().__init__(client, cluster, clock)
+        self.each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
+
+    looks: EcsLooks | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
-        ranks = range(len(plan.instances))
-        return tuple(self.run(rank_request(self.cluster, job, plan, rank, master_ip)) for rank in ranks)
+        answers: dict[int, str | Refusal] = {}
+
+        def launch(rank: int) -> None:
+            answers[rank] = self.run(rank_request(self.cluster, job, plan, rank, master_ip))
+
+        self.each(launch, range(len(plan.instances)))
+        return tuple(answers.values())
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        for task_id in task_ids:
-            self._stop(task_id, reason)
+        self.each(lambda task_id: self._stop(task_id, reason), task_ids)
+
+    def describe_tasks(
+        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> tuple[TaskFact, ...]:
+        if self.looks is None:
+            return super().describe_tasks(task_ids, unreadable)
+        lives: Lives = self.client.lives
+        lives.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
+        with lives.free_of_charge():
+            return self.looks.tasks(task_ids, self.clock(), super().describe_tasks)
+
+    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
+        if self.looks is None:
+            yield from super().container_instances(unreadable)
+            return
+        arns = [arn for status in EcsStatus for arn in self._list(*LISTED_INSTANCES, status=status.value)]
+        found = [one for one in map(self.looks.cluster.find_container_instance, arns) if one is not None]
+        lives: Lives = self.client.lives
+        lives.call(times=ceil(len(found) / DESCRIBED_AT_ONCE))
+        with lives.free_of_charge():
+            shown = self.looks.instances(found, self.clock(), self._described)
+        yield from shown
+
+    def _described(self, arns: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
+        parts = (arns[start : start + DESCRIBED_AT_ONCE] for start in range(0, len(arns), DESCRIBED_AT_ONCE))
+        return [shown for some in parts for shown in self._describe_instances(some)]

@@ -61,15 +61,24 @@ class Fleet:
         """How often each instance has really rebooted."""
         self.stuck: set[str] = set()
         """Instances whose processes no signal ends: only a reboot does."""
+        self.slow: dict[str, float] = {}
+        """Instances whose next boot takes this many times as long."""
 
     def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
         """Run one model operation now, publish its events, let the agents react; its result."""
         self.changes += 1
         outcome = operation(self.timeline.now)
         self._tell(outcome.events)
-        for instance in self.cluster.instances.values():
+        for instance in self._touched():
             self._serve(instance)
         return outcome.result
+
+    def _touched(self) -> list[Instance]:
+        """The instances whose agents may have something new to do, in the order in which they were launched."""
+        touched, every = self.cluster.touched, self.cluster.instances
+        order = [one for one in every if one in touched] if len(touched) > 1 else list(touched)
+        touched.clear()
+        return [every[one] for one in order]
 
     def launch(self, gpus: int) -> Instance:
         """A new machine, registered."""
@@ -105,10 +114,11 @@ class Fleet:
         """The process ends by itself or by a signal; nothing happens to one that has ended."""
         if task.process is Process.RUNNING:
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
+            self._taken.discard(f"stop {task.task_id}")
 
     def running(self) -> list[Task]:
         """The tasks whose process really runs, whatever ECS knows."""
-        return [task for task in self.cluster.tasks.values() if task.process is Process.RUNNING]
+        return self.cluster.tasks.running()
 
     # -- machines ------------------------------------------------------------------------------------------------------
 
@@ -123,7 +133,7 @@ class Fleet:
         if instance.ec2_state is Ec2State.RUNNING:
             self.change(lambda now: instances.went_down(self.cluster, instance, now))
             self.stuck.discard(instance_id)
-            self.timeline.after(self.timings.boot_s, self._up, instance_id)
+            self.timeline.after(self.timings.boot_s * self.slow.pop(instance_id, 1), self._up, instance_id)
 
     def _up(self, instance_id: str) -> None:
         instance = self.cluster.instances[instance_id]
@@ -149,6 +159,7 @@ class Fleet:
         if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
             return
         watchers.complete(instance, event)
+        self.changes += 1  # a look at the machine shows it
         if event.code in watchers.RETIREMENTS:
             self.change(lambda now: instances.begin_stop(self.cluster, instance, now))
             self.shut_down(instance, instances.stopped)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from gpu_recovery.core.check import EXIT_CODES, CheckOutcome, Verdict
@@ -42,15 +43,26 @@ class Training:
     def started(self, task: Task) -> None:
         if self._is_hurt(task):
             self._abort(task)
-        gang = self.gang(task)
+        if self.length_s is None:
+            return
         world = int(environment(task).get("WORLD_SIZE", "1"))
-        if self.length_s is not None and len(gang) == world:
+        if self.fleet.cluster.tasks.count_running_of(task.started_by) < world:
+            return  # too few to look who they are
+        gang = self.gang(task)
+        if len(gang) == world:
             self.fleet.timeline.after(self.length_s, self.complete, tuple(one.task_id for one in gang))
 
     def gang(self, task: Task) -> list[Task]:
         """The running ranks of the task's attempt, itself included, in the order they were started."""
         mine = self._name(task)
-        return [other for other in self.fleet.running() if self._name(other) == mine]
+        launched = self.fleet.cluster.tasks.running_of(task.started_by)
+        return [other for other in launched if self._name(other) == mine]
+
+    def is_whole(self, task: Task) -> bool:
+        """Whether every rank of the task's gang runs on GPUs that work."""
+        gang = self.gang(task)
+        world = int(environment(task).get("WORLD_SIZE", "1"))
+        return len(gang) == world and not any(map(self._is_hurt, gang))
 
     @staticmethod
     def _name(task: Task) -> tuple[str | None, str | None]:
@@ -96,7 +108,11 @@ class Checks:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.bucket: dict[str, Verdict] = {}
+        self.skew: dict[str, timedelta] = {}
+        """Instances whose own clock is wrong, and by how much."""
         self.scripts: dict[str, deque[Scripted]] = {}
+        self.remembers = True
+        """Whether a verdict is kept after its instance has had others."""
 
     def heeds(self, task: Task) -> bool:
         return True
@@ -121,10 +137,19 @@ class Checks:
         outcome = scripted.outcome if scripted is not None and scripted.outcome else truth(instance)
         if scripted is None or scripted.document:
             summary = _SUMMARIES[outcome]
-            verdict = Verdict(outcome, summary, instance.boot_id, instance.booted_at)
-            self.bucket[environment(task)["CHECK_ID"]] = verdict
+            booted_at = instance.booted_at + self.skew.get(instance.instance_id, timedelta())
+            verdict = Verdict(outcome, summary, instance.boot_id, booted_at)
+            check_id = environment(task)["CHECK_ID"]
+            self.bucket[check_id] = verdict
+            if not self.remembers:
+                self._forget(check_id)
         given = scripted.exit_code if scripted is not None else None
         self.fleet.end(task, EXIT_OF[outcome] if given is None else given)
+
+    def _forget(self, check_id: str) -> None:
+        """The verdict before the last one: that of the last may be asked for yet."""
+        name, _, number = check_id.rpartition("/")
+        self.bucket.pop(f"{name}/{int(number) - 2}", None)
 
 
 _SUMMARIES: dict[Any, str] = {
@@ -136,9 +161,13 @@ _SUMMARIES: dict[Any, str] = {
 }
 
 
+HIDDEN = "hidden"
+"""A fault that fails whoever trains on the GPU and that no check sees."""
+
+
 def truth(instance: Instance) -> CheckOutcome:
     """What an honest check says: a GPU off the bus wants a reboot, faulty memory a replacement."""
-    kinds = {fault.kind for fault in instance.faults.values()}
+    kinds = {fault.kind for fault in instance.faults.values()} - {HIDDEN}
     if "ecc" in kinds:
         return CheckOutcome.REPLACE
     return CheckOutcome.REBOOT if kinds else CheckOutcome.HEALTHY

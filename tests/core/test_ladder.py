@@ -126,14 +126,21 @@ def test_a_reboot_that_never_comes_back_is_replaced_where_that_is_allowed() -> N
 
 def test_a_reboot_that_did_not_cure_is_repeated_within_the_cap_and_may_then_help() -> None:
     """The second boot is proved against the first, and only then it works again."""
-    record = verifying(ON)
-    again = applied(tell(record, verdict_of(record, REBOOT, "boot-2"), ON))
+    record = verifying()
+    again = applied(tell(record, verdict_of(record, REBOOT, "boot-2")))
     assert again.status is S.REBOOTING and again.reboot is not None and again.reboot.boot_id == "boot-2"
-    back = applied(tell(applied(tell(again, observed(4, agent_connected=False), ON)), observed(5), ON))
-    assert tell(back, verdict_of(back, HEALTHY, "boot-2"), ON).record.status is S.REBOOTING
-    assert tell(back, verdict_of(back, HEALTHY, "boot-3"), ON).record.status is S.AVAILABLE
-    beyond = tell(back, verdict_of(back, REBOOT, "boot-3"), ON)
-    assert beyond.record.status is S.REPLACING and "2 time(s)" in beyond.reason
+    back = applied(tell(applied(tell(again, observed(4, agent_connected=False))), observed(5)))
+    assert tell(back, verdict_of(back, HEALTHY, "boot-2")).record.status is S.REBOOTING
+    assert tell(back, verdict_of(back, HEALTHY, "boot-3")).record.status is S.AVAILABLE
+    beyond = tell(back, verdict_of(back, REBOOT, "boot-3"))
+    assert beyond.record.status is S.QUARANTINED and "2 time(s)" in beyond.reason
+
+
+def test_where_machines_may_be_replaced_the_first_reboot_that_did_not_cure_is_the_last() -> None:
+    """A second seldom helps, and a job without a spare waits for it."""
+    record = verifying(ON)
+    after = tell(record, verdict_of(record, REBOOT, "boot-2"), ON).record
+    assert after.status is S.REPLACING and "after its repair" in after.reason
 
 
 # -- another host ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import Cause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -165,6 +166,21 @@ def test_the_pauses_begin_anew_after_an_attempt_that_lasted() -> None:
     steady = _ends(record, later(LONG.steady_s))
     assert (steady.quick_ends, steady.not_before) == (0, None)
     assert steady.status is S.RECOVERING
+
+
+@pytest.mark.parametrize(("policy", "forgiven"), [(ADAPTIVE, True), (CLASSIC, False)], ids=["adaptive", "classic"])
+def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolicy, forgiven: bool) -> None:
+    """Weeks of training outlive more failures than may come in a row; seed 001 counts to two, whatever lies between."""
+    record = replace(running(policy), attempts_counted=1, repairs=7)
+
+    def looked(seconds: int) -> Job:
+        due = replace(record, look_at=later(seconds))
+        return applied(tell(due, events.JobLookDue(at=later(seconds), attempt=1, look_at=later(seconds)), policy,
+                            later(seconds)))  # fmt: skip
+
+    early, late = looked(policy.steady_s - 1), looked(policy.steady_s)
+    assert (early.attempts_counted, early.repairs) == (1, 7)
+    assert (late.attempts_counted, late.repairs) == ((0, 0) if forgiven else (1, 7))
 
 
 def test_a_job_that_cools_down_is_thought_of_when_its_pause_is_over() -> None:

@@ -110,4 +110,7 @@ def confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
     """The ranks that the plan has on this instance: one, but a person may start several."""
     where = plan.instances if plan is not None else ()
-    return [rank for rank, instance_id in enumerate(where) if instance_id == instance.instance_id]
+    ranks: list[int] = []
+    for _ in range(where.count(instance.instance_id)):
+        ranks.append(where.index(instance.instance_id, ranks[-1] + 1 if ranks else 0))
+    return ranks

@@ -12,6 +12,7 @@ from ..core.instance.record import Claim
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
+from ..core.policy import RecoveryPolicy
 from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from ..ports import Refusal, state_of
 from ..unseen import instance_of, unseen_ranks
@@ -121,10 +122,10 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
     gone: tuple[Message, ...] = ()
     if job.status is not JobStatus.DIAGNOSING:
         plan = _with_tasks(kit, job, plan)
-        _enter_ranks(kit, job, plan, [rank for rank in range(progress.world) if rank not in progress.stopped])
+        _enter_ranks(kit, job, plan, progress)
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
         gone = _hosts_off(kit, [i for i in progress.unconfirmed(plan) if i])
-    news = untold_to(job, progress, plan, kit.now)
+    news = untold_to(job, progress, plan, kit.policy, kit.now)
     return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
 
 
@@ -144,10 +145,12 @@ def _lives(kit: Kit, instance_id: str) -> bool:
     return record is not None and record.agent_connected
 
 
-def untold_to(job: Job, progress: Progress, plan: Plan, now: datetime) -> events.JobEvent | None:
+def untold_to(
+    job: Job, progress: Progress, plan: Plan, policy: RecoveryPolicy, now: datetime
+) -> events.JobEvent | None:
     """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard."""
     news = untold(job.status, progress, plan, now)
-    heard = job.hands_off and job.failure is not None and isinstance(news, events.RankFailed)
+    heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
     return None if heard else news
 
 
@@ -163,9 +166,10 @@ def _with_tasks(kit: Kit, job: Job, plan: Plan) -> Plan:
     return filled
 
 
-def _enter_ranks(kit: Kit, job: Job, plan: Plan, ranks: list[int]) -> None:
-    """Enter what ECS says of those ranks whose task is known; a task it neither knows nor lists has ended unseen."""
-    asked = {plan.task_ids[rank]: rank for rank in ranks if rank < len(plan.task_ids) and plan.task_ids[rank]}
+def _enter_ranks(kit: Kit, job: Job, plan: Plan, progress: Progress) -> None:
+    """Enter what ECS says of the ranks whose end is not known; a task it neither knows nor lists has ended unseen."""
+    named = enumerate(plan.task_ids[: progress.world])
+    asked = {task_id: rank for rank, task_id in named if task_id and rank not in progress.stopped}
     facts = {fact.task_id: fact for fact in kit.actions.describe_tasks(tuple(asked))}
     listed = _listed(kit, job, plan) if len(facts) < len(asked) else frozenset()
     for task_id, rank in asked.items():
@@ -178,7 +182,8 @@ def _enter_ranks(kit: Kit, job: Job, plan: Plan, ranks: list[int]) -> None:
             kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
         elif fact.last_status == LastStatus.STOPPED:
             kit.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
-        elif fact.last_status == LastStatus.RUNNING:
+        elif fact.last_status == LastStatus.RUNNING and rank not in progress.running:
+            # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
             kit.store.add_running(job.job_id, plan.attempt, rank)
 
 

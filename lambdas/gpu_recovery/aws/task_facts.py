@@ -8,9 +8,9 @@ be wrong without must be there: the task's or instance's own name, and whether a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.events import InstanceObserved
 from ..core.task import Container, TaskFact
@@ -27,40 +27,54 @@ TIMES = ("stoppedAt", "executionStoppedAt", "startedAt", "updatedAt", "createdAt
 """The times of a task, the one that is nearest to its news first."""
 
 
-def task_fact(task: Mapping[str, Any], now: datetime) -> TaskFact:
+class Overrides(NamedTuple):
+    """What a task was given on top of its definition; `main_container` is the one that was given our marks."""
+
+    environment: Mapping[str, str]
+    command: tuple[str, ...]
+    main_container: str
+
+
+def overrides_of(told: Fields) -> Overrides:
+    """The overrides of a task, all containers taken together. They are the same as long as there is the task."""
+    each = told.fields("overrides").each("containerOverrides")
+    environments = [one.pairs("environment") for one in each]
+    marked = [n for n, environment in enumerate(environments) if any(mark in environment for mark in MARKS)]
+    ours = each[marked[0]] if marked else Fields({})
+    together = {name: value for environment in environments for name, value in environment.items()}
+    return Overrides(together, ours.texts("command"), ours.text("name", NAME_CHARACTERS_MAX))
+
+
+def task_fact(
+    task: Mapping[str, Any], now: datetime, read_overrides: Callable[[Fields], Overrides] = overrides_of
+) -> TaskFact:
     """The task of an event's `detail` or of DescribeTasks; `now` stands in for a time that is not given.
 
+    read_overrides: `overrides_of`, or what remembers its answers.
     Raises EventUnreadable, which names the field that is missing or not what it must be.
     """
     told = fields_of(task).required("taskArn")
-    overrides = told.fields("overrides").each("containerOverrides")
-    environments = [_environment(one) for one in overrides]
-    marked = [n for n, environment in enumerate(environments) if any(mark in environment for mark in MARKS)]
-    ours = overrides[marked[0]] if marked else Fields({})
+    overrides = read_overrides(told)
     containers = told.each("containers")
-    known = [time for time in map(told.time, TIMES) if time is not None]
+    last_time = next((time for time in map(told.time, TIMES) if time is not None), now)
     return TaskFact(
         task_id=told.last_id("taskArn"),
         last_status=told.text("lastStatus", NAME_CHARACTERS_MAX),
-        at=known[0] if known else now,
+        at=last_time,
         task_definition=told.last_id("taskDefinitionArn"),
         container_instance_id=told.last_id("containerInstanceArn"),
         started_by=told.text("startedBy", STARTED_BY_CHARACTERS_MAX),
         group=told.text("group"),
         version=told.whole("version") or 0,
         containers=tuple(_container(one) for one in containers),
-        environment={name: value for environment in environments for name, value in environment.items()},
-        command=ours.texts("command"),
-        main_container=ours.text("name", NAME_CHARACTERS_MAX),
+        environment=overrides.environment,
+        command=overrides.command,
+        main_container=overrides.main_container,
         gpus=sum(len(one.texts("gpuIds")) for one in containers),
         stop_code=told.text("stopCode", NAME_CHARACTERS_MAX),
         stopped_reason=told.prose("stoppedReason"),
         created_at=told.time("createdAt"),
     )
-
-
-def _environment(override: Fields) -> dict[str, str]:
-    return {pair.text("name"): pair.text("value") for pair in override.each("environment")}
 
 
 def _container(told: Fields) -> Container:
@@ -82,24 +96,22 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
     instance_id = told.text("ec2InstanceId").strip()
     if not INSTANCE_ID.fullmatch(instance_id):
         raise EventUnreadable("ec2InstanceId", f"must be the id of an instance, not {instance_id[:80]!r}")
-    attributes = {one.text("name"): one.text("value") for one in told.each("attributes")}
+    attributes = told.pairs("attributes")
     return instance_id, InstanceObserved(
         at=told.time("updatedAt") or now,
         ecs_version=told.whole("version") or 0,
         ecs_status=told.text("status", NAME_CHARACTERS_MAX),
         agent_connected=told.flag("agentConnected"),
         container_instance_id=told.last_id("containerInstanceArn"),
-        gpus=_gpus(told.each("registeredResources")),
-        gpus_free=_gpus(told.each("remainingResources")) if detail.get("remainingResources") else None,
+        gpus=_gpus(told, "registeredResources"),
+        gpus_free=_gpus(told, "remainingResources") if detail.get("remainingResources") else None,
         availability_zone=attributes.get("ecs.availability-zone", ""),
     )
 
 
-def _gpus(resources: list[Fields]) -> int:
-    for resource in resources:
-        if resource.text("name") == "GPU":
-            return len(resource.texts("stringSetValue")) or resource.whole("integerValue") or 0
-    return 0
+def _gpus(told: Fields, name: str) -> int:
+    resource = told.first(name, "name", "GPU")
+    return 0 if resource is None else len(resource.texts("stringSetValue")) or resource.whole("integerValue") or 0
 
 
 def detail_of(event: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,6 +43,8 @@ class Progress:
     @property
     def all_running(self) -> bool:
         """Whether every rank runs, or ran."""
+        if len(self.running) + len(self.stopped) < self.world:
+            return False  # asked at each rank's start: the sets of a large gang are joined only when it may matter
         return len(self.running | self.stopped) >= self.world
 
     @property

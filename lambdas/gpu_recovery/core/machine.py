@@ -11,11 +11,12 @@ commands already in it; only then may a command be carried out; only then is it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+from .copies import altered
 from .errors import IllegalTransition
 from .fleet import Fleet
 from .policy import RecoveryPolicy, within
@@ -180,21 +181,21 @@ def applied(
     """
     version = record.version + 1
     moved = step.status != record.status or record.version == 0
-    after = replace(record, **{**step.changes, "status": step.status, "version": version, "reason": step.reason})
+    changes = {**step.changes, "status": step.status, "version": version, "reason": step.reason}
+    look_at = changes.get("look_at", record.look_at)
     if moved:
-        deadline, look = deadlines(after)
-        due = {"deadline_at": deadline, "look_at": look, **step.changes}
-        after = replace(after, status_at=now, deadline_at=due["deadline_at"], look_at=due["look_at"])
-    elif after.look_at is not None and after.look_at <= now:
-        after = replace(after, look_at=now + within(policy.look_s))
+        deadline, look = deadlines(altered(record, changes))
+        changes = {"deadline_at": deadline, "look_at": look, **changes, "status_at": now}
+    elif look_at is not None and look_at <= now:
+        changes["look_at"] = now + within(policy.look_s)
     claim = now + within(policy.claim_s)
     new = tuple(Pending(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
-    history = after.history
+    history = changes.get("history", record.history)
     if moved or step.reason != record.reason:
         before = record.status if record.version else ""
         label = event if isinstance(event, str) else type(event).__name__
-        entry = HistoryEntry(now, before, step.status, label, getattr(after, "attempt", 0), step.reason)
+        attempt = changes.get("attempt", getattr(record, "attempt", 0))
+        entry = HistoryEntry(now, before, step.status, label, attempt, step.reason)
         history = bounded(history, entry, policy.history_max)
-    return Decision(
-        replace(after, commands=(*record.commands, *new), history=history), new, step.reason, Outcome.APPLIED
-    )
+    changes |= {"commands": (*record.commands, *new), "history": history}
+    return Decision(altered(record, changes), new, step.reason, Outcome.APPLIED)

@@ -87,6 +87,8 @@ class RecoveryPolicy:
     """How long a command belongs to who saved it. Longer than any function may run."""
     look_s: int = 120
     """How often a job or instance in motion is compared with what ECS says, in case an event was lost."""
+    check_look_s: int = 300
+    """The same for an instance under its check, which takes minutes: a large gang has one on each of its instances."""
     queue_timeout_s: int = 604_800
     pending_retry_s: int = 60
     launch_timeout_s: int = 600
@@ -111,6 +113,8 @@ class RecoveryPolicy:
     relaunch_cooldown_max_s: int = 900
     steady_s: int = 1_800
     """An attempt that ran this long has lasted: the next relaunch is immediate again."""
+    lasting_forgives: bool = True
+    """Once an attempt has lasted, the failures and repairs before it are history: no cap counts them any more."""
     history_max: int = 60
 
     def __post_init__(self) -> None:
@@ -135,6 +139,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         preset=Preset.CLASSIC,
         attempts_max=2,
         only_exit_one_is_checked=True,
+        lasting_forgives=False,
         retry_crashes=False,
         relaunch_on_same_instances=True,
         reboots_max=1,

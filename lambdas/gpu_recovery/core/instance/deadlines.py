@@ -13,11 +13,12 @@ from .warned import wake_at
 def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, datetime | None]:
     """When the instance's status gives up, and when it is next compared with ECS."""
     policy, look = given.policy, given.now + within(given.policy.look_s)
+    check_look = given.now + within(policy.check_look_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
             return wake_at(instance, given.now, given), None
         case InstanceStatus.CHECKING:
-            return given.now + within(policy.check_timeout_s), look
+            return given.now + within(policy.check_timeout_s), check_look
         case InstanceStatus.REBOOTING:
             limit = given.now + within(policy.reboot_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
@@ -25,7 +26,7 @@ def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, dateti
             limit = given.now + within(policy.replace_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
         case InstanceStatus.VERIFYING:
-            return given.now + within(policy.verify_timeout_s), look
+            return given.now + within(policy.verify_timeout_s), check_look
         case InstanceStatus.QUARANTINED if instance.held is not None:
             return instance.held.since + within(policy.hold_timeout_s), given.now + within(policy.hold_look_s)
         case InstanceStatus.QUARANTINED:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from .. import commands, events
+from ..copies import altered
 from ..errors import IllegalTransition
 from ..fleet import Fleet, begun, blame, ended, unbegun
 from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
@@ -105,8 +106,9 @@ def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
 
 def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Decision[Instance]:
     """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
-    fleet = _fleet_after(instance, replace(instance, **{**step.changes, "status": step.status}), event, given)
-    step = with_words(instance, step, event, given, fleet or given.fleet)
+    after = altered(instance, {**step.changes, "status": step.status, "reason": step.reason})
+    fleet = _fleet_after(instance, after, event, given)
+    step = with_words(instance, after, step, event, given, fleet or given.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {
             "instance_id": instance.instance_id, "after": step.status, "reason": step.reason,
@@ -119,7 +121,7 @@ def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given:
     decision = applied(
         instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
     )
-    return replace(decision, fleet=fleet)
+    return decision if fleet is None else replace(decision, fleet=fleet)
 
 
 def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Fleet | None:

@@ -75,7 +75,9 @@ class CheckRun:
 class Reboot:
     """A reboot under way, and how the instance looked before it; stopping and starting a machine is one, too.
 
-    proof:   the boot id must differ from `boot_id`, or the boot be later than `asked_at`.
+    proof:   the boot id must differ from `boot_id`, and the boot be later than `asked_at` by the machine's own clock.
+    boot_seen: the check that this reboot answers saw `boot_id` itself, so that any other id is a boot since then,
+               whatever the machine's clock says.
     uncertain: whoever asked for it died, so it may have to be asked for again.
     """
 
@@ -92,6 +94,7 @@ class Reboot:
     started: bool = False
     """The machine was stopped and is being started: only then is an agent that connects a sign of the new boot."""
     deadline_at: datetime | None = None
+    boot_seen: bool = False
 
 
 class Rung(StrEnum):
@@ -156,7 +159,7 @@ class Departure:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, see `copies`
 class Instance:
     """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import commands, events
+from ..copies import altered
 from ..fleet import Fleet, budget, why_not_now
 from ..machine import Given, Step
 from ..notices import of_instances
@@ -30,9 +31,14 @@ _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """The departures that a person can do something about: an interruption comes in two minutes, the others never may."""
 
 
-def with_words(before: Instance, step: Step, event: events.InstanceEvent, given: Given, fleet: Fleet | None) -> Step:
-    """`step`, with the messages that it calls for and the incident they belong to. `fleet` are the brakes after it."""
-    after = _after(before, step, given)
+def with_words(
+    before: Instance, after: Instance, step: Step, event: events.InstanceEvent, given: Given, fleet: Fleet | None
+) -> Step:
+    """`step`, with the messages that it calls for and the incident they belong to.
+
+    after: `before` with the step's status, reason and changes. fleet: the brakes after it.
+    """
+    after = _with_deadline(before, after, step, given)
     if after.status is InstanceStatus.GONE:
         return _over(before, step, of_instances.gone) if before.incident_id else step
     incident_id = before.incident_id or f"{before.instance_id}/{before.version + 1}"
@@ -55,15 +61,16 @@ def with_words(before: Instance, step: Step, event: events.InstanceEvent, given:
             "incident_id": incident_id if told else before.incident_id or None,
         }  # fmt: skip
         orders = (*orders, commands.PublishEvent("Operator Action Required", data))
+    if not orders:
+        return step
     changes = {**step.changes, "incident_id": incident_id} if told else step.changes
     return replace(step, changes=changes, commands=(*step.commands, *_in_order(told), *orders[len(told) :]))
 
 
-def _after(before: Instance, step: Step, given: Given) -> Instance:
-    after = replace(before, **{**step.changes, "status": step.status, "reason": step.reason})
+def _with_deadline(before: Instance, after: Instance, step: Step, given: Given) -> Instance:
     if "deadline_at" in step.changes or step.status == before.status:
         return after
-    return replace(after, deadline_at=deadlines(after, given)[0])
+    return altered(after, {"deadline_at": deadlines(after, given)[0]})
 
 
 def _over(before: Instance, step: Step, word: Any) -> Step:

@@ -16,7 +16,7 @@ OUR_VARIABLES = frozenset({
     "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
     "MASTER_PORT", "INSTANCE_ID",
 })  # fmt: skip
-NNODES_MAX = 2_000
+NNODES_MAX = 3_000
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
 """ECS allows 8,192 characters of overrides in all, as JSON; the rest is for the variables we add."""
 

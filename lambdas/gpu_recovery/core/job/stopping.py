@@ -213,7 +213,9 @@ def runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> St
 
 
 def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
-    """Perhaps the end of a rank was told and lost. Once an attempt has lasted, the relaunches before it are history."""
+    """Perhaps the end of a rank was told and lost. Once an attempt has lasted, what came before it is history."""
     lasted = job.running_at is not None and given.now - job.running_at >= within(given.policy.steady_s)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
+    if lasted and given.policy.lasting_forgives:
+        changes |= {"attempts_counted": 0, "repairs": 0}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

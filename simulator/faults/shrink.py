@@ -1,0 +1,70 @@
+"""From a run that breaks something to the few faults that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from ..scenario import Scenario
+from .timed import TimedFault
+from .trouble import Fault
+
+RUNS_MAX = 400
+"""How many runs may be spent on it."""
+
+
+def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
+    """`scenario` with as little as will do for it to go on breaking, and after at most about `RUNS_MAX` runs.
+
+    Faults go by halves first, then by ever smaller pieces (delta debugging); then jobs, and machines that a fault
+    strikes beside others.
+    """
+    spent = 0
+
+    def tried(one: Scenario) -> bool:
+        nonlocal spent
+        spent += 1
+        return spent <= RUNS_MAX and breaks(one)
+
+    small = _with_fewer_faults(scenario, tried)
+    while (simpler := next(filter(tried, _simpler(small)), None)) is not None:
+        small = simpler
+    return _with_fewer_faults(small, tried)
+
+
+def _simpler(scenario: Scenario) -> Iterator[Scenario]:
+    """Without one of the jobs, or with a fault that strikes one machine alone."""
+    for number in range(len(scenario.jobs) if len(scenario.jobs) > 1 else 0):
+        yield replace(scenario, jobs=(*scenario.jobs[:number], *scenario.jobs[number + 1 :]))
+    for number, fault in enumerate(scenario.faults):
+        if isinstance(fault, TimedFault) and len(fault.machines) > 1:
+            for machine in fault.machines:
+                alone = replace(fault, machines=(machine,))
+                yield replace(scenario, faults=(*scenario.faults[:number], alone, *scenario.faults[number + 1 :]))
+
+
+def _with_fewer_faults(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
+    def still(faults: Sequence[Fault]) -> bool:
+        return breaks(replace(scenario, faults=tuple(faults)))
+
+    kept: list[Fault] = list(scenario.faults)
+    piece = max(1, len(kept) // 2)
+    while kept:
+        smaller = _without_a_piece(kept, piece, still)
+        if smaller is not None:
+            kept, piece = smaller, min(piece, max(1, len(smaller) // 2))
+        elif piece == 1:
+            break
+        else:
+            piece = max(1, piece // 2)
+    return replace(scenario, faults=tuple(kept))
+
+
+def _without_a_piece(
+    faults: Sequence[Fault], piece: int, still: Callable[[Sequence[Fault]], bool]
+) -> list[Fault] | None:
+    for start in range(0, len(faults), piece):
+        rest = [*faults[:start], *faults[start + piece :]]
+        if still(rest):
+            return rest
+    return None

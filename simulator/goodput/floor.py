@@ -1,0 +1,186 @@
+"""The floor of a recovery: what the table of facts makes unavoidable, and nothing of ours.
+
+It goes the way of the product (notice, stop every rank, check every machine, launch on healthy ones), because that way
+is its policy; but it decides in no time, misses nothing, waits for no tick and sends every call as soon as AWS takes
+it. So simulated recovery time / floor is what the control plane itself costs. The floor of a policy without checks is
+lower; `recovery` with `level` None says by how much.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from .calls import Calls
+from .contender import Episode, Run
+from .facts import Conditions, Cure, Profile, Shows
+from .gang import NEVER, Answer, Felt, Gang, Tally, shown_at
+from .trace import Course, Failure
+
+REPEATS_MAX = 2
+"""How often a failure may come back that no check sees, before a person is asked; the gang goes on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One recovery, seconds from one of its moments to the next, as in `Episode`."""
+
+    shown: float
+    detected: float
+    stopped: float
+    checked: float
+    started: float
+    training: float
+
+    @property
+    def total(self) -> float:
+        """From the fault to the next step, if healthy machines are there."""
+        return self.shown + self.detected + self.stopped + self.checked + self.started + self.training
+
+
+def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int | None) -> Steps:
+    """The least that a recovery takes that waits for no machine and checks at this level (None: not at all)."""
+    calls, event_s = Calls(conditions), conditions.event_s
+    shown = {Shows.EXIT: conditions.exit_s, Shows.HANG: conditions.hang_s, Shows.GONE: 0.0}[shows]
+    stopped = 0.0  # a gang that hung has ended as a whole
+    if shows is not Shows.HANG:
+        stopped = calls.last(profile.instances - 1, 0.0) + conditions.leave_s + event_s
+    checked = stopped
+    if level is not None and shows is not Shows.GONE:  # ECS itself says that the host has ended
+        asked = calls.last(profile.instances, stopped)
+        checked = asked + conditions.start_s + conditions.check_s(level) + event_s
+    started = calls.last(profile.instances, checked) + conditions.start_s
+    rejoin = conditions.rejoin(profile.instances * profile.gpus)
+    return Steps(shown, event_s, stopped, checked - stopped, started - checked, rejoin)
+
+
+def repair_s(failure: Failure, conditions: Conditions, level: int) -> float:
+    """From the verdict on a machine to its being fit for work, or another one in its place.
+
+    A reboot must be proved by a check that passes. A new machine is taken as its group launches it.
+    """
+    check = conditions.start_s + conditions.check_s(level) + conditions.event_s
+    if failure.verdict is Cure.REPLACE:
+        return conditions.replace_s
+    if failure.cure is Cure.REPLACE:  # the reboot does not help, its check says so
+        return conditions.reboot_s + check + conditions.replace_s
+    return conditions.reboot_s + check
+
+
+def least_s(episode: Episode, course: Course, level: int | None) -> float:
+    """The floor of one episode, on the way that it took: with the repair or the person that it had to wait for."""
+    conditions = course.conditions
+    if episode.failure is None:
+        return recovery(course.profile, conditions, Shows.EXIT, level).total
+    failure = course.failures[episode.failure]
+    steps = recovery(course.profile, conditions, failure.shows, level)
+    if Cure.PERSON in episode.waited_for and level is not None:
+        return steps.total + failure.human_s  # who comes puts the machine right as well
+    repair = 0.0
+    if failure.shows is Shows.GONE and Cure.REPLACE in episode.waited_for:  # its successor comes from the beginning
+        repair = max(0.0, conditions.replace_s - (steps.total - steps.started - steps.training))
+    elif level is not None and episode.waited_for & {Cure.REBOOT, Cure.REPLACE}:
+        repair = repair_s(failure, conditions, level)
+    elif level is None:
+        repair += conditions.reboot_s if Cure.REBOOT in episode.waited_for else 0.0
+        repair += conditions.replace_s if Cure.REPLACE in episode.waited_for else 0.0
+        repair += failure.human_s if Cure.PERSON in episode.waited_for else 0.0
+    return steps.total + repair
+
+
+@dataclass
+class FloorRules:
+    """The product's policy, without any time or error of its own.
+
+    leave_out_after: a machine whose rank has ended first so often in a row is left out though no check blames it;
+    None, as the product has it: what comes back is a person's to find out, who is asked when it does so again.
+    waits_for_checks: False, not as the product has it: where one rank ended first, its machine alone is left out and
+    looked at behind the job's back, and the others are launched again at once.
+    """
+
+    level: int
+    spares: int
+    leave_out_after: int | None = None
+    waits_for_checks: bool = True
+    _ready: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._ready = [0.0] * self.spares
+
+    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+        """Stop all, check all, take out whom the check blames, launch on what is healthy."""
+        failure, conditions = felt.failure, course.conditions
+        knows_whom = not self.waits_for_checks and failure.shows is Shows.EXIT
+        steps = recovery(course.profile, conditions, failure.shows, None if knows_whom else self.level)
+        detected = shown_at(felt, course) + steps.detected
+        stopped = detected + steps.stopped
+        checked = stopped + steps.checked
+        seen = failure.shows is Shows.GONE or failure.is_seen(conditions, self.level)
+        suspected = not seen and (knows_whom or self._suspects(felt))
+        tally.messages += 2  # it is being recovered, it has recovered
+        cured = seen or (suspected and failure.of_machine) or failure.cure is Cure.RESTART
+        asks = not cured and felt.times == REPEATS_MAX + 1
+        tally.called += asks
+        tally.messages += asks
+        ready = self._machines(felt, course, checked, seen or suspected, tally)
+        placed = max(checked, ready)
+        started = placed + steps.started
+        waited = {failure.cure if seen or suspected else Cure.REBOOT} if ready > checked else set[Cure]()
+        return Answer(
+            detected, stopped, checked, placed, started, started + steps.training,
+            checked if cured else detected + failure.human_s if asks else NEVER,
+            moved=cured and failure.of_machine, waited_for=frozenset(waited),
+        )  # fmt: skip
+
+    def _suspects(self, felt: Felt) -> bool:
+        """Whether the machine is left out because of what it did, whatever its check says."""
+        often = self.leave_out_after is not None and felt.times >= self.leave_out_after
+        return often and felt.failure.shows is Shows.EXIT and felt.failure.of_machine
+
+    def _machines(self, felt: Felt, course: Course, checked: float, out: bool, tally: Tally) -> float:
+        """Send the blamed to their repairs and take the first that are ready in their stead; when the last one is."""
+        failure, conditions = felt.failure, course.conditions
+        out_until = list[float]()
+        if out and failure.shows is Shows.GONE:
+            out_until.append(felt.at_s + conditions.replace_s)
+        elif out and not failure.of_machine:  # its check finds nothing
+            out_until.append(checked + conditions.start_s + conditions.check_s(self.level) + conditions.event_s)
+        elif out:
+            out_until.append(checked + repair_s(failure, conditions, self.level))
+            if failure.verdict is Cure.REBOOT:
+                tally.reboot(checked, needed=failure.cure is Cure.REBOOT)
+        tally.replacements += out and failure.cure is Cure.REPLACE
+        for _ in failure.accused if not felt.is_relapse else ():
+            check = conditions.start_s + conditions.check_s(self.level) + conditions.event_s
+            out_until.append(checked + conditions.reboot_s + check)
+            tally.reboot(checked, needed=False)
+        taken = [heapq.heappushpop(self._ready, until) for until in out_until]
+        return max(taken, default=checked)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The floor as a contender: what no implementation of this policy could do better under these conditions."""
+
+    level: int = 2
+    spares: int = 0
+    leave_out_after: int | None = None
+    waits_for_checks: bool = True
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        return f"floor, {self.spares} spares" if self.spares else "floor"
+
+    @property
+    def about(self) -> str:
+        """Its rules in a sentence."""
+        return (
+            f"a bound, not a product: stop all, check all at level {self.level}, repair what is blamed, relaunch on "
+            f"healthy machines ({self.spares} spare), deciding in no time"
+        )
+
+    def run(self, course: Course) -> Run:
+        """Go through the course."""
+        rules = FloorRules(self.level, self.spares, self.leave_out_after, self.waits_for_checks)
+        return Gang(course, rules, self.spares).run()

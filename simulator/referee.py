@@ -1,0 +1,44 @@
+"""What must hold of a single write or decision, judged as it is made: the records alone do not show it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpu_recovery.core.events import JobEvent
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.machine import Decision, Outcome
+from gpu_recovery.ports import Store
+
+
+def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Iterator[str]:
+    """I11, of events: what is said about another attempt changes nothing."""
+    about_a_job = isinstance(record, Job) and isinstance(event, JobEvent)
+    if about_a_job and decision.outcome is Outcome.APPLIED and event.attempt != record.attempt:
+        told = f"{type(event).__name__} about attempt {event.attempt}"
+        yield f"I11: {record.job_id}, at attempt {record.attempt}, was moved by {told}"
+
+
+class JudgedStore:
+    """A store that tells `broken` of each record that is written over without having been read."""
+
+    def __init__(self, store: Store, broken: list[str]) -> None:
+        self._store, self._broken = store, broken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def save_job(self, job: Job) -> Any:
+        return self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job))
+
+    def save_instance(self, instance: Any, *fleet: Any) -> Any:
+        read = self._store.load_instance
+        return self._judged(instance.instance_id, instance, read, lambda: self._store.save_instance(instance, *fleet))
+
+    def _judged(self, name: str, record: Any, read: Callable[[str], Any], save: Callable[[], Any]) -> Any:
+        stored = read(name)
+        saved = save()
+        if stored is not None and stored.revision != record.revision:
+            story = f"read at revision {record.revision}, over revision {stored.revision}"
+            self._broken.append(f"I11: {name} was written by one who had {story}")
+        return saved

@@ -1,0 +1,145 @@
+"""One run of a scenario, from the first submission until every job is over and nothing is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from botocore.exceptions import ReadTimeoutError
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import TERMINAL, Job
+from gpu_recovery.ports import OutcomeUnknown, StaleRecord, TryAgainSoon
+from gpu_recovery.recovery import TooContended
+
+from sandbox.cluster import model_watchers as watchers
+
+from .faults.passing import CallFault, EventFault
+from .faults.trouble import Given, Source, Trouble
+from .invariants import InvariantBroken
+from .scenario import JobOf, Scenario
+from .world import NeverHappened, World
+
+PERSON_S = 3600.0
+"""How often a person looks after gangs that the product only observes."""
+FORESEEN = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooContended)
+"""What a function may raise, so that it is tried again. Anything else is a defect."""
+
+
+@dataclass
+class Played:
+    """A run that is over. `violations`: what never may be and was, one sentence each."""
+
+    world: World
+    struck: list[EventFault | CallFault]
+    violations: list[str] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """In the order in which they were submitted."""
+        return tuple(sorted(self.world.jobs(), key=lambda job: (job.queued_at, job.job_id)))
+
+    def as_scenario(self, scenario: Scenario) -> Scenario:
+        """The same run with every fault written down."""
+        given = tuple(one for one in scenario.faults if not isinstance(one, (EventFault, CallFault)))
+        return replace(scenario, faults=(*given, *self.struck))
+
+
+def play(scenario: Scenario, source: Source | None = None) -> Played:
+    """Run it. `source` says what goes wrong in passing; without it the scenario's own faults do."""
+    trouble = Trouble(source or Given(scenario.faults), scenario.quiet_s)
+    cluster = scenario.cluster
+    world = World(
+        instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
+        adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
+    )  # fmt: skip
+    if cluster.group:
+        for machine in world.machines():
+            machine.tags[watchers.GROUP_TAG] = "gpus"
+    trouble.begin(world)
+    played = Played(world, trouble.struck)
+    try:
+        _run(scenario, world)
+        world.settle()
+    except InvariantBroken as broken:
+        played.violations += str(broken).split("\n\n")[0].splitlines()
+    except NeverHappened as waited:
+        played.violations.append(f"liveness: {str(waited).splitlines()[0]}")
+    played.violations += _defects(world)
+    if not played.violations:
+        played.violations += _unexpected(scenario, played)
+    return played
+
+
+def _run(scenario: Scenario, world: World) -> None:
+    for number, job in enumerate(scenario.jobs):
+        world.timeline.after(job.at_s, _begin, world, job, number)
+    for fault in scenario.faults:
+        if not isinstance(fault, (EventFault, CallFault)):
+            world.timeline.after(fault.at_s, fault.strike, world)
+    world.timeline.after(PERSON_S, _look_after, world)
+    world.let_pass(scenario.quiet_s)
+    world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)
+    world.until(world.is_quiet, "every job has ended, but work is left", scenario.limit_s)
+
+
+def _begin(world: World, job: JobOf, number: int) -> None:
+    if not job.by_hand:
+        limit = {} if job.max_runtime_s is None else {"max_runtime_s": job.max_runtime_s}
+        world.submit(job.nnodes, job.gpus, **limit)
+        return
+    free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= job.gpus]
+    if len(free) < job.nnodes:
+        world.happens(f"a person finds no place for run-{number}")
+        return
+    for rank, machine in enumerate(free[: job.nnodes]):
+        world.happens(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
+        world.start_by_hand(f"run-{number}", rank, job.nnodes, machine, gpus=job.gpus)
+
+
+def _look_after(world: World) -> None:
+    """Where the product only looks on, a person stops ranks whose gang has lost one, if need be by a reboot."""
+    if world.policy.observe_only or world.recovery.adoption is Adoption.OBSERVE:
+        for task in world.fleet.running():
+            ours = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
+            if (world.policy.observe_only or not ours) and not world.training.is_whole(task):
+                world.stop_by_hand(task, "it hangs")
+                if task.instance_id in world.fleet.stuck:
+                    world.fleet.reboot(task.instance_id)
+    world.timeline.after(PERSON_S, _look_after, world)
+
+
+def _defects(world: World) -> Iterator[str]:
+    """What functions raised that nobody foresaw."""
+    for name, failure in world.failures:
+        for leaf in _leaves(failure):
+            if isinstance(leaf, InvariantBroken):
+                yield str(leaf).splitlines()[0]
+            elif not isinstance(leaf, FORESEEN):
+                yield f"{name} raised {type(leaf).__name__}: {leaf}"
+
+
+def _leaves(failure: BaseException) -> Iterator[BaseException]:
+    if isinstance(failure, BaseExceptionGroup):
+        for inner in failure.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield failure
+
+
+def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
+    """What the scenario wants otherwise."""
+    world, expect, jobs = played.world, scenario.expect, played.jobs
+    quarantined = sum(one.status is InstanceStatus.QUARANTINED for one in world.instances())
+    facts = {
+        "jobs": tuple(str(job.status) for job in jobs),
+        "attempts": tuple(job.attempt for job in jobs),
+        "reboots": sum(world.fleet.boots.values()),
+        "quarantined": quarantined,
+    }
+    for name, found in facts.items():
+        wanted = getattr(expect, name)
+        if wanted is not None and wanted != found:
+            yield f"expected {name} to be {wanted}, found {found}"
+    if expect.mails is not None and len(world.messages()) > expect.mails:
+        yield f"expected at most {expect.mails} mails, found {len(world.messages())}"

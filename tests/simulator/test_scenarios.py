@@ -1,0 +1,93 @@
+"""Scenario files: each is kept by the product, says what it says, and can be written and read again."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from simulator import scenario
+from simulator.campaign import play_seed
+from simulator.scenario import FOLDER, KINDS, ScenarioInvalid, parse, read, written
+from simulator.trial import play
+
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_scenario_ends_as_it_says(path: Path) -> None:
+    """Nothing breaks, and what the file expects is so."""
+    told = read(path)
+    assert told.why and told.expect != scenario.Expected()
+    assert play(told).violations == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_fault_of_a_scenario_strikes(path: Path) -> None:
+    """A fault in passing that nothing passes would make the scenario say more than it shows."""
+    told = read(path)
+    assert len(play(told).as_scenario(told).faults) == len(told.faults)
+
+
+def test_a_scenario_that_expects_something_else_is_broken() -> None:
+    """Each expectation can fail."""
+    wrong = {"jobs": ["FAILED"], "attempts": [2], "reboots": 1, "quarantined": 1}
+    for name, value in wrong.items():
+        found = play(parse({"expect": {name: value}})).violations
+        assert len(found) == 1 and f"expected {name}" in found[0]
+    assert "at most 0 mails" in play(parse({"expect": {"mails": 0}, "fault": [GPU]})).violations[0]
+
+
+GPU = {"kind": "gpu", "at_s": 120}
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_a_written_scenario_reads_as_it_was(seed: int) -> None:
+    """With every fault that the seed drew."""
+    told, played = play_seed(seed)
+    whole = played.as_scenario(told)
+    assert parse(tomllib.loads(written(whole))) == whole
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ("[[fault]]\nkind = 'flood'", "a fault's kind must be one of"),
+        ("[[fault]]\nat_s = 1", "not None"),
+        ("[[fault]]\nkind = 'gpu'", "fault gpu needs 'at_s'"),
+        ("[[fault]]\nkind = 'gpu'\nat_s = 1\ncolour = 'red'", "fault gpu has no 'colour'"),
+        ("[cluster]\nmachines = 3", "cluster has no 'machines'"),
+        ("[cluster]\nadopt = 'perhaps'", "adopt"),
+        ("[cluster.policy]\nkindness = 3", "kindness"),
+        ("[[job]]\nnodes = 3", "job has no 'nodes'"),
+        ("speed = 3", "scenario has no 'speed'"),
+        ("[[job", "Expected"),
+    ],
+)
+def test_a_scenario_that_cannot_be_says_why(document: str, sentence: str, tmp_path: Path) -> None:
+    """The file and what is wrong in it are named."""
+    path = tmp_path / "wrong.toml"
+    path.write_text(document)
+    with pytest.raises(ScenarioInvalid, match=r"wrong\.toml: ") as raised:
+        read(path)
+    assert sentence in str(raised.value)
+
+
+def test_every_kind_of_fault_can_be_said_and_drawn() -> None:
+    """A kind that no seed ever draws would be forgotten."""
+    drawn = {fault.kind for seed in range(150) for fault in _faults(seed)}
+    assert drawn == set(KINDS)
+
+
+def _faults(seed: int) -> tuple[scenario.Fault, ...]:
+    told, played = play_seed(seed)
+    return played.as_scenario(told).faults
+
+
+def test_every_field_of_a_fault_is_something_a_file_can_say() -> None:
+    """TOML has numbers, words, truth values and lists of them."""
+    for kind in KINDS.values():
+        for one in fields(kind):
+            assert one.type in ("str", "int", "float", "bool", "int | None", "tuple[int, ...]"), (kind, one)
