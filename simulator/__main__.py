@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from . import campaign, scenario
+from .explore import verb as explore
 from .goodput import verb as goodput
-from .trial import play
+from .trials import campaign, scenario
+from .trials.trial import play
 
 
 def seed_range(text: str) -> range:
@@ -79,6 +80,9 @@ def main(arguments: Sequence[str] | None = None, called: str = "python -m simula
     one = verbs.add_parser("play", help="tell one scenario line by line")
     one.add_argument("what", help="a scenario file, or a seed")
     one.set_defaults(verb=play_file)
+    small = verbs.add_parser("explore", help="walk every interleaving of a small world")
+    explore.add_arguments(small)
+    small.set_defaults(verb=explore.run)
     weeks = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
     goodput.add_arguments(weeks)
     weeks.set_defaults(verb=goodput.run)

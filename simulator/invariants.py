@@ -174,6 +174,14 @@ def rebooted(world: World, instance_id: str) -> Iterator[str]:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"
 
 
+def cut_off(world: World, instance_id: str, ordered_at: datetime) -> Iterator[str]:
+    """I12, when the machine really goes down: nothing was begun there since the order, as if it had been obeyed."""
+    for task in world.fleet.running():
+        begun_at = task.process_started_at
+        if task.instance_id == instance_id and "--a" in (task.started_by or "") and begun_at and begun_at > ordered_at:
+            yield f"I12: {task.started_by} was begun on {instance_id}, whose reboot was still to come"
+
+
 def unannounced_failures(world: World) -> Iterator[str]:
     """I7: every terminal failure is announced at least once, under its own incident id, and more than once only
     if somebody died in between. Asked when nothing more is to come."""

@@ -89,7 +89,7 @@ class Lives:
     steps: list[Step] = field(default_factory=list)
     killed: list[Step | None] = field(default_factory=list)
     interrupted: int = 0
-    """How often a nemesis has broken an invocation off, by death or by an error."""
+    """How often an invocation died, or a nemesis had it fail while it told people something."""
     done: list[Step] = field(default_factory=list)
     """The steps that were taken; `steps` has those that were prevented too."""
     remembers: bool = True
@@ -170,8 +170,9 @@ class Lives:
             doing = False
             self.nemesis.after(step)
         except BaseException as raised:
-            self.interrupted += not doing
-            life.dead = life.dead or isinstance(raised, Killed)
+            died = isinstance(raised, Killed)
+            self.interrupted += not doing and (died or name in TELLING)
+            life.dead = life.dead or died
             raise
         return answer
 
@@ -181,6 +182,8 @@ class Lives:
             raise Killed
 
 
+TELLING = ("Publish", "store.settle_job")
+"""The effects that tell people, and that remember it: where one of them fails, what was told may be told again."""
 _READS = ("load_", "jobs_in", "list_jobs", "due_", "instances_in", "instance_of")
 
 

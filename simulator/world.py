@@ -88,7 +88,7 @@ class World:
         self.lives = Lives()
         self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
         self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
-        self.fleet.program = self._program
+        self.fleet.program, self.fleet.goes_down = self._program, self._goes_down
         self.store: Store = store if store is not None else MemoryStore()
         client = ModelClient(self.fleet, self.definitions, self.lives)
         self.actions = SimulatedActions(
@@ -398,9 +398,8 @@ class World:
         """Let time pass until `holds`; NeverHappened after `limit_s`."""
         limit = self.timeline.now + timedelta(seconds=limit_s)
         while not holds():
-            if not self.timeline.step(limit):
+            if not self.step(limit):
                 raise NeverHappened(f"{what} within {limit_s:.0f} s:\n{self.journal.text()}")
-            self._check()
 
     def until_status(self, job_id: str, status: JobStatus, limit_s: float = 8 * 3600) -> Job:
         """Let time pass until the job is `status`; the job."""
@@ -424,8 +423,15 @@ class World:
     def let_pass(self, seconds: float) -> None:
         """Let this much time pass."""
         limit = self.timeline.now + timedelta(seconds=seconds)
-        while self.timeline.step(limit):
-            self._check()
+        while self.step(limit):
+            pass
+
+    def step(self, limit: datetime) -> bool:
+        """Let the next thing happen, and ask the invariants; False, with the clock at `limit`, if nothing does."""
+        happened = self.timeline.step(limit)
+        self._raise(self.journal.broken)
+        self._check()
+        return happened
 
     def _check(self) -> None:
         state = (self.lives.taken, len(self.lives.done), self.fleet.changes)
@@ -434,7 +440,7 @@ class World:
         self._checked = state
         if self._vigil is None:
             self._vigil = self._begin_vigil()
-        self._raise([*self.journal.broken, *self._vigil.broken()])
+        self._raise(list(self._vigil.broken()))
 
     def _begin_vigil(self) -> Everything | Changes:
         checking, store = self.economy.checking, self.store
@@ -449,7 +455,12 @@ class World:
     def about_to(self, step: Step) -> None:
         """Asked before each effect of the product."""
         if step.name in ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalingGroup"):
-            self._raise(list(invariants.rebooted(self, step.given["instance"])))
+            # Kept as well as raised: the product collects what its pieces of work raise, and goes on.
+            self.journal.broken += invariants.rebooted(self, step.given["instance"])
+            self._raise(self.journal.broken)
+
+    def _goes_down(self, instance_id: str, ordered_at: datetime) -> None:
+        self.journal.broken += invariants.cut_off(self, instance_id, ordered_at)
 
     def settle(self) -> None:
         """Assert what must be so when all is over."""

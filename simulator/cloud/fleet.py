@@ -61,6 +61,12 @@ class Fleet:
         """How often each instance has really rebooted."""
         self.stuck: set[str] = set()
         """Instances whose processes no signal ends: only a reboot does."""
+        self.ordered: dict[str, datetime] = {}
+        """Instances that the product has ordered to reboot and that have not gone down yet, and since when."""
+        self.goes_down: Callable[[str, datetime], object] = lambda instance_id, ordered_at: None
+        """Told when one of those goes down."""
+        self.late: dict[str, float] = {}
+        """Instances whose next reboot begins only after so many seconds."""
         self.slow: dict[str, float] = {}
         """Instances whose next boot takes this many times as long."""
 
@@ -126,11 +132,14 @@ class Fleet:
         """RebootInstances: answers at once; a second request during the reboot changes nothing."""
         if instances.request_reboot(self.cluster, [instance_id]) and instance_id not in self._down:
             self._down.add(instance_id)
-            self.timeline.after(self.timings.down_s, self._off, instance_id)
+            self.timeline.after(self.late.pop(instance_id, self.timings.down_s), self._off, instance_id)
 
     def _off(self, instance_id: str) -> None:
         instance = self.cluster.instances[instance_id]
+        ordered_at = self.ordered.pop(instance_id, None)
         if instance.ec2_state is Ec2State.RUNNING:
+            if ordered_at is not None:
+                self.goes_down(instance_id, ordered_at)
             self.change(lambda now: instances.went_down(self.cluster, instance, now))
             self.stuck.discard(instance_id)
             self.timeline.after(self.timings.boot_s * self.slow.pop(instance_id, 1), self._up, instance_id)

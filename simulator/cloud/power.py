@@ -21,6 +21,7 @@ class Power:
     def reboot(self, instance_ids: list[str]) -> None:
         """RebootInstances."""
         for instance_id in instance_ids:
+            self.fleet.ordered[instance_id] = self.fleet.timeline.now
             self.fleet.reboot(instance_id)
 
     def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:

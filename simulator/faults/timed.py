@@ -33,10 +33,10 @@ class TimedFault:
     at_s: float
     machines: tuple[int, ...] = (0,)
 
-    def strike(self, world: World) -> None:
-        """Let it happen to every machine that runs."""
-        for machine in self._struck(world):
-            self._strike(world, machine)
+    def strike(self, world: World) -> bool:
+        """Let it happen to every machine that runs; whether it happened to any."""
+        struck = [self._strike(world, machine) for machine in self._struck(world)]
+        return any(struck)
 
     def _struck(self, world: World) -> Iterator[Instance]:
         for number in dict.fromkeys(number % len(world.cluster.instances) for number in self.machines):
@@ -44,8 +44,9 @@ class TimedFault:
             if machine.ec2_state is Ec2State.RUNNING:
                 yield machine
 
-    def _strike(self, world: World, machine: Instance) -> None:
-        """Let it happen to one machine. A fault that happens to none overrides `strike`."""
+    def _strike(self, world: World, machine: Instance) -> bool:
+        """Let it happen to one machine, if it can. A fault that happens to none overrides `strike`."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +57,9 @@ class GpuBreaks(TimedFault):
     fault: str = "xid79"
     cured_by: str = "reboot"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.break_gpu(machine, self.fault, CuredBy(self.cured_by))
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +69,13 @@ class RankExits(TimedFault):
     kind = "exit"
     code: int | None = None
 
-    def _strike(self, world: World, machine: Instance) -> None:
-        for task in world.fleet.running():
-            if task.instance_id == machine.instance_id and "CHECK_ID" not in environment(task):
-                world.happens(f"a rank on {machine.instance_id} exits with {self.code}")
-                world.fleet.end(task, self.code)
+    def _strike(self, world: World, machine: Instance) -> bool:
+        here = [task for task in world.fleet.running() if task.instance_id == machine.instance_id]
+        ranks = [task for task in here if "CHECK_ID" not in environment(task)]
+        for task in ranks:
+            world.happens(f"a rank on {machine.instance_id} exits with {self.code}")
+            world.fleet.end(task, self.code)
+        return bool(ranks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +85,13 @@ class AgentFlaps(TimedFault):
     kind = "agent_flaps"
     for_s: float = 60
 
-    def _strike(self, world: World, machine: Instance) -> None:
-        if machine.agent_connected:
-            world.happens(f"the agent of {machine.instance_id} is cut off for {self.for_s:.0f} s")
-            world.fleet.disconnect(machine)
-            world.timeline.after(self.for_s, _reconnect, world, machine.instance_id)
+    def _strike(self, world: World, machine: Instance) -> bool:
+        if not machine.agent_connected:
+            return False
+        world.happens(f"the agent of {machine.instance_id} is cut off for {self.for_s:.0f} s")
+        world.fleet.disconnect(machine)
+        world.timeline.after(self.for_s, _reconnect, world, machine.instance_id)
+        return True
 
 
 def _reconnect(world: World, instance_id: str) -> None:
@@ -100,9 +106,10 @@ class HostDies(TimedFault):
 
     kind = "host_dies"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.happens(f"{machine.instance_id} dies")
         world.fleet.terminate(machine)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +118,11 @@ class SpotInterruption(TimedFault):
 
     kind = "spot"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.happens(f"{machine.instance_id} gets two minutes' notice")
         machine.lifecycle = "spot"
         world.fleet.interrupt(machine)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,25 +133,43 @@ class StatusCheckFails(TimedFault):
     check: str = "instance"
     for_s: float = 3600
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         check = StatusCheck(self.check)
         world.happens(f"EC2's {check} check of {machine.instance_id} fails")
         world.fleet.say(watchers.impair, machine, check)
         world.timeline.after(self.for_s, machine.impaired.pop, check, None)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class RebootsGoWrong(TimedFault):
-    """From then on the machine's reboots are `how`: silent (it boots, its agent stays away), ignored, or slow."""
+    """From then on the machine's reboots are `how`: silent (it boots, its agent stays away), or ignored. Only the next
+    one is slow (its boot takes five times as long), or late (it goes down after ten minutes).
+    """
 
     kind = "reboots"
     how: str = "silent"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         if self.how == "slow":
             world.fleet.slow[machine.instance_id] = 5
+        elif self.how == "late":
+            world.fleet.late[machine.instance_id] = 600
         else:
             machine.reboot_behaviour = RebootBehaviour(self.how)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebootedByHand(TimedFault):
+    """A person, or EC2, reboots the machine, whoever works there."""
+
+    kind = "reboot_by_hand"
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        world.happens(f"somebody reboots {machine.instance_id}")
+        world.fleet.reboot(machine.instance_id)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +178,9 @@ class CheckHangs(TimedFault):
 
     kind = "check_hangs"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.checks.script(machine, Scripted(None))
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +191,9 @@ class CheckSays(TimedFault):
     outcome: str = "INCONCLUSIVE"
     document: bool = True
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.checks.script(machine, Scripted(CheckOutcome(self.outcome), document=self.document))
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +202,10 @@ class RanksAreStuck(TimedFault):
 
     kind = "stuck"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.happens(f"processes on {machine.instance_id} hear no signal any more")
         world.fleet.stuck.add(machine.instance_id)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +215,9 @@ class ClockIsWrong(TimedFault):
     kind = "clock"
     by_s: float = 300
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.checks.skew[machine.instance_id] = timedelta(seconds=self.by_s)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +228,10 @@ class MaintenancePlanned(TimedFault):
     code: str = "instance-retirement"
     in_s: float = 3600
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.happens(f"EC2 plans {self.code} of {machine.instance_id} in {self.in_s:.0f} s")
         world.fleet.plan(machine, self.code, self.in_s)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,8 +242,9 @@ class FunctionSleeps(TimedFault):
     function: str = "reconciler"
     for_s: float = 600
 
-    def strike(self, world: World) -> None:
+    def strike(self, world: World) -> bool:
         world.asleep[self.function] = world.timeline.now + timedelta(seconds=self.for_s)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,11 +254,13 @@ class JobCanceled(TimedFault):
     kind = "cancel"
     job: int = 0
 
-    def strike(self, world: World) -> None:
+    def strike(self, world: World) -> bool:
         jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
-        if jobs and (chosen := jobs[self.job % len(jobs)]).status not in TERMINAL:
-            world.happens(f"a person cancels {chosen.job_id}")
-            world.cancel(chosen.job_id)
+        if not jobs or (chosen := jobs[self.job % len(jobs)]).status in TERMINAL:
+            return False
+        world.happens(f"a person cancels {chosen.job_id}")
+        world.cancel(chosen.job_id)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +269,12 @@ class Released(TimedFault):
 
     kind = "release"
 
-    def _strike(self, world: World, machine: Instance) -> None:
-        if world.store.load_instance(machine.instance_id) is not None:
-            world.happens(f"a person releases {machine.instance_id}")
-            world.release(machine)
+    def _strike(self, world: World, machine: Instance) -> bool:
+        if world.store.load_instance(machine.instance_id) is None:
+            return False
+        world.happens(f"a person releases {machine.instance_id}")
+        world.release(machine)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +283,13 @@ class TakenOut(TimedFault):
 
     kind = "quarantine"
 
-    def _strike(self, world: World, machine: Instance) -> None:
-        if world.store.load_instance(machine.instance_id) is not None:
-            world.happens(f"a person quarantines {machine.instance_id}")
-            order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-            world.lives.live("job_api", lambda: world.recovery.tell(machine.instance_id, order))
+    def _strike(self, world: World, machine: Instance) -> bool:
+        if world.store.load_instance(machine.instance_id) is None:
+            return False
+        world.happens(f"a person quarantines {machine.instance_id}")
+        order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
+        world.lives.live("job_api", lambda: world.recovery.tell(machine.instance_id, order))
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,10 +299,11 @@ class HealthReported(TimedFault):
     kind = "health"
     status: str = "IMPAIRED"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         reason = "XID_79" if self.status == "IMPAIRED" else None
         world.happens(f"ECS reports the GPUs of {machine.instance_id} {self.status}")
         world.fleet.say(watchers.report_health, machine, "ACCELERATED_COMPUTE", self.status, reason)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +312,9 @@ class RebalanceRecommended(TimedFault):
 
     kind = "rebalance"
 
-    def _strike(self, world: World, machine: Instance) -> None:
+    def _strike(self, world: World, machine: Instance) -> bool:
         world.fleet.say(watchers.recommend_rebalance, machine)
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,10 +324,11 @@ class RepairsPaused(TimedFault):
     kind = "pause"
     for_s: float = 900
 
-    def strike(self, world: World) -> None:
+    def strike(self, world: World) -> bool:
         world.happens("a person pauses all repairs")
         world.lives.live("job_api", lambda: braking.pause(world.recovery, "an operator", "to look into something"))
         world.timeline.after(self.for_s, _unpause, world)
+        return True
 
 
 def _unpause(world: World) -> None:
@@ -297,7 +338,8 @@ def _unpause(world: World) -> None:
 TIMED_FAULTS: dict[str, type[TimedFault]] = {
     one.kind: one
     for one in (
-        GpuBreaks, RankExits, AgentFlaps, HostDies, SpotInterruption, StatusCheckFails, RebootsGoWrong, CheckHangs,
+        GpuBreaks, RankExits, AgentFlaps, HostDies, SpotInterruption, StatusCheckFails, RebootsGoWrong, RebootedByHand,
+        CheckHangs,
         CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned, FunctionSleeps, JobCanceled, Released, TakenOut,
         HealthReported, RebalanceRecommended, RepairsPaused,
     )

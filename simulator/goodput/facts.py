@@ -93,6 +93,10 @@ class Profile:
         """The same run on another number of machines that fail as often."""
         return replace(self, instances=instances)
 
+    def shortened(self, days: float) -> Profile:
+        """The first `days` of the same run."""
+        return replace(self, days=days)
+
 
 @dataclass(frozen=True, slots=True)
 class Conditions:

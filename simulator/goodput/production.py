@@ -18,7 +18,7 @@ from sandbox.cluster.model_watchers import GROUP_TAG
 
 from ..cloud.fleet import Timings
 from ..cloud.throttle import Costs
-from ..economy import LARGE
+from ..economy import LARGE, rare_collections
 from ..lives import Step
 from ..world import World
 from .contender import Reboot, Run
@@ -32,10 +32,10 @@ SHUTS_DOWN_S = 15.0
 """Of a reboot, until the machine is off; the rest of `reboot_s` is its boot."""
 BEGINS_WITHIN_S = 6 * 3_600.0
 FOR_MONTHS: Mapping[str, Any] = {
-    "attempts_max": 10_000, "uncounted_max": 10_000, "job_repairs_max": 10_000, "retry_exits": True, "replace": True,
+    "attempts_max": 10, "retry_exits": True, "replace": True,
 }  # fmt: skip
-"""What an operator of a job of weeks sets: no limit that ends it for its mere length, launchers that exit with 1 for
-everything, and machines that may be replaced."""
+"""What an operator of a job of weeks sets: patience with a failure that comes back at once, launchers that exit with 1
+for everything, and machines that may be replaced."""
 
 
 def timings(conditions: Conditions, level: int) -> Timings:
@@ -161,7 +161,8 @@ class Production:
             machine.tags[GROUP_TAG] = GROUP
         world.actions.told = people.told
         world.submit(profile.instances, profile.gpus)
-        self._pass(world, trainer, profile.seconds)
+        with rare_collections():
+            self._pass(world, trainer, profile.seconds)
         last = trainer.unfinished()
         return Run(
             (*trainer.episodes, *(() if last is None else (last,))), tuple(witness.reboots), witness.replacements,
@@ -172,10 +173,10 @@ class Production:
         timeline = world.timeline
         limit = timeline.now + timedelta(seconds=BEGINS_WITHIN_S)
         while trainer.began is None:
-            if not timeline.step(limit):
+            if not world.step(limit):
                 raise RuntimeError(f"{self.name}: the job did not begin within {BEGINS_WITHIN_S:.0f} s")
         limit = trainer.began + timedelta(seconds=seconds)
-        while timeline.step(limit):
+        while world.step(limit):
             pass
         for name, failure in world.failures:
             raise RuntimeError(f"{self.name}: {name} failed in the middle of the run") from failure

@@ -250,12 +250,16 @@ class Trainer(Training):
         return (at - self.began).total_seconds() if self.began is not None else 0.0
 
     def _waited_for(self, broken: Broken, gang: list[Task]) -> frozenset[Cure]:
-        """What had to be mended: the gang has machines that have booted, or been launched, since it broke."""
+        """What had to be mended: the gang has machines whose boot, or replacement, began after it broke.
+
+        One that began before was on its way for another failure's sake, and this one found it there.
+        """
+        conditions = self.course.conditions
         waited = {Cure.PERSON} if broken.by_person else set[Cure]()
         for task in gang:
             machine = self.fleet.cluster.instance_of(task)
-            if self._since(machine.launched_at) > broken.fault_at:
+            if self._since(machine.launched_at) - conditions.replace_s >= broken.fault_at:
                 waited.add(Cure.REPLACE)
-            elif self._since(machine.booted_at) > broken.fault_at:
+            elif self._since(machine.booted_at) - conditions.reboot_s >= broken.fault_at:
                 waited.add(Cure.REBOOT)
         return frozenset(waited)

@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", default="small", help="a profile of the table of facts: llama3, rsc1 or small")
     parser.add_argument("--seed", type=int, default=1, help="which failures strike (default 1)")
     parser.add_argument("--instances", type=int, help="another number of instances than the profile's")
+    parser.add_argument("--days", type=float, help="the first days of the profile's run only")
     parser.add_argument("--spares", type=int, default=SPARES, help=f"spare instances where there are any ({SPARES})")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), default=2, help="level of the health checks (2)")
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
@@ -64,6 +65,11 @@ def run(args: argparse.Namespace) -> int:
             print("--instances must be at least 1", file=sys.stderr)
             return USAGE
         profile = profile.resized(args.instances)
+    if args.days is not None:
+        if not 0 < args.days <= profile.days:
+            print(f"--days must be more than 0 and at most {profile.days:g}, the profile's", file=sys.stderr)
+            return USAGE
+        profile = profile.shortened(args.days)
     given = course(profile, facts.conditions, args.seed)
     floor, sizes = Floor(args.level, args.spares), SIZES if args.charts is not None else ()
     compared = contenders(args.level, args.spares, models=args.models)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.event_fields import EventUnreadable, Fields
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 TEXTS = st.one_of(
@@ -25,6 +25,10 @@ def answer(read: Any) -> Any:
         return error.field, error.problem
 
 
+@example([{"name": "A", "value": 5}, {"name": "A", "value": "x"}])
+@example([{"name": "A", "value": "\ud800"}, {"name": "A", "value": "x"}])
+@example([{"name": "A", "value": "x" * 9_000}, {"name": "A", "value": "x"}])
+@example([{"value": 5}, {}])
 @given(LISTS)
 def test_pairs_are_what_they_are_one_by_one(listed: Any) -> None:
     """The same mapping, or the same error about the same place."""

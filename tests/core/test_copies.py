@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -38,6 +38,21 @@ def test_an_unknown_field_is_a_mistake(record: Instance | Fleet) -> None:
     """With slots or without."""
     with pytest.raises(TypeError, match="colour"):
         altered(record, {"colour": "red"})
+
+
+def test_a_record_that_judges_itself_is_copied_the_long_way() -> None:
+    """What it does once it is made is not passed over."""
+
+    @dataclass(frozen=True)
+    class Even:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number % 2:
+                raise ValueError("odd")
+
+    with pytest.raises(ValueError, match="odd"):
+        altered(Even(2), {"number": 3})
 
 
 def test_a_record_with_slots_is_copied_too() -> None:

@@ -288,31 +288,6 @@ def test_a_reboot_is_proved_by_the_machines_own_words(
     assert proves_reboot(Reboot(NOW, boot_before), Verdict(HEALTHY, "", boot_after, booted_at)) is proved
 
 
-@pytest.mark.parametrize(
-    ("boot_after", "booted_at", "proved"),
-    [("boot-2", later(-86_400), True), ("boot-2", later(86_400), True), ("boot-2", None, True),
-     ("boot-1", later(86_400), False), (None, later(-30), False)],
-)  # fmt: skip
-def test_a_wrong_clock_hides_no_reboot_from_a_boot_that_was_seen(
-    boot_after: str | None, booted_at: Any, proved: bool
-) -> None:
-    """The check that blamed it saw boot-1: any other boot came after that, whatever the machine's clock says."""
-    reboot = Reboot(NOW, "boot-1", boot_seen=True)
-    assert proves_reboot(reboot, Verdict(HEALTHY, "", boot_after, booted_at)) is proved
-
-
-def test_a_boot_was_seen_only_by_the_check_that_blames() -> None:
-    """Not by an earlier one that the record remembers, nor for a reboot that is to end somebody's rank."""
-    record = checking(boot_id="boot-0")
-    blamed = applied(tell(record, verdict_of(record, REBOOT)))
-    assert blamed.reboot is not None and (blamed.reboot.boot_id, blamed.reboot.boot_seen) == ("boot-1", True)
-    remembered = applied(tell(record, verdict_of(record, REBOOT, boot_id=None)))
-    assert remembered.reboot is not None
-    assert (remembered.reboot.boot_id, remembered.reboot.boot_seen) == ("boot-0", False)
-    stuck = applied(tell(claimed(boot_id="boot-1"), REPAIR))
-    assert stuck.reboot is not None and (stuck.reboot.boot_id, stuck.reboot.boot_seen) == ("boot-1", False)
-
-
 def test_a_healthy_check_on_the_old_boot_proves_nothing() -> None:
     """It waits on, drained, for the deadline it had."""
     before = verifying()

@@ -183,6 +183,20 @@ def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolic
     assert (late.attempts_counted, late.repairs) == ((0, 0) if forgiven else (1, 7))
 
 
+@pytest.mark.parametrize("made", [stopping, diagnosing], ids=["stopping", "diagnosing"])
+def test_the_checks_after_a_crash_are_no_training(made: Any) -> None:
+    """However long they take: a program that dies at once is not forgiven for them, nor spared its pause."""
+    before = replace(running(), attempts_counted=1, repairs=7, quick_ends=1)
+    record = replace(made(failure(EndingKind.CRASHED), record=before), look_at=later(ADAPTIVE.steady_s))
+    event = events.JobLookDue(at=later(ADAPTIVE.steady_s), attempt=1, look_at=later(ADAPTIVE.steady_s))
+    looked = applied(tell(record, event, ADAPTIVE, later(ADAPTIVE.steady_s)))
+    assert (looked.attempts_counted, looked.repairs, looked.quick_ends) == (1, 7, 1)
+    if made is diagnosing:
+        found = results(HEALTHY, HEALTHY)
+        after = applied(checked(record, found, now=later(ADAPTIVE.steady_s + 60)))
+        assert (after.status, after.attempts_counted, after.quick_ends) == (S.RECOVERING, 2, 2)
+
+
 def test_a_job_that_cools_down_is_thought_of_when_its_pause_is_over() -> None:
     """Not before, for it could not be placed; and not much later."""
     record = replace(running(LONG), quick_ends=2)

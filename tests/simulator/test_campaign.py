@@ -17,11 +17,11 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import Outcome, Row
 from gpu_recovery.recovery import Recovery
 
-from simulator import campaign
 from simulator.__main__ import main
 from simulator.faults.trouble import Given
 from simulator.memory_store import MemoryStore
-from simulator.trial import play
+from simulator.trials import campaign
+from simulator.trials.trial import play
 
 SEEDS, PIECE = 400, 50
 
@@ -124,7 +124,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     no_fence: ("I11",), act_before_save: ("I1", "I2", "I4", "I7"), reconnect_is_reboot: ("I6",),
     no_version_check: ("I11",), free_on_suspicion: ("I1", "I4"),
 }  # fmt: skip
-RARE = {reconnect_is_reboot: 690}
+RARE = {reconnect_is_reboot: 1_070}
 """Where the search begins for a bug that needs a check that lies, a reboot that is ignored, and the same machine."""
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 6, 150
 

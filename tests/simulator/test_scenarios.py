@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from simulator import scenario
-from simulator.campaign import play_seed
-from simulator.scenario import FOLDER, KINDS, ScenarioInvalid, parse, read, written
-from simulator.trial import play
+from simulator.trials import scenario
+from simulator.trials.campaign import play_seed
+from simulator.trials.scenario import FOLDER, KINDS, ScenarioInvalid, parse, read, written
+from simulator.trials.trial import play
 
 FILES = sorted(FOLDER.glob("*.toml"))
 
@@ -26,9 +26,17 @@ def test_every_scenario_ends_as_it_says(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_fault_of_a_scenario_strikes(path: Path) -> None:
-    """A fault in passing that nothing passes would make the scenario say more than it shows."""
+    """One that finds nothing to happen to would make the scenario say more than it shows."""
     told = read(path)
-    assert len(play(told).as_scenario(told).faults) == len(told.faults)
+    played = play(told)
+    assert len(played.took) + len(played.struck) == len(told.faults)
+
+
+def test_a_fault_that_finds_nothing_has_not_struck() -> None:
+    """A rank cannot exit, and a job cannot be canceled, once all is over."""
+    late = [{"kind": "exit", "at_s": 3000}, {"kind": "cancel", "at_s": 3000}]
+    assert play(parse({"fault": late})).took == []
+    assert len(play(parse({"fault": [GPU]})).took) == 1
 
 
 def test_a_scenario_that_expects_something_else_is_broken() -> None:
@@ -75,15 +83,11 @@ def test_a_scenario_that_cannot_be_says_why(document: str, sentence: str, tmp_pa
     assert sentence in str(raised.value)
 
 
-def test_every_kind_of_fault_can_be_said_and_drawn() -> None:
-    """A kind that no seed ever draws would be forgotten."""
-    drawn = {fault.kind for seed in range(150) for fault in _faults(seed)}
-    assert drawn == set(KINDS)
-
-
-def _faults(seed: int) -> tuple[scenario.Fault, ...]:
-    told, played = play_seed(seed)
-    return played.as_scenario(told).faults
+def test_every_kind_of_fault_can_be_said_and_strikes() -> None:
+    """A kind that no seed ever draws, or that never finds anything, would be forgotten."""
+    runs = (play_seed(seed)[1] for seed in range(150))
+    struck = {fault.kind for played in runs for fault in (*played.took, *played.struck)}
+    assert struck == set(KINDS)
 
 
 def test_every_field_of_a_fault_is_something_a_file_can_say() -> None:

@@ -68,8 +68,9 @@ class Fields:
     def pairs(self, name: str, key: str = "name", value: str = "value") -> dict[str, str]:
         """A list of objects of two texts each, `key` and `value`, as a mapping; the later of two keys counts."""
         try:
-            found = {one.get(key, ""): one.get(value, "") for one in self._list(name)}
-            if _are_plain(found) and _are_plain(found.values()):
+            listed = self._list(name)
+            found = {one.get(key, ""): one.get(value, "") for one in listed}
+            if len(found) == len(listed) and _are_plain(found) and _are_plain(found.values()):
                 return found
         except (AttributeError, TypeError):
             pass  # something else than objects and texts is there: said below, with its path

@@ -17,7 +17,7 @@ Record = TypeVar("Record")
 def altered(record: Record, changes: Mapping[str, Any]) -> Record:
     """`record`, which is a frozen dataclass, with `changes` by field name. TypeError if it has no such field."""
     known = getattr(record, "__dict__", None)
-    if known is None:
+    if known is None or hasattr(record, "__post_init__"):
         made: Any = record
         changed: Record = replace(made, **changes)
         return changed

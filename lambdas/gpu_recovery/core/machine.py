@@ -187,7 +187,8 @@ def applied(
         deadline, look = deadlines(altered(record, changes))
         changes = {"deadline_at": deadline, "look_at": look, **changes, "status_at": now}
     elif look_at is not None and look_at <= now:
-        changes["look_at"] = now + within(policy.look_s)
+        again = deadlines(altered(record, changes))[1]
+        changes["look_at"] = again if again is not None and again > now else now + within(policy.look_s)
     claim = now + within(policy.claim_s)
     new = tuple(Pending(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
     history = changes.get("history", record.history)

@@ -119,15 +119,16 @@ def test_a_failure_in_the_middle_of_a_recovery_meets_no_program() -> None:
     assert len(both.episodes) + both.unfelt == 2
 
 
-def test_under_its_default_limits_a_job_ends_after_three_failures() -> None:
-    """Attempts are counted over the whole life of a job, however long it has trained between two of them."""
+def test_failures_that_lie_hours_apart_end_no_job_unless_they_are_held_against_it() -> None:
+    """With `lasting_forgives` off the third is the last, however long it has trained between two of them."""
     failures = [failure(at * 3 * HOUR, cure=Cure.RESTART, human_s=1_200.0) for at in (1, 2, 3)]
     default = Production("adaptive, as it is", Preset.ADAPTIVE, 2, 1, {"retry_exits": True})
+    unforgiving = replace(default, settings={"retry_exits": True, "lasting_forgives": False})
     given = _small(*failures, hours=12.0)
-    run = default.run(given)
+    assert default.run(given).called == adaptive(2, 1).run(given).called == 0
+    run = unforgiving.run(given)
     assert [Cure.PERSON in one.waited_for for one in run.episodes] == [False, False, True]
     assert run.called == 1
-    assert adaptive(2, 1).run(given).called == 0
 
 
 def test_seed_001_calls_a_person_for_what_it_does_not_know() -> None:

@@ -96,6 +96,8 @@ def test_the_product_itself_is_compared_with_the_others(
     [
         (("--profile", "gpt"), "there is no profile 'gpt'"),
         (("--instances", "0"), "--instances must be at least 1"),
+        (("--days", "0"), "--days must be more than 0"),
+        (("--days", "400"), "at most 73"),
         (("--facts", "/nowhere.toml"), "nowhere.toml"),
     ],
 )

@@ -129,7 +129,7 @@ def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[s
     need = Need(
         Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT, told, given.now,
         job_id=waiting.job_id if waiting else run.job_id, attempt=waiting.attempt if waiting else run.attempt,
-        boot_id=verdict.boot_id,
+        boot_id=verdict.boot_id or instance.boot_id,
     )  # fmt: skip
     step = meet(instance, need, given, changes)
     repairing = step.changes.get("need") is not None

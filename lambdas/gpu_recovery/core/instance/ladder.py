@@ -205,8 +205,7 @@ def begin(instance: Instance, need: Need, given: Given, changes: dict[str, Any],
     """The need is met: on its rung."""
     if need.rung is Rung.CHECK:
         return _check(instance, need, changes, orders)
-    known, seen = need.boot_id or instance.boot_id, need.boot_id is not None and need.ends is None
-    reboot = Reboot(given.now, known, need.job_id, need.attempt, need.ends, boot_seen=seen)
+    reboot = Reboot(given.now, need.boot_id or instance.boot_id, need.job_id, need.attempt, need.ends)
     return repair(instance, need, reboot, f"{need.evidence}; {_DOING[need.rung]}", given, changes, orders)
 
 

@@ -76,8 +76,6 @@ class Reboot:
     """A reboot under way, and how the instance looked before it; stopping and starting a machine is one, too.
 
     proof:   the boot id must differ from `boot_id`, and the boot be later than `asked_at` by the machine's own clock.
-    boot_seen: the check that this reboot answers saw `boot_id` itself, so that any other id is a boot since then,
-               whatever the machine's clock says.
     uncertain: whoever asked for it died, so it may have to be asked for again.
     """
 
@@ -94,7 +92,6 @@ class Reboot:
     started: bool = False
     """The machine was stopped and is being started: only then is an agent that connects a sign of the new boot."""
     deadline_at: datetime | None = None
-    boot_seen: bool = False
 
 
 class Rung(StrEnum):

@@ -168,7 +168,7 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
     # A second reboot is tried only where there is nothing better: what one did not cure, another seldom does.
     uncured = verdict.outcome is CheckOutcome.REPLACE or given.policy.replace
     need = replace(instance.need, rung=Rung.REPLACE if uncured else Rung.REBOOT, evidence=f"{told} after its repair",
-                   seen_at=given.now, ends=None, boot_id=verdict.boot_id)  # fmt: skip
+                   seen_at=given.now, ends=None, boot_id=verdict.boot_id or instance.boot_id)  # fmt: skip
     return meet(replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, given, seen, ends)
 
 

@@ -18,14 +18,13 @@ def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
     """Whether the machine itself shows that it booted after it was asked to.
 
     Its boot time must not lie before the request, and its boot id must differ from the one it had; either alone will
-    do where the other is not known. A changed id alone could be months old, for others reboot machines too; it will do
-    if the old id is the one that the fault was seen with, and then the machine's clock may be as wrong as it likes.
+    do where the other is not known. A changed id alone could be months old: others reboot machines too, and then ours
+    would still be to come, under whoever works there by that time. A machine whose clock is slow by more than a minute
+    proves nothing, and goes to a person.
     """
     ids_known = reboot.boot_id is not None and verdict.boot_id is not None
     if ids_known and verdict.boot_id == reboot.boot_id:
         return False
-    if ids_known and reboot.boot_seen:
-        return True
     if verdict.booted_at is None:
         return ids_known
     # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.

@@ -46,10 +46,16 @@ def failed(
     return Step(JobStatus.FAILED, reason, {**kept, **(changes or {})}, orders)
 
 
+def has_lasted(job: Job, given: Given) -> bool:
+    """Whether the attempt has run for `steady_s`; its incident ends the run, not the checks that follow."""
+    until = job.incident_at or given.now
+    return job.running_at is not None and until - job.running_at >= within(given.policy.steady_s)
+
+
 def cooled_down(job: Job, given: Given) -> dict[str, Any]:
     """The pause before the next attempt: none after one that lasted or for the first that did not, then doubling."""
-    policy, ran_since = given.policy, job.running_at
-    if ran_since is not None and given.now - ran_since >= within(policy.steady_s):
+    policy = given.policy
+    if has_lasted(job, given):
         return {"quick_ends": 0, "not_before": None}
     ends = job.quick_ends + 1
     if ends == 1:

@@ -13,7 +13,7 @@ from ..notices import of_jobs
 from ..policy import within
 from ..task import EndingKind, RankFailure
 from .assessment import purpose_of
-from .endings import cooled_down, failed, finished, poke
+from .endings import cooled_down, failed, finished, has_lasted, poke
 from .record import Cause, Job, JobStatus, StopPurpose
 
 
@@ -214,7 +214,7 @@ def runtime_over(job: Job, event: events.JobDeadlineReached, given: Given) -> St
 
 def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
     """Perhaps the end of a rank was told and lost. Once an attempt has lasted, what came before it is history."""
-    lasted = job.running_at is not None and given.now - job.running_at >= within(given.policy.steady_s)
+    lasted = job.status is JobStatus.RUNNING and has_lasted(job, given)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and given.policy.lasting_forgives:
         changes |= {"attempts_counted": 0, "repairs": 0}

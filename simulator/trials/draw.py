@@ -8,10 +8,10 @@ from typing import Any
 
 from gpu_recovery.core.job.adoption import Adoption
 
-from ..scenario import ClusterOf, JobOf, Scenario
-from . import timed
-from .timed import TimedFault
-from .trouble import Drawn
+from ..faults import timed
+from ..faults.timed import TimedFault
+from ..faults.trouble import Drawn
+from .scenario import ClusterOf, JobOf, Scenario
 
 FAULTS_UNTIL_S = 2400.0
 QUIET_S = 3600.0
@@ -101,7 +101,13 @@ LIKELIHOOD: tuple[tuple[Callable[[Draw, dict[str, Any]], TimedFault], int], ...]
     (lambda draw, where: timed.HostDies(**where), 2),
     (lambda draw, where: timed.SpotInterruption(**where), 2),
     (lambda draw, where: timed.StatusCheckFails(check=draw.choice(("system", "instance")), **where), 2),
-    (lambda draw, where: timed.RebootsGoWrong(how=draw.choice(("silent", "ignored", "ignored", "slow")), **where), 5),
+    (
+        lambda draw, where: timed.RebootsGoWrong(
+            how=draw.choice(("silent", "ignored", "ignored", "slow", "late")), **where
+        ),
+        5,
+    ),
+    (lambda draw, where: timed.RebootedByHand(**where), 2),
     (lambda draw, where: timed.CheckHangs(**where), 1),
     (lambda draw, where: timed.CheckSays(outcome=_outcome(draw), document=draw.random() < 0.8, **where), 5),
     (lambda draw, where: timed.RanksAreStuck(**where), 2),

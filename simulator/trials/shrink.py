@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..scenario import Scenario
-from .timed import TimedFault
-from .trouble import Fault
+from ..faults.timed import TimedFault
+from ..faults.trouble import Fault
+from .scenario import Scenario
 
 RUNS_MAX = 400
 """How many runs may be spent on it."""

@@ -14,11 +14,12 @@ from gpu_recovery.recovery import TooContended
 
 from sandbox.cluster import model_watchers as watchers
 
-from .faults.passing import CallFault, EventFault
-from .faults.trouble import Given, Source, Trouble
-from .invariants import InvariantBroken
+from ..faults.passing import CallFault, EventFault
+from ..faults.timed import TimedFault
+from ..faults.trouble import Given, Source, Trouble
+from ..invariants import InvariantBroken
+from ..world import NeverHappened, World
 from .scenario import JobOf, Scenario
-from .world import NeverHappened, World
 
 PERSON_S = 3600.0
 """How often a person looks after gangs that the product only observes."""
@@ -33,6 +34,8 @@ class Played:
     world: World
     struck: list[EventFault | CallFault]
     violations: list[str] = field(default_factory=list)
+    took: list[TimedFault] = field(default_factory=list)
+    """The faults at their times that found something to happen to; `struck` are those in passing."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -59,7 +62,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     trouble.begin(world)
     played = Played(world, trouble.struck)
     try:
-        _run(scenario, world)
+        _run(scenario, world, played.took)
         world.settle()
     except InvariantBroken as broken:
         played.violations += str(broken).split("\n\n")[0].splitlines()
@@ -71,12 +74,17 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     return played
 
 
-def _run(scenario: Scenario, world: World) -> None:
+def _strike(world: World, fault: TimedFault, took: list[TimedFault]) -> None:
+    if fault.strike(world):
+        took.append(fault)
+
+
+def _run(scenario: Scenario, world: World, took: list[TimedFault]) -> None:
     for number, job in enumerate(scenario.jobs):
         world.timeline.after(job.at_s, _begin, world, job, number)
     for fault in scenario.faults:
         if not isinstance(fault, (EventFault, CallFault)):
-            world.timeline.after(fault.at_s, fault.strike, world)
+            world.timeline.after(fault.at_s, _strike, world, fault, took)
     world.timeline.after(PERSON_S, _look_after, world)
     world.let_pass(scenario.quiet_s)
     world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)

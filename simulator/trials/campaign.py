@@ -13,11 +13,11 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.machine import Outcome
 
-from .faults.draw import in_passing, scenario_of
-from .faults.shrink import shrunk
-from .faults.timed import TimedFault
-from .faults.trouble import Source
+from ..faults.timed import TimedFault
+from ..faults.trouble import Source
+from .draw import in_passing, scenario_of
 from .scenario import Scenario, written
+from .shrink import shrunk
 from .trial import Played, play
 
 AT_ONCE = 50
@@ -37,12 +37,12 @@ class Tally:
     rows: Counter[Row] = field(default_factory=Counter)
     steps: int = 0
 
-    def add(self, seed: int, scenario: Scenario, played: Played) -> None:
+    def add(self, seed: int, played: Played) -> None:
         """Enter one run."""
         self.seeds += 1
         self.violations += [(seed, sentence) for sentence in played.violations]
         self.ended.update(str(one.status) for one in played.jobs)
-        self.faults.update(fault.kind for fault in played.as_scenario(scenario).faults)
+        self.faults.update(fault.kind for fault in (*played.took, *played.struck))
         self.steps += len(played.world.lives.done)
         for (kind, status, event, outcome), count in played.world.journal.rows.items():
             if outcome == Outcome.APPLIED:
@@ -88,7 +88,7 @@ def tally(seeds: Sequence[int]) -> Tally:
     """Run these seeds, one after another."""
     found = Tally()
     for seed in seeds:
-        found.add(seed, *play_seed(seed))
+        found.add(seed, play_seed(seed)[1])
     return found
 
 

@@ -1,0 +1,227 @@
+"""Every state that can be reached, breadth first: as few faults as possible, and then as few actions.
+
+A state is the world, the events that wait in the line of their instance, those that were set aside as late, and the
+steps of machines that are slow. A fault is paid for once; what can be reached with fewer is not looked at again, since
+whatever more faults could do from there, fewer can.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator
+
+from .judging import Broken
+from .reaching import backwards
+from .small_world import SmallWorld
+from .stage import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, Follows, Stage
+from .walk import NOTHING, Bounds, Kind, Move, Pace, State, Violation, Walk, step_in_words
+
+
+class Search:
+    """Explores one small world within its bounds."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.stage = Stage(SmallWorld(bounds.incident))
+        self.walk = Walk(bounds, self.stage)
+        self._lines = {one.instance_id: n for n, one in enumerate(self.stage.world.machines())}
+        self._numbers: dict[State, int] = {}
+        self._parents = array("q")
+        self._moves: list[Move | None] = []
+        self._depths = array("q")
+        self._from, self._to = array("q"), array("q")
+        """The edges without faults."""
+        self._finals: list[int] = []
+        self._at: tuple[int, int, Move] = (0, 0, Move(Action(RECONCILER)))
+
+    def run(self) -> Walk:
+        """Everything within the bounds, or up to the first violation."""
+        try:
+            self._explore()
+            self._ask_for_the_end()
+            self.walk.is_whole = True
+        except Broken as found:
+            number, core, move = self._at
+            self.walk.violation = Violation(found.told, [*self._path(number), (core, move)])
+        return self.walk
+
+    def _explore(self) -> None:
+        first = State(self.stage.begin(), ((),) * len(self._lines))
+        level: list[tuple[State, int, Move | None]] = [(first, -1, None)]
+        for faults in range(self.bounds.faults + 1):
+            before = len(self._numbers)
+            after: list[tuple[State, int, Move | None]] = []
+            queue: deque[State] = deque()
+            for state, parent, move in level:
+                self._reached(state, parent, move, queue)
+            while queue:
+                state = queue.popleft()
+                number = self._numbers[state]
+                if self._is_final(state):
+                    self._end(number, state)
+                    continue
+                self._expand(number, state, queue, after if faults < self.bounds.faults else None)
+            self.walk.states_by_faults.append(len(self._numbers) - before)
+            level = after
+
+    def _reached(self, state: State, parent: int, move: Move | None, queue: deque[State]) -> int:
+        number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self._numbers)
+            self._parents.append(parent)
+            self._moves.append(move)
+            self._depths.append(0 if parent < 0 else self._depths[parent] + 1)
+            self.walk.depth = max(self.walk.depth, self._depths[number])
+            queue.append(state)
+        return number
+
+    def _expand(
+        self, number: int, state: State, queue: deque[State], faulty: list[tuple[State, int, Move | None]] | None
+    ) -> None:
+        for move, after in self._following(number, state):
+            self.walk.transitions += 1
+            self._from.append(number)
+            self._to.append(self._reached(after, number, move, queue))
+        if faulty is None:
+            return
+        for move, after in self._going_wrong(number, state):
+            self.walk.transitions += 1
+            self.walk.faults_taken[str(move.fault)] += 1
+            if after not in self._numbers:
+                faulty.append((after, number, move))
+
+    # -- what can happen -----------------------------------------------------------------------------------------------
+
+    def _enabled(self, state: State) -> Iterator[Action]:
+        """What can happen now without a fault, but for time."""
+        yield from (Action(DELIVER, line[0]) for line in state.lines if line)
+        yield from (Action(DELIVER, event) for event in dict.fromkeys(state.late))
+        waits = any(state.lines) and self.bounds.pace is not Pace.FREE
+        if not (waits and self.bounds.pace is Pace.ALL):
+            yield from self.stage.woken(state.core)
+        if not waits:
+            yield from (Action(STEP, n) for n in range(len(self.stage.cores[state.core].steps)))
+            yield from self.stage.befalling(state.core)
+
+    def _following(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
+        with_deaths = Kind.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
+        for action in self._enabled(state):
+            move = Move(action)
+            self._at = number, state.core, move
+            yield move, self._after(state, (action,), self.stage.done(state.core, action, deaths=with_deaths).after)
+        if any(state.lines) or len(self.stage.cores[state.core].steps) > len(state.slow):
+            return
+        self._at = number, state.core, Move(Action(TIME))
+        if self.stage.time_may_pass(state.core):
+            yield Move(Action(TIME)), self._after(state, (), self.stage.done(state.core, Action(TIME)).after)
+
+    @property
+    def _counts_crashes(self) -> bool:
+        return self.bounds.crashes < self.bounds.faults
+
+    @property
+    def _depth_of_faults(self) -> int:
+        return len(self.walk.states_by_faults)
+
+    def _going_wrong(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
+        kinds = self.bounds.kinds
+        for n, line in enumerate(state.lines):
+            if line:
+                yield from self._of_event(number, state, n, line[0])
+        for action in self._enabled(state):
+            if action.name not in INVOCATIONS:
+                continue
+            done = self.stage.done(state.core, action)
+            for death in (done.deaths or ()) if state.crashes < self.bounds.crashes else ():
+                move = Move(action, Kind.CRASH, death.effect)
+                self._at = number, state.core, move
+                after = self._after(state, (action,), death.follows)
+                yield move, after._replace(crashes=state.crashes + 1) if self._counts_crashes else after
+            if Kind.OVERLAP in kinds:
+                yield from self._overlaps(number, state, action, done.effects)
+        if Kind.SLOW in kinds and not any(state.lines):
+            for n, step in enumerate(self.stage.cores[state.core].steps):
+                words = step_in_words(step)
+                if words not in state.slow:
+                    yield Move(Action(STEP, n), Kind.SLOW), state._replace(slow=tuple(sorted((*state.slow, words))))
+
+    def _of_event(self, number: int, state: State, n: int, event: int) -> Iterator[tuple[Move, State]]:
+        kinds, action = self.bounds.kinds, Action(DELIVER, event)
+        rest = state._replace(lines=(*state.lines[:n], state.lines[n][1:], *state.lines[n + 1 :]))
+        late = tuple(sorted((*state.late, event)))
+        if Kind.DROP in kinds:
+            yield Move(action, Kind.DROP), rest
+        if Kind.REORDER in kinds:
+            yield Move(action, Kind.REORDER), rest._replace(late=late)
+        if Kind.DUPLICATE in kinds:
+            self._at = number, state.core, Move(action, Kind.DUPLICATE)
+            after = self._after(state, (action,), self.stage.done(state.core, action).after)
+            again = after._replace(late=tuple(sorted((*after.late, event))))
+            yield Move(action, Kind.DUPLICATE), self._without_old_news(again)
+
+    def _overlaps(self, number: int, state: State, outer: Action, effects: int) -> Iterator[tuple[Move, State]]:
+        inner = [one for one in self._enabled(state) if one != outer or one.name not in (DELIVER, STEP)]
+        for effect in range(effects):
+            for one in inner:
+                move = Move(outer, Kind.OVERLAP, effect, one)
+                self._at = number, state.core, move
+                yield move, self._after(state, (outer, one), self.stage.overlapped(state.core, outer, effect, one))
+
+    def _after(self, state: State, happened: tuple[Action, ...], follows: Follows) -> State:
+        """The state once these have happened: what was delivered has left its line, what was emitted has joined it."""
+        lines, late = [list(line) for line in state.lines], list(state.late)
+        for action in happened:
+            if action.name == DELIVER:
+                line = lines[self._lines[self.stage.events.known[action.number].line]]
+                if line and line[0] == action.number:
+                    line.pop(0)
+                else:
+                    late.remove(action.number)
+        for event in follows.emitted:
+            lines[self._lines[self.stage.events.known[event].line]].append(event)
+        slow = state.slow
+        if slow:
+            pending = {step_in_words(step) for step in self.stage.cores[follows.core].steps}
+            slow = tuple(words for words in slow if words in pending)
+        after = State(follows.core, tuple(map(tuple, lines)), tuple(late), slow, state.crashes)
+        return self._without_old_news(after)
+
+    def _without_old_news(self, state: State) -> State:
+        core, lines, late, slow, crashes = state
+        is_news = self.stage.is_news
+        if any(lines):
+            lines = tuple([tuple([event for event in line if is_news(core, event)]) for line in lines])
+        return State(core, lines, tuple([event for event in late if is_news(core, event)]), slow, crashes)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _is_final(self, state: State) -> bool:
+        return self.stage.finals[state.core] and not any(state.lines) and not state.late
+
+    def _end(self, number: int, state: State) -> None:
+        self._finals.append(number)
+        self.walk.ends[self.stage.ending(state.core)] += 1
+        found = self.stage.unsettled(state.core, must_succeed=Kind.SLOW not in self.bounds.kinds)
+        if found:
+            self._at = number, state.core, NOTHING
+            raise Broken(found)
+
+    def _ask_for_the_end(self) -> None:
+        """Whether a final state can be reached from every state without any further fault."""
+        reached = backwards(len(self._numbers), self._from, self._to, self._finals)
+        lost = next((n for n, is_reached in enumerate(reached) if not is_reached), None)
+        if lost is not None:
+            state = next(state for state, number in self._numbers.items() if number == lost)
+            self._at = lost, state.core, NOTHING
+            raise Broken([f"I2: no final state can be reached from here: {self.stage.ending(state.core)}"])
+
+    def _path(self, number: int) -> list[tuple[int, Move]]:
+        path: list[tuple[int, Move]] = []
+        cores = {n: state.core for state, n in self._numbers.items()} if number else {}
+        while number > 0:
+            parent, move = self._parents[number], self._moves[number]
+            if move is not None:
+                path.append((cores[parent], move))
+            number = parent
+        return path[::-1]

@@ -1,0 +1,261 @@
+"""One transition: the world is put into a state, one thing happens, and the state that follows is taken out.
+
+A transition is the delivery of an event, a pass of the scheduler, a round of the reconciler, one step of a machine,
+what befalls the gang, or time. Each is carried out once for each state of the world that it can begin in: what follows
+does not depend on the events that are on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gpu_recovery.core.job.record import WAITING
+
+from sandbox.cluster.model import Process
+
+from ..lives import Killed, Step
+from .copying import Copier, Core, WorkStep
+from .judging import Broken, Judge, without_words
+from .on_the_way import Events
+from .sameness import Sameness
+from .small_world import SmallWorld, look_away
+
+DELIVER, STEP, SCHEDULER, RECONCILER, TIME = "deliver", "step", "scheduler", "reconciler", "time"
+INVOCATIONS = (DELIVER, SCHEDULER, RECONCILER)
+SAYS_ONLY = ("PutEvents", "SendMessage", "Publish")
+"""Effects after which the world is what it was: whoever dies after one might as well have died before it."""
+
+
+class Action(NamedTuple):
+    """What happens: DELIVER event `number`, STEP number `number` of what machines are about to do, SCHEDULER,
+    RECONCILER, TIME, or the name of what befalls the gang."""
+
+    name: str
+    number: int = -1
+
+
+class Follows(NamedTuple):
+    """The state that follows, and the events that were emitted."""
+
+    core: int
+    emitted: tuple[int, ...] = ()
+
+
+class Death(NamedTuple):
+    """An invocation that died before its effect number `effect`, and what follows from that."""
+
+    effect: int
+    follows: Follows
+
+
+class Done(NamedTuple):
+    """One transition: what follows if nothing goes wrong, after how many effects, and the deaths on the way."""
+
+    after: Follows
+    effects: int
+    deaths: tuple[Death, ...] | None
+
+
+class Stage:
+    """Carries out transitions in `world`. States of the world are known by number."""
+
+    def __init__(self, world: SmallWorld) -> None:
+        self.world = world
+        self.copier = Copier(world)
+        self.sameness, self.judge = Sameness(self.copier), Judge(world, self.copier)
+        self.events = Events({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.machines()})
+        self.cores: list[Core] = []
+        self.finals: list[bool] = []
+        self.carried_out = 0
+        self._numbers: dict[bytes, int] = {}
+        self._done: dict[tuple[int, Action], Done] = {}
+        self._news: dict[tuple[int, int], bool] = {}
+        self._begun: Core
+        """The state in which the transition under way began."""
+
+    def begin(self) -> int:
+        """The first state."""
+        self._begun = self.copier.take(())
+        return self._taken(()).core
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def done(self, core: int, action: Action, *, deaths: bool = False) -> Done:
+        """What follows from `action` in state `core`, with `deaths` also if the invocation dies on the way."""
+        known = self._done.get((core, action))
+        if known is None or (deaths and known.deaths is None):
+            known = self._done[core, action] = self._carry_out(core, action, deaths)
+        return known
+
+    def again(self, core: int, action: Action) -> Follows:
+        """The same carried out once more, for what the journal says of it."""
+        return self._carry_out(core, action, False).after
+
+    def unbroken(self, action: Action, steps: tuple[WorkStep, ...]) -> Follows:
+        """What follows from `action` in the state that the world happens to be in, `steps` being about to happen."""
+        return self._watched(action, steps, look_away, lambda: steps)
+
+    def overlapped(self, core: int, outer: Action, effect: int, inner: Action) -> Follows:
+        """What follows if `inner` happens as a whole before effect number `effect` of `outer`."""
+        made = 0
+        steps = self._put(core)
+
+        def look(step: Step) -> None:
+            nonlocal made, steps
+            if made == effect:
+                self.world.eyes.act = look_away
+                steps = self._happen(inner, steps)
+            made += 1
+
+        return self._watched(outer, steps, look, lambda: steps)
+
+    def killed(self, core: int, action: Action, effect: int) -> Follows:
+        """What follows if the invocation dies before its effect number `effect`; as in `done`, but for its journal."""
+        made = 0
+
+        def look(step: Step) -> None:
+            nonlocal made
+            made += 1
+            if made > effect:
+                raise Killed
+
+        steps = self._put(core)
+        return self._watched(action, steps, look, lambda: steps)
+
+    def _carry_out(self, core: int, action: Action, with_deaths: bool) -> Done:
+        deaths: dict[Follows, Death] = {}
+        effects, last = 0, ""
+        steps = self._put(core)
+
+        def look(step: Step) -> None:
+            nonlocal effects, last
+            if effects and with_deaths and last not in SAYS_ONLY:
+                follows = self._taken(steps, of_the_dead=True)
+                deaths.setdefault(follows, Death(effects, follows))
+            effects, last = effects + 1, step.name
+
+        after = self._watched(action, steps, look, lambda: steps)
+        deaths.pop(after, None)
+        return Done(after, effects, tuple(deaths.values()) if with_deaths else None)
+
+    def _put(self, number: int) -> tuple[WorkStep, ...]:
+        self.carried_out += 1
+        core = self._begun = self.cores[number]
+        self.copier.put(core)
+        return core.steps
+
+    def _watched(
+        self, action: Action, steps: tuple[WorkStep, ...], look: Callable[[Step], None],
+        left: Callable[[], tuple[WorkStep, ...]],
+    ) -> Follows:  # fmt: skip
+        world = self.world
+        world.eyes.act = look
+        try:
+            after_it = self._happen(action, steps)
+        except Exception as error:
+            raise Broken([f"{action.name} raised: {one}" for one in _sentences(error)]) from error
+        finally:
+            world.eyes.act = look_away
+        return self._taken(after_it if action.name == STEP else left())
+
+    def _happen(self, action: Action, steps: tuple[WorkStep, ...]) -> tuple[WorkStep, ...]:
+        """Let it happen; what machines are about to do then, but for what it has made them do."""
+        world = self.world
+        match action.name:
+            case "step":
+                happen, about = steps[action.number]
+                happen(*about)
+                return (*steps[: action.number], *steps[action.number + 1 :])
+            case "deliver":
+                world.deliver(self.events.known[action.number].envelope)
+            case "scheduler":
+                world.invoke(SCHEDULER, world.pass_of_scheduler)
+            case "reconciler":
+                world.invoke(RECONCILER, world.round_of_reconciler)
+            case "time":
+                world.timeline.now = min(at for at in self._due() if at > world.timeline.now)
+            case name:
+                getattr(world, name)()
+        return steps
+
+    def _taken(self, steps: tuple[WorkStep, ...], *, of_the_dead: bool = False) -> Follows:
+        world = self.world
+        emitted: list[int] = []
+        more: list[WorkStep] = []
+        for one in sorted(world.timeline.due, key=lambda due: due.number):
+            if one.happen == world.deliver:
+                if world.is_heard(one.about[0]):
+                    emitted.append(self.events.number(one.about[0]))
+            else:
+                more.append((one.happen, one.about))
+        core = self.copier.take(tuple(one for one in (*steps, *more) if not self._is_over(one)))
+        self.judge.judge_way(self._begun, core)
+        if of_the_dead:
+            core = without_words(core, self.copier)
+        name = self.sameness.name(core, self._begun)
+        number = self._numbers.get(name)
+        if number is None:
+            self.judge.judge(core)
+            number = self._numbers[name] = len(self.cores)
+            self.cores.append(core)
+            self.finals.append(self.judge.is_final(core))
+        return Follows(number, tuple(emitted))
+
+    def _is_over(self, step: WorkStep) -> bool:
+        """Whether the step is about a process that has ended: it changes nothing, whenever it comes."""
+        task = self.world.cluster.tasks.get(step[1][0])
+        return task is not None and task.process in (Process.ENDED, Process.FAILED_TO_START)
+
+    # -- what can happen -----------------------------------------------------------------------------------------------
+
+    def is_news(self, core: int, event: int) -> bool:
+        """Whether the event may still say something: not if the records hold it and its delivery changes nothing."""
+        known = self._news.get((core, event))
+        if known is None:
+            state, told = self.cores[core], self.events.known[event]
+            kept = self.copier.kept
+            held = told.is_held(kept(state, "machines", "records"), kept(state, "store", "progress"))
+            known = not (held and self.done(core, Action(DELIVER, event)).after == Follows(core))
+            self._news[core, event] = known
+        return known
+
+    def woken(self, core: int) -> Iterator[Action]:
+        """The functions that the clock wakes; without a job in line the scheduler reads that and no more."""
+        jobs = self.copier.kept(self.cores[core], "jobs", "records")
+        if any(job.status in WAITING for job in jobs.values()):
+            yield Action(SCHEDULER)
+        yield Action(RECONCILER)
+
+    def befalling(self, core: int) -> list[Action]:
+        """What may befall the gang."""
+        self.copier.put(self.cores[core])
+        return [Action(name) for name in self.world.befalling()]
+
+    def time_may_pass(self, core: int) -> bool:
+        """Whether something is due later, and nothing is left to be done before: then time goes on to what is due."""
+        if any(self.done(core, action).after != Follows(core) for action in self.woken(core)):
+            return False
+        self.copier.put(self.cores[core])
+        return any(at > self.world.timeline.now for at in self._due()) and not self.world.trains_in_peace()
+
+    def unsettled(self, core: int, *, must_succeed: bool) -> list[str]:
+        """What must be so in a final state and is not."""
+        self.copier.put(self.cores[core])
+        return self.judge.unsettled(must_succeed=must_succeed)
+
+    def ending(self, core: int) -> str:
+        """How the job and the machines are."""
+        self.copier.put(self.cores[core])
+        return self.judge.ending()
+
+    def _due(self) -> list[datetime]:
+        store: Any = self.world.store
+        return [*store.jobs.due.values(), *store.machines.due.values()]
+
+
+def _sentences(error: BaseException) -> list[str]:
+    if isinstance(error, BaseExceptionGroup):
+        return [sentence for one in error.exceptions for sentence in _sentences(one)]
+    return [f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"]

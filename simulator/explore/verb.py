@@ -1,0 +1,95 @@
+"""`python -m simulator explore`: every interleaving of a small world, with every fault at every place."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import telling
+from .search import Search
+from .small_world import Incident
+from .walk import Bounds, Kind, Pace
+
+COMBINED = frozenset({Kind.DROP, Kind.DUPLICATE, Kind.REORDER, Kind.CRASH})
+"""The kinds of which as many as `--faults` are combined."""
+CRASHES_OF_THREE = 1
+"""Of three faults or more, how many are crashes unless told otherwise: each leaves orders behind that are taken over
+minutes later, whatever has happened meanwhile, so that three of them make millions of states."""
+
+
+def walks(faults: int) -> Iterator[Bounds]:
+    """What is explored where nothing else is asked for: the incident of a GPU with up to `faults` faults, and
+    everything else that is known to go wrong with fewer."""
+    if faults > 2:
+        yield Bounds(Incident.GPU, faults, COMBINED, Pace.ALL, CRASHES_OF_THREE)
+    yield Bounds(Incident.GPU, min(faults, 2), COMBINED, Pace.ALL)
+    yield Bounds(Incident.GPU, 0, frozenset(), Pace.FREE)
+    yield Bounds(Incident.GPU, min(faults, 1), frozenset(Kind), Pace.MACHINES)
+    for incident in Incident:
+        if incident is not Incident.GPU:
+            kinds = COMBINED | {Kind.OVERLAP}
+            yield Bounds(incident, 0 if incident is Incident.DEAF else min(faults, 1), kinds, Pace.ALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What can be asked for."""
+    parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults in one run at most; default 3")
+    parser.add_argument("--incident", type=Incident, choices=list(Incident), help="one walk, of this incident alone")
+    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(Kind)}")
+    parser.add_argument("--pace", type=Pace, choices=list(Pace), help="of that walk: who waits for events")
+    parser.add_argument("--crashes", type=_count, metavar="N", help="of that walk: how many faults may be crashes")
+    parser.add_argument("--json", action="store_true", help="the same for machines")
+
+
+def _count(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
+    return int(text)
+
+
+def _kinds(text: str) -> frozenset[Kind]:
+    try:
+        return frozenset(Kind(one) for one in text.split(",") if one)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(Kind)}, not {text!r}") from None
+
+
+def asked_for(given: argparse.Namespace) -> list[Bounds]:
+    """The walks that the command line asks for."""
+    if given.incident is None and given.kinds is None and given.pace is None and given.crashes is None:
+        return list(walks(given.faults))
+    crashes = given.faults if given.crashes is None else given.crashes
+    incident, pace = given.incident or Incident.GPU, given.pace or Pace.ALL
+    return [Bounds(incident, given.faults, COMBINED if given.kinds is None else given.kinds, pace, crashes)]
+
+
+def run(given: argparse.Namespace) -> int:
+    """Explore, and say what was found; 1 if something broke."""
+    told: list[dict[str, Any]] = []
+    for bounds in asked_for(given):
+        began = time.monotonic()
+        one = telling.report(Search(bounds).run())
+        one["seconds"] = round(time.monotonic() - began, 1)
+        told.append(one)
+        if not given.json:
+            print(telling.in_words(one), end="\n\n")
+            sys.stdout.flush()
+    found = summary(told)
+    print(json.dumps(found, indent=2) if given.json else telling.summary_in_words(found))
+    return 1 if found["violations"] else 0
+
+
+def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
+    """All walks together."""
+    rows = {row for one in told for row in one["rows"]}
+    return {
+        "walks": told, "bounds": list(telling.ALWAYS), "states": sum(one["states"] for one in told),
+        "transitions": sum(one["transitions"] for one in told), "depth": max(one["depth"] for one in told),
+        "rows": sorted(rows), "every_state_can_end": all(one["every_state_can_end"] for one in told),
+        "violations": [sentence for one in told if one["violation"] for sentence in one["violation"]["told"]],
+        "seconds": round(sum(one["seconds"] for one in told), 1),
+    }  # fmt: skip

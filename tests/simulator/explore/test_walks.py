@@ -1,0 +1,90 @@
+"""Small worlds walked to the last state, with any one fault anywhere; `python -m simulator explore` goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulator.explore import telling
+from simulator.explore.search import Search
+from simulator.explore.small_world import Incident
+from simulator.explore.verb import COMBINED, walks
+from simulator.explore.walk import Bounds, Kind, Pace, Walk
+
+WELL = "SUCCEEDED in attempt 2, machines AVAILABLE, AVAILABLE, AVAILABLE"
+PEACE = "SUCCEEDED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"
+ROWS = {
+    "Job QUEUED JobPlaced", "Job SUBMITTED AllRanksRunning", "Job RUNNING RankFailed", "Job STOPPING AllRanksStopped",
+    "Job DIAGNOSING InstancesChecked", "Job RECOVERING JobPlaced", "Job RUNNING AllRanksStopped",
+    "Instance AVAILABLE CheckRequested", "Instance CHECKING CheckEnded", "Instance REBOOTING InstanceObserved",
+    "Instance VERIFYING CheckEnded",
+}  # fmt: skip
+"""What a GPU fault and its recovery take at the least."""
+
+
+def walked(bounds: Bounds) -> Walk:
+    """The whole walk, in which nothing broke and from each state of which the end can be reached."""
+    walk = Search(bounds).run()
+    assert walk.violation is None, telling.in_words({**telling.report(walk), "seconds": 0})
+    assert walk.is_whole and sum(walk.ends.values()) > 0
+    assert set(walk.faults_taken) == (set(bounds.kinds) if bounds.faults else set())
+    return walk
+
+
+def rows(walk: Walk) -> set[str]:
+    """The rows of the machines' tables that were taken."""
+    return set(telling.report(walk)["rows"])
+
+
+def test_any_event_lost_doubled_or_late_and_any_death_changes_no_end() -> None:
+    """One fault anywhere: the job succeeds, in its second attempt if a GPU failed, and every machine works again."""
+    walk = walked(Bounds(Incident.GPU, 1, COMBINED, Pace.ALL))
+    assert set(walk.ends) == {WELL, PEACE}
+    assert rows(walk) >= ROWS | {"Instance REBOOTING RebootUncertain", "Job STOPPING JobLookDue"}
+    assert walk.states_by_faults[1] > 10 * walk.states_by_faults[0]
+
+
+def test_any_order_of_everything_changes_no_end() -> None:
+    """Events, machines, scheduler and reconciler, whoever comes first."""
+    walk = walked(Bounds(Incident.GPU, 0, frozenset(), Pace.FREE))
+    assert set(walk.ends) == {WELL, PEACE}
+    assert rows(walk) >= ROWS
+
+
+def test_another_invocation_between_any_two_effects_changes_no_end() -> None:
+    """Whoever has read what another has written since is refused, and decides again."""
+    walk = walked(Bounds(Incident.GPU, 1, frozenset({Kind.OVERLAP}), Pace.MACHINES))
+    assert set(walk.ends) == {WELL, PEACE}
+    assert walk.faults_taken[Kind.OVERLAP] > 1_000
+
+
+def test_any_step_of_a_machine_may_outlast_every_deadline() -> None:
+    """A rank that does not start or stop, a boot or a check that does not end: all come to an end."""
+    walk = walked(Bounds(Incident.GPU, 1, frozenset({Kind.SLOW}), Pace.ALL))
+    assert rows(walk) >= {
+        "Job STOPPING JobDeadlineReached", "Job SUBMITTED JobDeadlineReached",
+        "Instance VERIFYING InstanceDeadlineReached", "Instance CHECKING InstanceDeadlineReached",
+        "Instance REBOOTING InstanceDeadlineReached",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("incident", "kinds"),
+    [
+        (Incident.CRASH, COMBINED | {Kind.OVERLAP}),
+        (Incident.AGENT, COMBINED | {Kind.OVERLAP}),
+        (Incident.SPOT, frozenset({Kind.DROP, Kind.DUPLICATE, Kind.REORDER})),
+        (Incident.FLAKY, frozenset({Kind.DROP, Kind.DUPLICATE, Kind.REORDER})),
+    ],
+)
+def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: frozenset[Kind]) -> None:
+    """A crash on healthy GPUs, an agent cut off, a machine taken away, a GPU that comes back by itself."""
+    walk = walked(Bounds(incident, 1, kinds, Pace.ALL))
+    assert all(end.startswith("SUCCEEDED") and "QUARANTINED" not in end for end in walk.ends)
+
+
+def test_every_incident_is_walked_by_the_command() -> None:
+    """And the one of a GPU with as many faults as were asked for."""
+    for faults in range(4):
+        every = list(walks(faults))
+        assert {one.incident for one in every} == set(Incident)
+        assert max(one.faults for one in every if one.kinds == COMBINED) == faults
