@@ -16,8 +16,8 @@ RUNS_MAX = 400
 def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
     """`scenario` with as little as will do for it to go on breaking, and after at most about `RUNS_MAX` runs.
 
-    Faults go by halves first, then by ever smaller pieces (delta debugging); then jobs, and machines that a fault
-    strikes beside others.
+    Faults go by halves first, then by ever smaller pieces (delta debugging); then jobs, spare machines, and
+    machines that a fault strikes beside others.
     """
     spent = 0
 
@@ -33,7 +33,9 @@ def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Without one of the jobs, or with a fault that strikes one machine alone."""
+    """Without one of the jobs, on fewer machines, or with a fault that strikes one machine alone."""
+    if scenario.cluster.instances > max(job.nnodes for job in scenario.jobs):
+        yield replace(scenario, cluster=replace(scenario.cluster, instances=scenario.cluster.instances - 1))
     for number in range(len(scenario.jobs) if len(scenario.jobs) > 1 else 0):
         yield replace(scenario, jobs=(*scenario.jobs[:number], *scenario.jobs[number + 1 :]))
     for number, fault in enumerate(scenario.faults):
