@@ -56,7 +56,8 @@ class Incident(StrEnum):
 IN_WORDS = {
     Incident.GPU: "a GPU falls off the bus; a reboot cures it",
     Incident.FLAKY: "a GPU falls off the bus, and may come back by itself at any time",
-    Incident.DEAF: "the same, on a machine that ignores its reboot and whose agent may be cut off and come back",
+    Incident.DEAF: "a GPU falls off the bus, and may come back by itself; the machine ignores its reboot, and its "
+    "agent may be cut off and come back",
     Incident.CRASH: "the rank dies of a signal, on GPUs that work",
     Incident.AGENT: "the agent is cut off, and comes back at any time",
     Incident.SPOT: "the machine is taken away",

@@ -30,9 +30,10 @@ def walks(faults: int) -> Iterator[Bounds]:
     yield Bounds(Incident.GPU, 0, frozenset(), Pace.FREE)
     yield Bounds(Incident.GPU, min(faults, 1), frozenset(Kind), Pace.MACHINES)
     for incident in Incident:
-        if incident is not Incident.GPU:
-            kinds = COMBINED | {Kind.OVERLAP}
-            yield Bounds(incident, 0 if incident is Incident.DEAF else min(faults, 1), kinds, Pace.ALL)
+        if incident is Incident.DEAF:
+            yield Bounds(incident, 0, frozenset(), Pace.ALL)
+        elif incident is not Incident.GPU:
+            yield Bounds(incident, min(faults, 1), COMBINED | {Kind.OVERLAP}, Pace.ALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
