@@ -115,6 +115,14 @@ class RecoveryPolicy:
     """An attempt that ran this long has lasted: the next relaunch is immediate again."""
     lasting_forgives: bool = True
     """Once an attempt has lasted, the failures and repairs before it are history: no cap counts them any more."""
+    suspect_s: int = 45
+    """An instance that was not heard of for longer is suspect: three heartbeats are missing."""
+    unreachable_s: int = 120
+    """Unreachable: ECS and EC2 are asked what they know of it."""
+    heartbeat_stale_s: int = 180
+    """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
+    lost_timeout_s: int = 600
+    """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
     history_max: int = 60
 
     def __post_init__(self) -> None:
@@ -125,6 +133,10 @@ class RecoveryPolicy:
         for percent in ("repair_budget_percent", "breaker_percent"):
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
+        if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:
+            raise PolicyInvalid(
+                "policy suspect_s, unreachable_s and heartbeat_stale_s must not fall: they are one silence"
+            )
         if self.claim_s < CLAIM_S_MIN:
             raise PolicyInvalid(f"policy claim_s must be at least {CLAIM_S_MIN}: a claim must outlive any function")
 

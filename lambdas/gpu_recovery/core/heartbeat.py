@@ -1,0 +1,172 @@
+"""Heartbeats: what an instance says of itself, what is kept of that, and what its silence means.
+
+The times in here are the server's. An agent sends ages and an uptime, so its clock is never compared with ours.
+Silence is no end: whoever is not heard of keeps its GPUs until an end is confirmed (seed 000, part 3).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from .names import attempt_id
+from .policy import RecoveryPolicy, within
+
+RUNNING_LOG_BITS = 53
+"""What a number may have to survive JSON in every language."""
+RANKS_KEPT_MAX = 24
+"""Ranks that one instance's heartbeat remembers: three times what may run there at once."""
+
+
+class Liveness(StrEnum):
+    """How sure it is that an instance is there, by how long it has not been heard of."""
+
+    HEARD = "HEARD"
+    SUSPECT = "SUSPECT"
+    UNREACHABLE = "UNREACHABLE"
+    LOST = "LOST"
+
+
+class OrderKind(StrEnum):
+    """What an agent may be told to do to a rank."""
+
+    SUSPEND = "suspend"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order to the agent of an instance, repeated with each answer until it is withdrawn."""
+
+    order_id: str
+    kind: OrderKind
+    job_id: str
+    attempt: int
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRank:
+    """A rank whose process lives, as its instance reports it; `epoch` is None where the rank was not told one."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    epoch: int | None = None
+    pid: int = 0
+    start_ticks: int = 0
+
+    @property
+    def log_id(self) -> int:
+        """The number by which agents of seed 000 know this rank."""
+        return running_log_id(self.job_id, self.attempt, self.rank)
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """A rank that has ended, as its instance reports it: `code`, or the `signal` that ended it. `age_s` ago."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    epoch: int | None = None
+    code: int | None = None
+    signal: int | None = None
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class XidSeen:
+    """An XID in the kernel's log. `count` is how often within a day on that GPU, `action` what the driver asks for
+    with it (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of the bus), None if it says
+    nothing."""
+
+    xid: int
+    gpu: str = ""
+    count: int = 1
+    age_s: float = 0.0
+    action: int | None = None
+
+
+class GpuHealth(StrEnum):
+    """What an agent says of the GPUs of its instance."""
+
+    OK = "ok"
+    IMPAIRED = "impaired"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of one instance, of any protocol. What a protocol does not say is None or empty.
+
+    running:  None where the report does not speak of ranks.
+    running_logs: ranks by their running log's number alone, as agents of seed 000 report them.
+    """
+
+    instance_id: str
+    boot_id: str | None = None
+    uptime_s: float | None = None
+    sequence: int | None = None
+    age_s: float = 0.0
+    interval_s: float = 0.0
+    running: tuple[RunningRank, ...] | None = None
+    running_logs: tuple[int, ...] | None = None
+    exits: tuple[RankExit, ...] = ()
+    health: GpuHealth | None = None
+    sentence: str = ""
+    digest: str = ""
+    xids: tuple[XidSeen, ...] = ()
+    inventory: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankBeat:
+    """When a rank was last seen to live on its instance. `silent`: its job has been told that it is not any more."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    seen_at: datetime
+    epoch: int | None = None
+    silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The heartbeat of one instance: the one item that a report writes.
+
+    ranks:   by running log, as text. The latest RANKS_KEPT_MAX.
+    orders:  by id.
+    silent_since: when it was last heard of before it was told to be silent; None while it is heard.
+    """
+
+    instance_id: str
+    seen_at: datetime
+    boot_id: str = ""
+    booted_at: datetime | None = None
+    sequence: int = 0
+    interval_s: float = 0.0
+    ranks: Mapping[str, RankBeat] = field(default_factory=dict)
+    orders: Mapping[str, Order] = field(default_factory=dict)
+    silent_since: datetime | None = None
+    health: GpuHealth | None = None
+    digest: str = ""
+
+
+def running_log_id(job_id: str, attempt: int, rank: int) -> int:
+    """The number of a rank's running log, different for each attempt: what seed 000 calls `running_log_id`."""
+    name = f"{attempt_id(job_id, attempt)}/{rank}".encode()
+    return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> (64 - RUNNING_LOG_BITS)
+
+
+def liveness(unheard: timedelta, policy: RecoveryPolicy) -> Liveness:
+    """What it means that an instance was not heard of for so long."""
+    if unheard > within(policy.heartbeat_stale_s):
+        return Liveness.LOST
+    if unheard > within(policy.unreachable_s):
+        return Liveness.UNREACHABLE
+    return Liveness.SUSPECT if unheard > within(policy.suspect_s) else Liveness.HEARD
