@@ -12,6 +12,9 @@ from typing import Protocol
 from .facts import Cure
 from .trace import Course
 
+REPEATS_MAX = 2
+"""How often a failure may come back, whatever the policy, before a person is asked to look into it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:

@@ -12,13 +12,10 @@ import heapq
 from dataclasses import dataclass, field
 
 from .calls import Calls
-from .contender import Episode, Run
+from .contender import REPEATS_MAX, Episode, Run
 from .facts import Conditions, Cure, Profile, Shows
 from .gang import NEVER, Answer, Felt, Gang, Tally, shown_at
 from .trace import Course, Failure
-
-REPEATS_MAX = 2
-"""How often a failure may come back that no check sees, before a person is asked; the gang goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

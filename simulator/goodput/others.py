@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .contender import Run
+from .contender import REPEATS_MAX, Run
 from .facts import Cure, Shows
 from .floor import Steps, recovery
 from .gang import NEVER, Answer, Felt, Gang, Rules, Tally, shown_at
 from .trace import Course
-
-REPEATS_MAX = 2
-"""How often a failure may come back under a policy without diagnosis, before a person is asked."""
 
 
 def _steps(felt: Felt, course: Course) -> Steps:
