@@ -36,6 +36,7 @@ from sandbox.cluster.model import Cluster, CuredBy, Task
 
 from . import invariants
 from .actions import SimulatedActions
+from .cloud.agents import Agents
 from .cloud.ecs import ModelClient, OrderlyEcs
 from .cloud.fleet import Fleet, Program, Timings
 from .cloud.looks import Ec2Looks, EcsLooks
@@ -63,14 +64,14 @@ class NeverHappened(AssertionError):
 
 
 class World:
-    """One run. `train_s` None: ranks train until they are told."""
+    """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
 
     def __init__(
         self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
         adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
         nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
         store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
-        costs: Costs | None = None,
+        costs: Costs | None = None, agents: bool = False,
     ) -> None:  # fmt: skip
         self.policy, self._registrations = policy, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
@@ -110,6 +111,7 @@ class World:
         self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis)
         self.lives.unwatched = getattr(nemesis, "unwatched", ())
         self.functions.begin_to_tick()
+        self.agents = Agents(self) if agents else None
 
     def _define(self, family: str, container: str, **members: Any) -> str:
         one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}

@@ -133,7 +133,7 @@ class Hearing:
         profile = self.recovery.policy.xid_profile
         grave = [one for one in report.xids if asks_for_a_look(one.xid, one.count, one.action, profile)]
         word = _word(report, grave)
-        said = before.health if before is not None else None
+        said = before.health if before is not None and before.health is not None else GpuHealth.OK
         if word is None or (not grave and said is report.health):
             return
         self.recovery.tell(

@@ -12,6 +12,8 @@ from .machines import (
     ClockIsWrong,
     GpuBreaks,
     HostDies,
+    HostHangs,
+    NodeAgentSilent,
     RankExits,
     RanksAreStuck,
     RebootsGoWrong,
@@ -24,9 +26,9 @@ from .timed import FunctionSleeps, TimedFault
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
     one.kind: one
     for one in (
-        GpuBreaks, RankExits, AgentFlaps, HostDies, SpotInterruption, StatusCheckFails, RebootsGoWrong, RebootedByHand,
-        CheckHangs, CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned, FunctionSleeps, JobCanceled, Released,
-        TakenOut, HealthReported, RebalanceRecommended, RepairsPaused,
+        GpuBreaks, RankExits, AgentFlaps, NodeAgentSilent, HostDies, HostHangs, SpotInterruption, StatusCheckFails,
+        RebootsGoWrong, RebootedByHand, CheckHangs, CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned,
+        FunctionSleeps, JobCanceled, Released, TakenOut, HealthReported, RebalanceRecommended, RepairsPaused,
     )
 }  # fmt: skip
 KINDS: Mapping[str, type[Any]] = {**TIMED_FAULTS, **EVENT_FAULTS, **CALL_FAULTS}

@@ -69,6 +69,36 @@ def _reconnect(world: World, instance_id: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeAgentSilent(MachineFault):
+    """Nothing of the node agent arrives for `for_s`; the machine, its processes and the agent of ECS go on."""
+
+    kind = "node_agent_silent"
+    for_s: float = 600
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        if world.agents is None or machine.instance_id in world.agents.cut_off:
+            return False
+        world.happens(f"nothing of the node agent of {machine.instance_id} arrives for {self.for_s:.0f} s")
+        world.agents.cut_off.add(machine.instance_id)
+        world.timeline.after(self.for_s, world.agents.cut_off.discard, machine.instance_id)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostHangs(MachineFault):
+    """The machine stops answering anybody, EC2 finds it running, and its processes end by a reboot only."""
+
+    kind = "host_hangs"
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        world.happens(f"{machine.instance_id} hangs")
+        if machine.agent_connected:
+            world.fleet.disconnect(machine)
+        world.fleet.hang(machine)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostDies(MachineFault):
     """EC2 terminates the machine without a word; a group launches another in its place."""
 

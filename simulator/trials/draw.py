@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.job.adoption import Adoption
@@ -16,6 +17,9 @@ from .scenario import ClusterOf, JobOf, Scenario
 FAULTS_UNTIL_S = 2400.0
 QUIET_S = 3600.0
 FAULTS_MAX = 6
+SILENCES_MAX = 3
+REPORTING_EVERY = 3
+"""In every third run node agents report."""
 MACHINES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "hold_timeout_s": 3_600}
@@ -39,10 +43,11 @@ RATES: tuple[Mapping[str, float], ...] = (
 def scenario_of(seed: int) -> Scenario:
     """What the seed draws beforehand; what it draws on the way is `in_passing`."""
     draw = Draw(f"scenario {seed}")
-    cluster = _cluster(draw)
+    cluster = replace(_cluster(draw), agents=seed % REPORTING_EVERY == 0)
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
-    return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=_faults(draw))
+    faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
+    return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
 def in_passing(seed: int) -> Drawn:
@@ -88,6 +93,21 @@ def _faults(draw: Draw) -> tuple[TimedFault, ...]:
         make = draw.choices([make for make, _ in LIKELIHOOD], [weight for _, weight in LIKELIHOOD])[0]
         faults.append(make(draw, where))
         before = where
+    return tuple(faults)
+
+
+def _silences(draw: Draw) -> tuple[TimedFault, ...]:
+    """Agents that nothing is heard of, for a while or for good, and machines that nothing is heard of at all."""
+    faults: list[TimedFault] = []
+    for _ in range(draw.randint(0, SILENCES_MAX)):
+        where: dict[str, Any] = {
+            "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
+            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), draw.choice((1, 1, 1, 2, MACHINES_MAX))))),
+        }
+        if draw.random() < 0.25:
+            faults.append(machines.HostHangs(**where))
+        else:
+            faults.append(machines.NodeAgentSilent(for_s=draw.choice((60.0, 400.0, 1_500.0, 86_400.0)), **where))
     return tuple(faults)
 
 

@@ -54,11 +54,15 @@ class ScenarioInvalid(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOf:
-    """The machines, and how the product is set. `group`: they belong to an Auto Scaling group."""
+    """The machines, and how the product is set.
+
+    group: they belong to an Auto Scaling group. agents: a node agent reports from each.
+    """
 
     instances: int = 2
     gpus: int = 8
     group: bool = False
+    agents: bool = False
     adopt: str = Adoption.OFF
     policy: Mapping[str, Any] = field(default_factory=dict)
 

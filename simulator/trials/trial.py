@@ -55,6 +55,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     world = World(
         instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
         adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
+        agents=cluster.agents,
     )  # fmt: skip
     if cluster.group:
         for machine in world.machines():
