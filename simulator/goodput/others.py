@@ -40,6 +40,7 @@ class HumanRules:
         return Answer(
             detected, stopped, known, ready, started, started + steps.training, known,
             moved=failure.cure is Cure.REPLACE, waited_for=frozenset({Cure.PERSON, failure.cure}),
+            was_short=failure.of_machine,
         )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ class ReplaceRules:
         started = ready + steps.started
         return Answer(
             min(detected, ended), ended, ended, ready, started, started + steps.training, ended if cured else NEVER,
-            moved=cured and failure.of_machine, waited_for=frozenset(waited),
+            moved=cured and failure.of_machine, waited_for=frozenset(waited), was_short=failure.of_machine,
         )  # fmt: skip
 
 
@@ -115,7 +116,7 @@ class RebootRules:
         started = ready + steps.started
         return Answer(
             detected, stopped, stopped, ready, started, started + steps.training, stopped if cured else NEVER,
-            moved=cured and failure.cure is Cure.REPLACE, waited_for=frozenset(waited),
+            moved=cured and failure.cure is Cure.REPLACE, waited_for=frozenset(waited), was_short=failure.of_machine,
         )  # fmt: skip
 
 
