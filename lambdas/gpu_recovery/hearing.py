@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +18,7 @@ from .core.heartbeat import Beat, GpuHealth, Order, RankBeat, Report, RunningRan
 from .core.policy import within
 from .core.signals import HealthKind, HealthStatus
 from .core.xid import asks_for_a_look
-from .recovery import Recovery
+from .recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
 XIDS_NAMED_MAX = 4
@@ -104,17 +105,17 @@ class Hearing:
 
     def _presence(self, before: Beat, beat: Beat, report: Report) -> int:
         """Tell of another boot, and of who is heard of again; how many ranks that are."""
-        recovery, now = self.recovery, beat.seen_at
+        now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
-            recovery.tell(beat.instance_id, booted(replace(beat, ranks={**before.ranks, **beat.ranks}), now))
+            self._tell(beat.instance_id, booted(replace(beat, ranks={**before.ranks, **beat.ranks}), now))
         if before.silent_since is not None:
-            recovery.tell(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
+            self._tell(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
         revived = 0
         for log, rank in beat.ranks.items():
             was_silent = log in before.ranks and before.ranks[log].silent
             if was_silent:
                 heard = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
-                recovery.tell(rank.job_id, heard)
+                self._tell(rank.job_id, heard)
             revived += was_silent or (before.silent_since is not None and log in before.ranks)
         return revived
 
@@ -126,7 +127,7 @@ class Hearing:
             event = events.RankExited(
                 at=self.recovery.clock(), attempt=one.attempt, instance_id=report.instance_id, sentence=sentence
             )
-            self.recovery.tell(one.job_id, event)
+            self._tell(one.job_id, event)
 
     def _health(self, before: Beat | None, report: Report, now: datetime) -> None:
         """A watcher's word, where it is another than before or names an XID that asks for a look."""
@@ -136,12 +137,18 @@ class Hearing:
         said = before.health if before is not None and before.health is not None else GpuHealth.OK
         if word is None or (not grave and said is report.health):
             return
-        self.recovery.tell(
+        self._tell(
             report.instance_id,
             events.HealthReported(
                 at=now, kind=HealthKind.NODE_AGENT, status=word, since=now, sentence=_sentence(report, grave)
             ),
         )
+
+    def _tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> None:
+        """Tell one record. What it could not say in turn is in its record, and the reconciler's to say and to raise: the
+        agent that is answered with an error would report the same again."""
+        with suppress(Unsaid):
+            self.recovery.tell(to, event)
 
     def _orders(self, before: Beat | None, ranks: Mapping[int, RunningRank]) -> tuple[Order, ...]:
         """The orders about ranks that run there; those about ranks that do not are carried out, or void."""
