@@ -145,8 +145,8 @@ class Hearing:
         )
 
     def _tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> None:
-        """Tell one record. What it could not say in turn is in its record, and the reconciler's to say and to raise: the
-        agent that is answered with an error would report the same again."""
+        """Tell one record. What it could not say in turn stays in its record for the reconciler to say, and to raise: an
+        agent that is answered with an error would only report the same again."""
         with suppress(Unsaid):
             self.recovery.tell(to, event)
 
