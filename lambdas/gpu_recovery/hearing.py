@@ -145,7 +145,7 @@ class Hearing:
         )
 
     def _tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> None:
-        """Tell one record. What it could not say in turn stays in its record for the reconciler to say, and to raise: an
+        """Tell one record. What it could not say in turn stays in its record for the reconciler, who raises it: an
         agent that is answered with an error would only report the same again."""
         with suppress(Unsaid):
             self.recovery.tell(to, event)
