@@ -83,9 +83,13 @@ class RecoveryClient:
         """
         return self._items("/jobs", "jobs", {"status": status, "limit": limit, "cursor": cursor}, unreadable)
 
-    def cancel(self, job_id: str) -> View:
-        """Ask for the end of a job; its view. Whether it has ended already is in the view's status."""
-        return self._one("job_id", "POST", f"/jobs/{_segment('job id', job_id)}/cancel")
+    def cancel(self, job_id: str, *, force: bool = False) -> View:
+        """Ask for the end of a job; its view. Whether it has ended already is in the view's status.
+
+        force: for ranks that ECS cannot stop or does not know: the agents of its instances are told to end them.
+        """
+        by_force = "?force=1" if force else ""
+        return self._one("job_id", "POST", f"/jobs/{_segment('job id', job_id)}/cancel{by_force}")
 
     def instances(self, unreadable: list[str] | None = None) -> Iterator[View]:
         """Every instance that the deployment knows, without histories, page after page; `unreadable` as for `jobs`."""

@@ -138,10 +138,17 @@ def explain_one(
 
 
 @app.command()
-def cancel(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
+def cancel(
+    context: typer.Context,
+    job: JobId,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also have the agents of its instances end its ranks.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """End a job: its ranks are stopped first."""
     with context.obj.client() as client:
-        view = client.cancel(job)
+        view = client.cancel(job, force=force)
     if as_json:
         print_json(view)
     else:

@@ -155,13 +155,17 @@ def read_job(job_id: str) -> Response[str]:
 @app.post("/api/v2/jobs/<job_id>/cancel")
 @authorized
 def cancel_job(job_id: str) -> Response[str]:
-    """The job, being stopped or already ended."""
+    """The job, being stopped or already ended; by force, through the agents of its instances, too."""
     loop = recovery()
+    asked = (app.current_event.query_string_parameters or {}).get("force", "0")
+    if asked not in ("0", "1"):
+        return refuse(400, "Bad force", "must be 0 or 1", "force")
     for _ in range(CANCEL_TRIES):
         job = loop.store.load_job(job_id)
         if job is None:
             return _no_job(job_id)
-        decision = loop.tell(job_id, CancelRequested(at=loop.clock(), attempt=job.attempt, by=OPERATOR))
+        order = CancelRequested(at=loop.clock(), attempt=job.attempt, by=OPERATOR, force=asked == "1")
+        decision = loop.tell(job_id, order)
         if decision is not None and decision.outcome is not Outcome.OUTDATED:
             return read_job(job_id=job_id)
     return refuse(409, "The job is moving", f"job {job_id} was launched anew each time; cancel it again")
@@ -181,9 +185,14 @@ def list_instances() -> Response[str]:
 @app.get("/api/v2/instances/<instance_id>")
 @authorized
 def read_instance(instance_id: str) -> Response[str]:
-    """One instance with its history."""
-    instance = recovery().store.load_instance(instance_id)
-    return answer(200, wire.instance_view(instance)) if instance else _no_instance(instance_id)
+    """One instance with its history, its latest heartbeat and what it says of its GPUs."""
+    loop = recovery()
+    instance = loop.store.load_instance(instance_id)
+    if instance is None:
+        return _no_instance(instance_id)
+    beat = loop.store.beats([instance_id]).get(instance_id)
+    told = wire.heartbeat_view(beat, loop.store.inventory(instance_id), settings().policy, loop.clock())
+    return answer(200, {**wire.instance_view(instance), "heartbeat": told})
 
 
 @app.post("/api/v2/instances/<instance_id>/release")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
+from .core.heartbeat import Beat, liveness
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.machine import HistoryEntry
@@ -105,7 +106,7 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
         "reserved_for": instance.reserved_for or None, "boot_id": instance.boot_id,
         "booted_at": _time(instance.booted_at), "epoch": instance.epoch, "status_at": _time(instance.status_at),
         "deadline_at": _time(instance.deadline_at), "incident_id": instance.incident_id or None,
-        "drained": instance.drained, "availability_zone": instance.availability_zone,
+        "silent_since": _time(instance.silent_since), "drained": instance.drained, "availability_zone": instance.availability_zone,
         "suspicion": instance.suspicion or None,
         "health": {
             kind: {"status": one.status.value, "since": _time(one.since), "sentence": one.sentence}
@@ -128,6 +129,23 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
 def instance_view(instance: Instance) -> dict[str, Any]:
     """An instance by itself: its summary, and every decision with its reason."""
     return {**instance_summary(instance), "history": [history_view(entry) for entry in instance.history]}
+
+
+def heartbeat_view(
+    beat: Beat | None, inventory: tuple[str, str, datetime] | None, policy: RecoveryPolicy, now: datetime
+) -> dict[str, Any] | None:
+    """The latest heartbeat of an instance, and the latest inventory; None for one that was never heard of."""
+    if beat is None:
+        return None
+    return {
+        "seen_at": _time(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value,
+        "boot_id": beat.boot_id or None, "booted_at": _time(beat.booted_at), "health": beat.health,
+        "ranks": [
+            {"job_id": one.job_id, "attempt": one.attempt, "rank": one.rank, "seen_at": _time(one.seen_at)}
+            for one in sorted(beat.ranks.values(), key=lambda one: (one.job_id, one.attempt, one.rank))
+        ],
+        "inventory": None if inventory is None else {"at": _time(inventory[2]), **json.loads(inventory[1])},
+    }  # fmt: skip
 
 
 def fleet_view(
