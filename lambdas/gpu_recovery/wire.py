@@ -106,8 +106,8 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
         "reserved_for": instance.reserved_for or None, "boot_id": instance.boot_id,
         "booted_at": _time(instance.booted_at), "epoch": instance.epoch, "status_at": _time(instance.status_at),
         "deadline_at": _time(instance.deadline_at), "incident_id": instance.incident_id or None,
-        "silent_since": _time(instance.silent_since), "drained": instance.drained, "availability_zone": instance.availability_zone,
-        "suspicion": instance.suspicion or None,
+        "drained": instance.drained, "availability_zone": instance.availability_zone,
+        "silent_since": _time(instance.silent_since), "suspicion": instance.suspicion or None,
         "health": {
             kind: {"status": one.status.value, "since": _time(one.since), "sentence": one.sentence}
             for kind, one in sorted(instance.health.items())
