@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from .core import events
-from .core.heartbeat import Beat, GpuHealth, Order, RankBeat, Report, RunningRank, XidSeen, running_log_id
+from .core.heartbeat import Beat, GpuHealth, Order, RankBeat, Report, RunningRank, XidSeen
 from .core.policy import within
 from .core.signals import HealthKind, HealthStatus
 from .core.xid import asks_for_a_look
@@ -74,11 +74,15 @@ class Hearing:
 
     def _ranks(self, report: Report) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
         """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
-        reported = {rank.log_id: rank for rank in report.running or ()}
+        named = [rank for rank in report.running or () if rank.attempt]
+        unnamed = [rank for rank in report.running or () if not rank.attempt]
+        reported = {rank.log_id: rank for rank in named}
         logs = (*reported, *(report.running_logs or ()))
-        new = [log for log in logs if (report.instance_id, log) not in self._known]
-        if new:
-            self._look_up(report.instance_id)
+        if unnamed or any((report.instance_id, log) not in self._known for log in logs):
+            # A person's task is not told its attempt: whose it is, only the claim of this moment says.
+            claimed = self._look_up(report.instance_id)
+            reported |= {one.log_id: one for rank in unnamed for one in claimed if _is_same(one, rank)}
+            logs = (*dict.fromkeys((*reported, *logs)),)
         found: dict[int, RunningRank] = {}
         refused: list[tuple[RunningRank, str]] = []
         for log in logs:
@@ -90,16 +94,18 @@ class Hearing:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
-    def _look_up(self, instance_id: str) -> None:
-        """Learn which ranks have their GPUs on the instance."""
+    def _look_up(self, instance_id: str) -> list[RunningRank]:
+        """The ranks that have their GPUs on the instance, and will be known without another look."""
         record = self.recovery.store.load_instance(instance_id)
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
+        claimed: list[RunningRank] = []
         for job_id, claim in record.claims.items() if record is not None else ():
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
             if rank is not None and record is not None:
-                log = running_log_id(job_id, claim.attempt, rank)
-                self._known[instance_id, log] = RunningRank(job_id, claim.attempt, rank, record.epoch)
+                claimed.append(RunningRank(job_id, claim.attempt, rank, record.epoch))
+        self._known |= {(instance_id, one.log_id): one for one in claimed}
+        return claimed
 
     # -- what is news --------------------------------------------------------------------------------------------------
 
@@ -184,6 +190,10 @@ def is_fresh(seen_at: datetime, now: datetime, recovery: Recovery) -> bool:
 def _rank_of(recovery: Recovery, job_id: str, instance_id: str) -> int | None:
     job = recovery.store.load_job(job_id)
     return job.instances.index(instance_id) if job is not None and instance_id in job.instances else None
+
+
+def _is_same(claimed: RunningRank, reported: RunningRank) -> bool:
+    return (claimed.job_id, claimed.rank) == (reported.job_id, reported.rank)
 
 
 def _word(report: Report, grave: list[XidSeen]) -> HealthStatus | None:

@@ -122,7 +122,7 @@ class Agents:
 def _rank(task: Task) -> RunningRank | None:
     """The rank that the task is by its environment; None where that does not say."""
     env = environment(task)
-    if not {"JOB_ID", "ATTEMPT", "RANK"} <= env.keys():
+    if not {"JOB_ID", "RANK"} <= env.keys():
         return None
     epoch = int(env["EPOCH"]) if "EPOCH" in env else None
-    return RunningRank(env["JOB_ID"], int(env["ATTEMPT"]), int(env["RANK"]), epoch)
+    return RunningRank(env["JOB_ID"], int(env.get("ATTEMPT", "0")), int(env["RANK"]), epoch)

@@ -53,7 +53,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class RunningRank:
-    """A rank whose process lives, as its instance reports it; `epoch` is None where the rank was not told one."""
+    """A rank whose process lives, as its instance reports it.
+
+    attempt: 0 and epoch: None where the rank was not told, as one that a person started is not.
+    """
 
     job_id: str
     attempt: int
