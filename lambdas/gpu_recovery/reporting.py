@@ -97,7 +97,10 @@ class _Object:
         return self.values.get(name) is not None
 
     def wrong(self, name: str, detail: str) -> ReportInvalid:
-        return ReportInvalid("invalid_report", f"{self._where}.{name}" if self._where else name, detail)
+        return ReportInvalid("invalid_report", self._place(name), detail)
+
+    def _place(self, name: str) -> str:
+        return f"{self._where}.{name}" if self._where else name
 
     def _of(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
@@ -141,13 +144,13 @@ class _Object:
     def one(self, name: str) -> _Object | None:
         if not self.has(name):
             return None
-        return _Object(self.values[name], f"{self._where}.{name}" if self._where else name)
+        return _Object(self.values[name], self._place(name))
 
     def objects(self, name: str, most: int) -> list[_Object]:
         value = self._of(name, [])
         if not isinstance(value, list) or len(value) > most:
             raise self.wrong(name, f"must be a list of at most {most}")
-        return [_Object(one, f"{name}[{number}]") for number, one in enumerate(value)]
+        return [_Object(one, f"{self._place(name)}[{number}]") for number, one in enumerate(value)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -87,13 +87,13 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def issue(store: TokenStore, instance_id: str, now: datetime, by: str, body: Any) -> Issued:
+def issue(store: TokenStore, instance_id: str, now: datetime, by: str, asked: Mapping[str, Any]) -> Issued:
     """A new token for an instance, which need not be known yet: its agent may be there before ECS is.
 
-    body: `{"expires_in_s": seconds, "note": text}`, both optional. Raises SpecInvalid and TokensFull.
+    asked: `{"expires_in_s": seconds, "note": text}`, both optional. Raises SpecInvalid and TokensFull.
     """
     checked(instance_id)
-    life, note = _asked(body)
+    life, note = _asked(asked)
     token_id = secrets.token_hex(6)
     token = f"grn_{token_id}_{secrets.token_urlsafe(32)}"
     kept = NodeToken(token_id, instance_id, digest_of(token), now, now + timedelta(seconds=life), by, note)
@@ -152,11 +152,11 @@ def _shortened(listed: TokenList, now: datetime) -> TokenList:
     return replace(listed, tokens=tuple(one for one in listed.tokens if one.token_id not in forgotten))
 
 
-def _asked(body: Any) -> tuple[int, str]:
-    """(life in seconds, note) of a request's body."""
-    if not isinstance(body, dict) or set(body) - {"expires_in_s", "note"}:
-        raise SpecInvalid("body", "must be a JSON object with no fields but expires_in_s and note")
-    life, note = body.get("expires_in_s", LIFE_S), body.get("note", "")
+def _asked(asked: Mapping[str, Any]) -> tuple[int, str]:
+    """(life in seconds, note) as asked for."""
+    if set(asked) - {"expires_in_s", "note"}:
+        raise SpecInvalid("body", "must have no fields but expires_in_s and note")
+    life, note = asked.get("expires_in_s", LIFE_S), asked.get("note", "")
     if type(life) is not int or not LIFE_S_MIN <= life <= LIFE_S_MAX:
         raise SpecInvalid("expires_in_s", f"must be a whole number of seconds from {LIFE_S_MIN} to {LIFE_S_MAX}")
     if not isinstance(note, str) or len(note) > NOTE_MAX or not note.isprintable():
