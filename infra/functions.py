@@ -44,7 +44,10 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder."""
+    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder.
+
+    often: it runs so often that Lambda's own lines about each run would cost more than the runs.
+    """
 
     name: str
     trigger: Trigger
@@ -52,6 +55,7 @@ class FunctionRow:
     memory_mib: int
     permissions: frozenset[P]
     extra_environment: frozenset[str] = frozenset()
+    often: bool = False
 
     @property
     def handler(self) -> str:
@@ -110,7 +114,7 @@ FUNCTIONS = (
     # What agents report is told to jobs and instances: a rank that has failed stops its gang, a fault has the instance
     # checked. It repairs nothing, and reads no secret. Half the memory of the others: it runs hundreds of times a
     # second in a large fleet, mostly for one read and one write.
-    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT),
+    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 
 
@@ -187,6 +191,7 @@ class Functions(Construct):
             layers=[self._layer] if self._layer else None,
             log_group=logs,
             logging_format=lambda_.LoggingFormat.JSON,
+            system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,

@@ -24,8 +24,7 @@ class Tables(Construct):
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=_JOB_LIST,
         )
-        # Tokens of nodes end by their own date; this only clears them away.
-        self.instances = self._table("Instances", settings.instance_table_name, "container_inst_id", ttl="forget_at")
+        self.instances = self._table("Instances", settings.instance_table_name, "container_inst_id")
         self.instances.add_global_secondary_index(
             index_name="by_status",
             partition_key=_key("status", _STRING),
@@ -33,13 +32,12 @@ class Tables(Construct):
             projection_type=dynamodb.ProjectionType.ALL,
         )
 
-    def _table(self, construct_id: str, name: str, key: str, ttl: str | None = None) -> dynamodb.Table:
+    def _table(self, construct_id: str, name: str, key: str) -> dynamodb.Table:
         table = dynamodb.Table(
             self,
             construct_id,
             table_name=name,
             partition_key=_key(key, _STRING),
-            time_to_live_attribute=ttl,
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             encryption=dynamodb.TableEncryption.AWS_MANAGED,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(

@@ -74,15 +74,6 @@ def test_nothing_but_a_token_is_written_over(tokens: DynamoTokenStore) -> None:
     assert raw(tokens, f"token#{FIRST.token_id}") == {"container_inst_id": f"token#{FIRST.token_id}", "x": 1}
 
 
-def test_the_table_forgets_a_token_a_month_after_its_expiry(tokens: DynamoTokenStore) -> None:
-    """`forget_at` is epoch seconds, as DynamoDB's TTL wants it; a list goes with the last of its tokens."""
-    short = replace(FIRST, expires_at=later(60))
-    tokens.save_token(TokenList(A, (SECOND, short)), short)
-    month = 30 * 86_400
-    assert raw(tokens, f"token#{FIRST.token_id}")["forget_at"] == int(later(60).timestamp()) + month
-    assert raw(tokens, f"tokens#{A}")["forget_at"] == int(SECOND.expires_at.timestamp()) + month
-
-
 def test_tokens_are_in_no_index(tokens: DynamoTokenStore, moto_store: DynamoStore) -> None:
     """Neither the scheduler nor the reconciler meets them."""
     moto_store.save_instance(instance(B))
@@ -106,9 +97,9 @@ def test_an_item_that_cannot_be_read_opens_nothing(tokens: DynamoTokenStore, key
 
 
 def test_numbers_and_times_are_kept_as_everywhere(tokens: DynamoTokenStore) -> None:
-    """Times as ISO-8601 in UTC, numbers as numbers."""
+    """Times as ISO-8601 in UTC, and the schema that everything is written in."""
     tokens.save_token(TokenList(A, (FIRST,)), FIRST)
     key = {"container_inst_id": f"token#{FIRST.token_id}"}
     item = tokens.items.client.get_item(TableName=tokens.items.name, Key=typed(key))["Item"]
-    assert item["schema"] == {"N": str(SCHEMA)} and set(item["forget_at"]) == {"N"}
+    assert item["schema"] == {"N": str(SCHEMA)}
     assert plain(item)["issued_at"] == "2026-11-21T09:00:00.000000Z"

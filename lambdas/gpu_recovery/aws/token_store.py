@@ -1,14 +1,13 @@
 """The tokens of nodes in the table of instances: an item for each, found by its id, and a list for each instance.
 
-A token is in both, written in one transaction: a call reads one item, and so does a listing. `forget_at` is the
-table's TTL attribute. DynamoDB deletes when it likes, so nothing is decided by it.
+A token is in both, written in one transaction: a call reads one item, and so does a listing. Nothing is deleted: a
+token ends by its date, and what is left of it are some hundred bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from ..ports import StaleRecord
@@ -16,8 +15,8 @@ from ..tokens import NodeToken, TokenList
 from .items import decode, item_of, reading
 from .tables import Put, Table
 
-KEPT_AFTER = timedelta(days=30)
-"""How long an expired token is still listed."""
+ANY = "attribute_not_exists(container_inst_id) OR attribute_exists(digest)"
+"""Nothing but a token is written over."""
 
 
 class DynamoTokenStore:
@@ -44,27 +43,18 @@ class DynamoTokenStore:
 
     def save_token(self, listed: TokenList, changed: NodeToken) -> None:
         saved = replace(listed, revision=listed.revision + 1)
-        last = max(saved.tokens, key=lambda one: one.expires_at)
         puts = (
-            _put(_kept_until(last, item_of(saved)), _list_key(listed.instance_id), listed.revision),
+            _put(item_of(saved), _list_key(listed.instance_id), listed.revision),
             # The list's condition is that of both: a token is in one list only.
-            Put(_kept_until(changed, item_of(changed)) | {"container_inst_id": _key(changed.token_id)}, ANY),
+            Put(item_of(changed) | {"container_inst_id": _key(changed.token_id)}, ANY),
         )
         if not self.items.put_all(puts):
             raise StaleRecord(f"the tokens of {listed.instance_id} were written since revision {listed.revision}")
 
 
-ANY = "attribute_not_exists(container_inst_id) OR attribute_exists(digest)"
-"""Nothing but a token is written over."""
-
-
 def _put(item: Mapping[str, Any], key: str, read: int) -> Put:
     condition = "revision = :read" if read else "attribute_not_exists(container_inst_id)"
     return Put({**item, "container_inst_id": key}, condition, {":read": read} if read else {})
-
-
-def _kept_until(token: NodeToken, item: Mapping[str, Any]) -> dict[str, Any]:
-    return {**item, "forget_at": int((token.expires_at + KEPT_AFTER).timestamp())}
 
 
 def _key(token_id: str) -> str:
