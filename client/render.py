@@ -18,6 +18,7 @@ WAITS_FOR: Mapping[str, str] = {
     JobStatus.SUBMITTING: "every rank to be launched",
     JobStatus.SUBMITTED: "every rank to run",
     JobStatus.RUNNING: "the ranks to end",
+    JobStatus.LOST: "a heartbeat, an end, or what ECS and EC2 make of the silence",
     JobStatus.STOPPING: "the confirmed end of every rank",
     JobStatus.DIAGNOSING: "the health check of every instance",
     JobStatus.RECOVERING: "healthy instances to relaunch on",

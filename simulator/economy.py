@@ -38,8 +38,6 @@ class Economy:
 
 
 THOROUGH = Economy()
-SEEDS = Economy(checking=Checking.CHANGES, skips=True)
-"""For very many small worlds: everything is remembered, for whoever wants to read what went wrong."""
 LARGE = Economy(remembers=False, checking=Checking.RECORDS, skips=True)
 FASTEST = Economy(remembers=False, checking=Checking.NEVER, skips=True)
 COLLECT_AFTER = 200_000

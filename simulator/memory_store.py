@@ -22,6 +22,8 @@ from gpu_recovery.core.machine import Pending, due_at
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports import LISTED, Addition, CursorInvalid, JobPage, StaleRecord
 
+from simulator.memory_beats import MemoryBeats
+
 Record = TypeVar("Record", Job, Instance)
 
 
@@ -94,10 +96,11 @@ def in_order(commands: Sequence[Pending]) -> tuple[Pending, ...]:
     return tuple(sorted(commands, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
-class MemoryStore:
+class MemoryStore(MemoryBeats):
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: Shelf[Job] = Shelf()
         self.machines: Shelf[Instance] = Shelf()
         self.submitted: dict[str, str] = {}

@@ -17,30 +17,26 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from gpu_recovery import tasks as entry
-from gpu_recovery.aws.task_facts import detail_of, instance_fact, overrides_of, task_fact
-from gpu_recovery.aws.watchers import is_watchers, words_of
 from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
-from gpu_recovery.core.names import attempt_of
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.ports import Store
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import schedule
 from gpu_recovery.submitting import submit
-from gpu_recovery.watching import hear
 
 from sandbox.cluster import model, model_tasks
 from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, CuredBy, Task, TaskStatus
+from sandbox.cluster.model import Cluster, CuredBy, Task
 
 from . import invariants
 from .actions import SimulatedActions
+from .cloud.agents import Agents
 from .cloud.ecs import ModelClient, OrderlyEcs
 from .cloud.fleet import Fleet, Program, Timings
 from .cloud.looks import Ec2Looks, EcsLooks
@@ -48,7 +44,8 @@ from .cloud.programs import Checks, Training, environment
 from .cloud.throttle import Costs, Meter
 from .economy import THOROUGH, Checking, Economy
 from .faults.delivery import Delivery, prompt
-from .idling import SCHEDULER, Idling
+from .functions import CHECK_FAMILY, Functions
+from .idling import Idling
 from .journal import Journal
 from .lives import Lives, Nemesis, Peace, Step, WatchedStore
 from .memory_store import MemoryStore
@@ -57,12 +54,9 @@ from .timeline import Timeline
 from .vigil import Changes, Everything
 
 CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
-TRAINING_FAMILY, CHECK_FAMILY = "gpu-training", "gpu-health-check"
-TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
+TRAINING_FAMILY = "gpu-training"
 ATTEMPTS_KEPT = 3
 """Of a job, by a world that remembers little: late events speak of the last one, others change nothing."""
-RETRIES_S = (60, 120)
-"""Lambda's two retries of an asynchronous invocation that raised or died."""
 
 
 class NeverHappened(AssertionError):
@@ -70,22 +64,24 @@ class NeverHappened(AssertionError):
 
 
 class World:
-    """One run. `train_s` None: ranks train until they are told."""
+    """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
 
     def __init__(
         self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
         adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
         nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
         store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
-        costs: Costs | None = None,
+        costs: Costs | None = None, agents: bool = False,
     ) -> None:  # fmt: skip
-        self.policy, self.retries, self._registrations = policy, retries, list[Mapping[str, Any]]()
+        self.policy, self._registrations = policy, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
         self.timeline = Timeline()
         self.cluster = Cluster(CLUSTER, ACCOUNT, REGION, seed)
         self.definitions = MemoryDefinitions(ACCOUNT, REGION)
         self.journal = Journal(self.timeline, self.cluster)
         self.lives = Lives()
+        self.functions = Functions(self, retries=retries)
+        self.failures, self.asleep = self.functions.failures, self.functions.asleep
         self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
         self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
         self.fleet.program, self.fleet.goes_down = self._program, self._goes_down
@@ -100,12 +96,6 @@ class World:
         watched = cast(Store, WatchedStore(judged, self.lives))
         self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.journal, adoption)
         self._define(TRAINING_FAMILY, "train", networkMode="host")
-        self.failures: list[tuple[str, Exception]] = []
-        self.asleep: dict[str, datetime] = {}
-        """Functions that the clock does not wake, and until when."""
-        self._poke_keys: dict[str, datetime] = {}
-        self._busy_until: dict[str, datetime] = {}
-        self._in_line: set[str] = set()
         self._submitted = 0
         self._vigil: Everything | Changes | None = None
         self._checked = (-1, -1, -1)
@@ -120,8 +110,8 @@ class World:
         nemesis = nemesis or Peace()
         self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis)
         self.lives.unwatched = getattr(nemesis, "unwatched", ())
-        self.timeline.after(TICK_S, self._tick, SCHEDULER, self.pass_of_scheduler)
-        self.timeline.after(TICK_S / 2, self._tick, "reconciler", self.round_of_reconciler)
+        self.functions.begin_to_tick()
+        self.agents = Agents(self) if agents else None
 
     def _define(self, family: str, container: str, **members: Any) -> str:
         one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
@@ -137,7 +127,7 @@ class World:
         in_memory = self.store if isinstance(self.store, MemoryStore) else None
         self.idling = Idling(self, in_memory) if economy.skips and in_memory is not None else None
         if not remembers:
-            self.cluster.mute = self._is_unheard
+            self.cluster.mute = self.functions.is_unheard
             if in_memory is not None:
                 in_memory.attempts_kept = ATTEMPTS_KEPT
 
@@ -161,107 +151,22 @@ class World:
             for seconds in arrivals:
                 self.timeline.after(seconds, self.deliver, envelope)
 
-    def _is_unheard(self, task: Task) -> bool:
-        """Whether no rule selects what is said of the task as it is, or it says that a rank runs that is known to."""
-        is_check = task.definition["family"] == CHECK_FAMILY
-        if not _is_selected(is_check, task.last_status):
-            return True
-        named = attempt_of(task.started_by or "")
-        if named is None or task.last_status != TaskStatus.RUNNING:
-            return False
-        progress = self.store.load_progress(*named)
-        return progress is not None and int(environment(task)["RANK"]) in progress.running
-
     def _register(self, envelope: Mapping[str, Any]) -> tuple[float, ...]:
         self._registrations.append(envelope)
         return ()
 
     def deliver(self, envelope: Mapping[str, Any]) -> None:
         """One EventBridge event to the function whose rule it matches, if any."""
-        work = self._function(envelope)
+        work = self.functions.of(envelope)
         if work is not None:
             self.invoke(*work)
 
-    def _function(self, envelope: Mapping[str, Any]) -> tuple[str, Callable[[], object]] | None:
-        kind = envelope["detail-type"]
-        looks = self.actions.ecs.looks
-        if kind == "ECS Container Instance State Change":
-            return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
-        if kind != "ECS Task State Change":
-            if not is_watchers(envelope):
-                return None
-            return "ecs_instance_monitor", lambda: hear(self.recovery, words_of(envelope, self.timeline.now))
-        family = str(envelope["detail"]["taskDefinitionArn"]).rsplit("/", 1)[-1].split(":")[0]
-        is_check = family == CHECK_FAMILY
-        if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
-            return None
-        fact = task_fact(detail_of(envelope), self.timeline.now, overrides_of if looks is None else looks.overrides)
-        if is_check:
-            return "dcgm_task_monitor", lambda: entry.check_changed(self.recovery, fact)
-        return "ecs_task_handler", lambda: entry.task_changed(self.recovery, fact)
-
-    def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
-        shown = instance_fact(detail_of(envelope), self.timeline.now)
-        if self.actions.ecs.looks is not None:
-            self.actions.ecs.looks.told(shown)
-        self.recovery.tell(*shown)
-
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
-        busy_s = (self._busy_until.get(name, self.timeline.start) - self.timeline.now).total_seconds()
-        if name == SCHEDULER and busy_s > 0:
-            self._wait_in_line(busy_s, name, work, tried)
-            return
-        try:
-            survived = self.lives.live(name, work)
-        except invariants.InvariantBroken:
-            raise  # the world itself has found something that never may be: no retry may hide it
-        except Exception as failure:
-            self.failures.append((name, failure))
-            if not self.retries:
-                raise
-            survived = False
-        spent_s = 0.0 if self.meter is None else self.meter.last_s
-        if spent_s:
-            self._busy_until[name] = self.timeline.now + timedelta(seconds=spent_s)
-        if not survived and self.retries and tried < len(RETRIES_S):
-            self.timeline.after(spent_s + RETRIES_S[tried], self.invoke, name, work, tried + 1)
-
-    def _wait_in_line(self, seconds: float, name: str, work: Callable[[], object], tried: int) -> None:
-        """A FIFO queue hands nothing out while the function works on what it got before; then, all that waits."""
-        if name not in self._in_line:
-            self._in_line.add(name)
-            self.timeline.after(seconds, self._next_in_line, name, work, tried)
-
-    def _next_in_line(self, name: str, work: Callable[[], object], tried: int) -> None:
-        self._in_line.discard(name)
-        self.invoke(name, work, tried)
+        self.functions.invoke(name, work, tried)
 
     def _poked(self, key: str) -> None:
-        """A FIFO queue takes the same deduplication id only once in five minutes."""
-        now = self.timeline.now
-        horizon = now - timedelta(seconds=DEDUPLICATED_S)
-        while self._poke_keys and next(iter(self._poke_keys.values())) <= horizon:
-            del self._poke_keys[next(iter(self._poke_keys))]
-        if key in self._poke_keys:
-            return
-        self._poke_keys[key] = now
-        self.timeline.after(POKE_S, self._woken_by_a_poke)
-
-    def _woken_by_a_poke(self) -> None:
-        if self.idling is None or self.idling.somebody_waits():
-            self.invoke(SCHEDULER, self.pass_of_scheduler)
-
-    def _tick(self, name: str, work: Callable[[], object]) -> None:
-        self.timeline.after(TICK_S, self._tick, name, work)
-        if self.asleep.get(name, self.timeline.start) > self.timeline.now:
-            return
-        if self.idling is None:
-            self.invoke(name, work, tried=len(RETRIES_S))
-        elif not self.idling.may_skip(name):
-            self.idling.begins(name)
-            self.invoke(name, work, tried=len(RETRIES_S))
-            self.idling.ended(name)
+        self.functions.poked(key)
 
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken."""
@@ -465,11 +370,6 @@ class World:
     def settle(self) -> None:
         """Assert what must be so when all is over."""
         self._raise([*invariants.unannounced_failures(self), *invariants.left_behind(self)])
-
-
-def _is_selected(is_check: bool, last_status: str) -> bool:
-    """Whether a rule of the product selects the event of a task: `infra/event_rules.py` says which."""
-    return last_status == "STOPPED" or (last_status == "RUNNING" and not is_check)
 
 
 class Watch:

@@ -18,6 +18,7 @@ from .core.task import OUR_STOP, TaskFact
 from .isolation import raise_all, try_each
 from .ports import MachineStatus, state_of
 from .recovery import Recovery
+from .silence import compare_beats
 
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
@@ -153,4 +154,4 @@ def _stop_forgotten_check(recovery: Recovery, fact: TaskFact, instance_id: str) 
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
 
 
-COMPARISONS = (compare_instances, compare_machines, compare_tasks)
+COMPARISONS = (compare_instances, compare_machines, compare_tasks, compare_beats)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from .core.errors import RecoveryError
-from .hearing import TooMany
+from .ports import TooManyReports
 from .tokens import TOKEN, NodeToken, TokenStore, digest_of
 
 KEPT = timedelta(seconds=60)
@@ -39,7 +39,7 @@ class Door:
         self._unknown: deque[datetime] = deque()
 
     def instance_of(self, token: str) -> str:
-        """The instance that this token was issued for. Raises TokenMissing, TokenInvalid and TooMany."""
+        """The instance that this token was issued for. Raises TokenMissing, TokenInvalid and TooManyReports."""
         if not token:
             raise TokenMissing("a token is needed")
         spelt = TOKEN.fullmatch(token)
@@ -58,7 +58,7 @@ class Door:
         while self._unknown and now - self._unknown[0] >= KEPT:
             self._unknown.popleft()
         if len(self._unknown) >= UNKNOWN_MAX:
-            raise TooMany(int(KEPT.total_seconds()))
+            raise TooManyReports(int(KEPT.total_seconds()))
         token = self._store.load_token(token_id)
         if token is None:
             self._unknown.append(now)

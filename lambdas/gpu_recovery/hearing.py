@@ -1,33 +1,36 @@
-"""What follows from a report."""
+"""What a report of an instance leads to: one write of its heartbeat, and an event only where it is news.
+
+The heartbeat as it was before comes back with that write, so whoever is heard of again, or has booted, is found without
+reading. A rank is looked up once: what was launched there stays launched there, and what has ended is told apart by its
+attempt wherever it matters.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
-from .core.errors import RecoveryError
-from .core.heartbeat import Order, Report, RunningRank
-from .recovery import Recovery
+from .core import events
+from .core.heartbeat import Beat, GpuHealth, Order, RankBeat, Report, RunningRank, XidSeen, running_log_id
+from .core.policy import within
+from .core.signals import HealthKind, HealthStatus
+from .core.xid import asks_for_a_look
+from .recovery import Recovery, Unsaid
 
-
-class SequenceStale(RecoveryError):
-    """A newer report of this boot was heard before: `last`."""
-
-    def __init__(self, last: int) -> None:
-        super().__init__(f"report {last} of this boot was heard before")
-        self.last = last
-
-
-class TooMany(RecoveryError):
-    """More reports than anybody needs; the next is welcome after `retry_after_s`."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"too many reports: the next is welcome in {retry_after_s} s")
-        self.retry_after_s = retry_after_s
+KNOWN_MAX = 20_000
+XIDS_NAMED_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the agent is told."""
+    """What the agent is told.
+
+    updated: how many of the ranks that it reports are known there; revived: of these, those that had been silent.
+    refused: ranks that are not known there, and why.
+    """
 
     updated: int = 0
     revived: int = 0
@@ -36,6 +39,166 @@ class Answer:
     refused: tuple[tuple[RunningRank, str], ...] = ()
 
 
-def hear(recovery: Recovery, report: Report) -> Answer:
-    """Enter what the instance reports, and what it is to do."""
-    return Answer()
+@dataclass
+class Hearing:
+    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again."""
+
+    recovery: Recovery
+    _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
+
+    def hear(self, report: Report) -> Answer:
+        """Keep what `report` says and tell whoever must know. Raises SequenceStale, TooManyReports, TryAgainSoon."""
+        recovery, now = self.recovery, self.recovery.clock()
+        present = report.age_s < recovery.policy.suspect_s
+        ranks, refused = self._ranks(report) if present else ({}, ())
+        booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
+        beat = Beat(
+            report.instance_id, now, report.boot_id or "", booted_at, report.sequence or 0, report.interval_s,
+            {str(log): RankBeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
+            health=report.health, digest=report.digest,
+        )  # fmt: skip
+        before = recovery.store.keep_beat(beat, present)
+        if report.inventory is not None:
+            text = json.dumps(report.inventory, separators=(",", ":"))
+            recovery.store.keep_inventory(report.instance_id, report.digest, text, now)
+        revived = self._presence(before, beat, report) if present and before is not None else 0
+        self._ended(report)
+        self._health(before, report, now)
+        known_digest = before.digest if before is not None else ""
+        return Answer(
+            len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
+            self._orders(before, ranks), refused,
+        )  # fmt: skip
+
+    # -- ranks ---------------------------------------------------------------------------------------------------------
+
+    def _ranks(self, report: Report) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
+        """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
+        reported = {rank.log_id: rank for rank in report.running or ()}
+        logs = (*reported, *(report.running_logs or ()))
+        new = [log for log in logs if (report.instance_id, log) not in self._known]
+        if new:
+            self._look_up(report.instance_id)
+        found: dict[int, RunningRank] = {}
+        refused: list[tuple[RunningRank, str]] = []
+        for log in logs:
+            known = self._known.get((report.instance_id, log))
+            rank = reported.get(log)
+            if known is not None and (rank is None or rank.epoch in (None, known.epoch)):
+                found[log] = known
+            elif rank is not None:
+                refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
+        return found, tuple(refused)
+
+    def _look_up(self, instance_id: str) -> None:
+        """Learn which ranks have their GPUs on the instance."""
+        record = self.recovery.store.load_instance(instance_id)
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        for job_id, claim in record.claims.items() if record is not None else ():
+            rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
+            if rank is not None and record is not None:
+                log = running_log_id(job_id, claim.attempt, rank)
+                self._known[instance_id, log] = RunningRank(job_id, claim.attempt, rank, record.epoch)
+
+    # -- what is news --------------------------------------------------------------------------------------------------
+
+    def _presence(self, before: Beat, beat: Beat, report: Report) -> int:
+        """Tell of another boot, and of who is heard of again; how many ranks that are."""
+        now = beat.seen_at
+        if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
+            self._tell(beat.instance_id, booted(replace(beat, ranks={**before.ranks, **beat.ranks}), now))
+        if before.silent_since is not None:
+            self._tell(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
+        revived = 0
+        for log, rank in beat.ranks.items():
+            was_silent = log in before.ranks and before.ranks[log].silent
+            if was_silent:
+                heard = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
+                self._tell(rank.job_id, heard)
+            revived += was_silent or (before.silent_since is not None and log in before.ranks)
+        return revived
+
+    def _ended(self, report: Report) -> None:
+        """An exit is a reason to ask ECS at once."""
+        for one in report.exits:
+            how = f"with code {one.code}" if one.code is not None else f"by signal {one.signal}"
+            sentence = f"rank {one.rank} on {report.instance_id} has ended {how}, says its agent"
+            event = events.RankExited(
+                at=self.recovery.clock(), attempt=one.attempt, instance_id=report.instance_id, sentence=sentence
+            )
+            self._tell(one.job_id, event)
+
+    def _health(self, before: Beat | None, report: Report, now: datetime) -> None:
+        """A watcher's word, where it is another than before or names an XID that asks for a look."""
+        profile = self.recovery.policy.xid_profile
+        grave = [one for one in report.xids if asks_for_a_look(one.xid, one.count, one.action, profile)]
+        word = _word(report, grave)
+        said = before.health if before is not None and before.health is not None else GpuHealth.OK
+        if word is None or (not grave and said is report.health):
+            return
+        self._tell(
+            report.instance_id,
+            events.HealthReported(
+                at=now, kind=HealthKind.NODE_AGENT, status=word, since=now, sentence=_sentence(report, grave)
+            ),
+        )
+
+    def _tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> None:
+        """Tell one record. What it could not say in turn stays in its record for the reconciler, who raises it: an
+        agent that is answered with an error would only report the same again."""
+        with suppress(Unsaid):
+            self.recovery.tell(to, event)
+
+    def _orders(self, before: Beat | None, ranks: Mapping[int, RunningRank]) -> tuple[Order, ...]:
+        """The orders about ranks that run there; those about ranks that do not are carried out, or void."""
+        orders = before.orders.values() if before is not None else ()
+        running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
+        due = tuple(one for one in orders if (one.job_id, one.attempt) in running)
+        void = [one.order_id for one in orders if one not in due]
+        if before is not None and void:
+            self.recovery.store.withdraw_orders(before.instance_id, void)
+        return due
+
+
+def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:
+    """The latest attempt of each job among these ranks."""
+    found: dict[str, int] = {}
+    for rank in ranks.values():
+        found[rank.job_id] = max(rank.attempt, found.get(rank.job_id, 0))
+    return found
+
+
+def booted(beat: Beat, now: datetime) -> events.InstanceBooted:
+    """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
+    at = beat.booted_at or now
+    ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
+    return events.InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended))
+
+
+def is_fresh(seen_at: datetime, now: datetime, recovery: Recovery) -> bool:
+    """Whether something that was seen then still counts as heard of."""
+    return now - seen_at <= within(recovery.policy.heartbeat_stale_s)
+
+
+def _rank_of(recovery: Recovery, job_id: str, instance_id: str) -> int | None:
+    job = recovery.store.load_job(job_id)
+    return job.instances.index(instance_id) if job is not None and instance_id in job.instances else None
+
+
+def _word(report: Report, grave: list[XidSeen]) -> HealthStatus | None:
+    if grave or report.health is GpuHealth.IMPAIRED:
+        return HealthStatus.IMPAIRED
+    if report.health is None:
+        return None
+    return HealthStatus.OK if report.health is GpuHealth.OK else HealthStatus.INSUFFICIENT_DATA
+
+
+def _sentence(report: Report, grave: list[XidSeen]) -> str:
+    words = [f"XID {one.xid} on {one.gpu or 'an unknown GPU'}" + _and_more(one) for one in grave[:XIDS_NAMED_MAX]]
+    return "; ".join([*words, *([report.sentence] if report.sentence else [])])
+
+
+def _and_more(one: XidSeen) -> str:
+    often = f", {one.count} times within a day" if one.count > 1 else ""
+    return often + (f", the driver asks for recovery action {one.action}" if one.action else "")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from . import hearing, wire
+from . import wire
 from .core.heartbeat import Report
 from .door import Door, TokenInvalid, TokenMissing
-from .ports import TryAgainSoon
-from .recovery import Recovery, TooContended, Unsaid
+from .hearing import Hearing
+from .ports import SequenceStale, TooManyReports, TryAgainSoon
+from .recovery import Recovery, TooContended
 from .reporting import ReportInvalid, report, report_of_gpus, report_of_tasks
 
 BODY_BYTES_MAX = 1_048_576
@@ -33,9 +34,9 @@ SESSION = re.compile(
 
 
 OLDER = ("/api/v1/report_gpu", "/api/v1/report_tasks")
-BUSY = (TryAgainSoon, TooContended, Unsaid)
-"""It may be asked again: what could not be said is kept, and a report that is heard twice changes nothing."""
-REFUSALS = (ReportInvalid, TokenMissing, TokenInvalid, hearing.SequenceStale, hearing.TooMany)
+BUSY = (TryAgainSoon, TooContended)
+"""It may be asked again: a report that is heard twice changes nothing."""
+REFUSALS = (ReportInvalid, TokenMissing, TokenInvalid, SequenceStale, TooManyReports)
 
 
 class Refused(Exception):
@@ -62,7 +63,7 @@ class NodeApi:
         node_roles: Sequence[str] = (),
         tell: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
-        self._recovery, self._door, self._tell = recovery, door, tell
+        self._recovery, self._hearing, self._door, self._tell = recovery, Hearing(recovery), door, tell
         self._roles = [found.group(*ROLE.groupindex) for role in node_roles if (found := ROLE.fullmatch(role))]
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus, "/api/v1/report_tasks": self._tasks,
@@ -109,12 +110,12 @@ class NodeApi:
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
         instance_id, document = self._older(event)
-        hearing.hear(self._recovery, report_of_gpus(instance_id, document))
+        self._hearing.hear(report_of_gpus(instance_id, document))
         return {"ok": True, "ts": self._ts()}
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
         instance_id, document = self._older(event)
-        heard = hearing.hear(self._recovery, report_of_tasks(instance_id, document))
+        heard = self._hearing.hear(report_of_tasks(instance_id, document))
         return {"ok": True, "updated": heard.updated, "revived": heard.revived, "ts": self._ts()}
 
     def _older(self, event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -126,7 +127,7 @@ class NodeApi:
         return self._door.instance_of(token.strip() if isinstance(token, str) else ""), document
 
     def _heard(self, said: Report) -> dict[str, Any]:
-        heard = hearing.hear(self._recovery, said)
+        heard = self._hearing.hear(said)
         next_s = self._recovery.policy.suspect_s // BEATS_PER_SUSPICION
         return {
             "ok": True, "ts": self._ts(), "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),
@@ -152,9 +153,9 @@ def _refused(error: BaseException) -> Refused:
             return Refused(400, error.error_code, error.detail, field=error.field)
         case TokenMissing():
             return Refused(401, "missing_token", str(error), {"WWW-Authenticate": "Bearer"})
-        case hearing.SequenceStale():
+        case SequenceStale():
             return Refused(409, "stale_sequence", str(error), last=error.last)
-        case hearing.TooMany():
+        case TooManyReports():
             return Refused(429, "too_many", str(error), {"Retry-After": str(error.retry_after_s)})
     return Refused(403, "invalid_token", str(error))
 

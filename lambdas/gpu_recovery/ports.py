@@ -16,6 +16,7 @@ from .core.commands import NotifyOperator, PublishEvent
 from .core.errors import RecoveryError
 from .core.events import Checked, DepartureAnnounced, HealthReported, InstanceObserved
 from .core.fleet import Fleet
+from .core.heartbeat import Beat, Order
 from .core.instance.record import Claim, Instance, InstanceStatus
 from .core.job.record import Job, JobStatus
 from .core.signals import MachineState
@@ -28,6 +29,22 @@ class StaleRecord(RecoveryError):
 
 class CursorInvalid(RecoveryError):
     """A listing cursor that this service did not hand out."""
+
+
+class SequenceStale(RecoveryError):
+    """A report older than one that was heard of the same boot. `last` is the newest's number."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(f"report {last} of this boot was heard already")
+        self.last = last
+
+
+class TooManyReports(RecoveryError):
+    """An instance reports more often than it may; `retry_after_s` is when the next will be heard."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"too many reports; the next in {retry_after_s} s")
+        self.retry_after_s = retry_after_s
 
 
 class VerdictUnreadable(RecoveryError):
@@ -104,9 +121,9 @@ class JobPage:
 
 
 LISTED = (
-    JobStatus.RUNNING, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING, JobStatus.DIAGNOSING,
-    JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED, JobStatus.CANCELED,
-    JobStatus.SUCCEEDED,
+    JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING,
+    JobStatus.DIAGNOSING, JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED,
+    JobStatus.CANCELED, JobStatus.SUCCEEDED,
 )  # fmt: skip
 """The order of a listing of everything: what is under way first."""
 
@@ -207,6 +224,35 @@ class Store(Protocol):
         """The EC2 instance that registered as this container instance."""
 
     def due_instances(self, now: datetime) -> Iterable[str]: ...
+
+    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+        """Write what an instance reports; its heartbeat as it was before, None if this is the first.
+
+        present: False for a report that is no sign of life any more; it moves the sequence and nothing else.
+        `beat.ranks` are those it reports; others that are remembered stay, the latest RANKS_KEPT_MAX. Raises
+        SequenceStale and TooManyReports.
+        """
+
+    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
+        """The heartbeats of those of the instances that were ever heard of."""
+
+    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+        """Enter that nothing was heard of the instance since `seen_at`; False if something was."""
+
+    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+        """Enter that the rank was not heard of since `seen_at`; False if it was."""
+
+    def give_order(self, instance_id: str, order: Order) -> bool:
+        """Leave an order for the agent of the instance; False if it was never heard of."""
+
+    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+        """Take orders back that are carried out or void."""
+
+    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+        """Keep what the instance says of its GPUs, as JSON text."""
+
+    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+        """The digest, the JSON text and the time of the latest inventory; None if there is none."""
 
 
 class Actions(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from . import silence
 from .acts import untold_to
 from .comparing import COMPARISONS
 from .core import events
@@ -52,11 +53,16 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         news = untold_to(job, progress, plan, recovery.policy, now)
         if news is not None:
             return news
+    if job.status is JobStatus.LOST and (heard := silence.heard_again(recovery, job)) is not None:
+        return heard
     if job.deadline_at is not None and job.deadline_at <= now:
+        is_lost = job.status is JobStatus.LOST
+        dead, fleet = silence.what_others_say(recovery, job) if is_lost else ({}, None)
         return events.JobDeadlineReached(
             at=now, attempt=job.attempt, deadline_at=job.deadline_at,
             unconfirmed=progress.unconfirmed(plan) if progress and plan else (),
             results=progress.results(plan) if progress and plan else {},
+            dead=dead, deaf=fleet.deaf.sentence if fleet is not None and fleet.deaf is not None else "",
         )  # fmt: skip
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)

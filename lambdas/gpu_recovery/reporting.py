@@ -5,6 +5,8 @@ Nothing of a body names the instance: that is whose token it came with.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,14 +22,15 @@ LOGS_MAX, GPUS_MAX = 64, 32
 SENTENCE_MAX, DIGEST_MAX, NAME_MAX = 500, 128, 100
 SECONDS_MAX = 100 * 365 * 86_400
 """A hundred years: with more, no date could be made of an age."""
-INTERVAL_S, INTERVAL_S_MAX = 15.0, 86_400.0
+INTERVAL_S, INTERVAL_S_MAX = 15, 86_400
 SAFE_MAX = 2**53 - 1
 """The largest whole number that every JSON reader reads as it was written."""
 TICKS_MAX, PID_MAX = 2**63 - 1, 2**31 - 1
 ATTEMPT_MAX, RANK_MAX = 1_000_000, 1_000_000
 XID_MAX, ACTION_MAX = 100_000, 5
 CODE_MAX, SIGNAL_MAX = 255, 64
-INVENTORY_VALUES_MAX, INVENTORY_DEPTH_MAX, INVENTORY_TEXT_MAX = 5_000, 8, 1_000
+INVENTORY_BYTES_MAX = 262_144
+"""As JSON: an item of DynamoDB holds 400 KB."""
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NUMBER = re.compile(r"[+-]?[0-9]{1,16}(\.[0-9]{1,16})?")
 GPU_NUMBERS = ("index", "utilization", "memory_total", "memory_used")
@@ -56,7 +59,7 @@ def report(instance_id: str, body: Any) -> Report:
         uptime_s=read.seconds("uptime_s"),
         sequence=read.whole("sequence", 1, SAFE_MAX),
         age_s=read.seconds("age_s", 0.0),
-        interval_s=read.number("interval_s", 1, INTERVAL_S_MAX, INTERVAL_S),
+        interval_s=math.ceil(read.number("interval_s", 1, INTERVAL_S_MAX, INTERVAL_S)),
         running=known if read.has("running") else None,
         running_logs=by_log or None,
         exits=tuple(_exit(one) for one in read.objects("exits", EXITS_MAX)),
@@ -215,26 +218,14 @@ def _inventory(read: _Object) -> Mapping[str, object] | None:
     if said is None:
         return None
     gpus = [one.values for one in said.objects("gpus", GPUS_MAX)]
-    left = INVENTORY_VALUES_MAX - _size(gpus, INVENTORY_DEPTH_MAX)
-    if left < 0:
-        raise said.wrong("gpus", "holds more, or something else, than can be kept of GPUs")
-    return {"agent": said.text("agent", NAME_MAX, ""), "driver": said.text("driver", NAME_MAX, ""), "gpus": gpus}
-
-
-def _size(value: Any, depth: int) -> int:
-    """How many values `value` is made of; more than any may have if one of them is too deep, too long or no number."""
-    if depth == 0:
-        return INVENTORY_VALUES_MAX + 1
-    if isinstance(value, Mapping):
-        fits = all(len(name) <= NAME_MAX for name in value)
-        return 1 + sum(_size(one, depth - 1) for one in value.values()) if fits else INVENTORY_VALUES_MAX + 1
-    if isinstance(value, list):
-        return 1 + sum(_size(one, depth - 1) for one in value)
-    if isinstance(value, str):
-        return 1 if len(value) <= INVENTORY_TEXT_MAX else INVENTORY_VALUES_MAX + 1
-    if isinstance(value, int | float):
-        return 1 if abs(value) <= TICKS_MAX else INVENTORY_VALUES_MAX + 1
-    return 1
+    found = {"agent": said.text("agent", NAME_MAX, ""), "driver": said.text("driver", NAME_MAX, ""), "gpus": gpus}
+    try:
+        size = len(json.dumps(found, allow_nan=False))
+    except ValueError as error:  # a number as large as 1e999 is read as an infinite one
+        raise said.wrong("gpus", "holds a number that is none") from error
+    if size > INVENTORY_BYTES_MAX:
+        raise said.wrong("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
+    return found
 
 
 def _older_list(body: Mapping[str, Any], name: str) -> list[Any]:

@@ -157,6 +157,9 @@ def fleet_view(
             "blamed": {one: _time(at) for one, at in sorted(fleet.blamed.items())},
             "opens_at": breaker_limit(fleet, policy),
         },
+        "deaf": None if fleet.deaf is None else {
+            "since": _time(fleet.deaf.since), "because": fleet.deaf.sentence, "incident_id": fleet.deaf.incident_id,
+        },
         "pause": None if fleet.pause is None else {
             "by": fleet.pause.by, "because": fleet.pause.because, "at": _time(fleet.pause.at),
         },

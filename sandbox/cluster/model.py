@@ -245,7 +245,7 @@ class Cluster:
         self._arn = self.arn("cluster", name)
         self.ids = Ids(seed)
         self.instances: dict[str, Instance] = {}  # by EC2 instance id, in order of launch
-        self._tasks = Tasks()
+        self._tasks: Tasks[Task] = Tasks()
         self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used
         self._forgot_at: datetime | None = None
         self._registrations: dict[str, Instance] = {}  # by the last part of the ARN, as far as they were asked for
@@ -255,7 +255,7 @@ class Cluster:
         """Ids of the instances that ECS has something new to say about; whoever drives the model empties it."""
 
     @property
-    def tasks(self) -> Tasks:
+    def tasks(self) -> Tasks[Task]:
         """By task id, in order of creation."""
         return self._tasks
 

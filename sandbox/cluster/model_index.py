@@ -1,16 +1,32 @@
 """The tasks of a cluster, and where to find those of one launch, or those that run, without looking at every task."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from sandbox.cluster.model import Task
+from typing import Any, Protocol, TypeVar
 
 
-class Tasks(dict[str, "Task"]):
+class Indexed(Protocol):
+    """What must be known of a task to find it again."""
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def started_by(self) -> str | None: ...
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process really runs."""
+
+
+Task = TypeVar("Task", bound=Indexed)
+
+
+class Tasks(dict[str, Task]):
     """Tasks by id, in order of creation. Whoever changes a task's `process` says so with `moved`."""
 
-    def __init__(self, given: "Mapping[str, Task] | Iterable[tuple[str, Task]]" = ()) -> None:
+    def __init__(self, given: Mapping[str, Task] | Iterable[tuple[str, Task]] = ()) -> None:
         super().__init__()
         self._launches: dict[str | None, dict[str, Task]] = {}
         self._running: dict[str | None, dict[str, Task]] = {}
@@ -20,10 +36,10 @@ class Tasks(dict[str, "Task"]):
         """Whose processes have moved, for whoever wants to know it and empties it."""
         self.update(given)
 
-    def __copy__(self) -> "Tasks":
+    def __copy__(self) -> Tasks[Task]:
         return Tasks(self)
 
-    def __setitem__(self, task_id: str, task: "Task") -> None:
+    def __setitem__(self, task_id: str, task: Task) -> None:
         if task_id in self:
             self._drop(task_id)
         super().__setitem__(task_id, task)
@@ -55,7 +71,7 @@ class Tasks(dict[str, "Task"]):
         for task_id in list(self):
             del self[task_id]
 
-    def moved(self, task: "Task") -> None:
+    def moved(self, task: Task) -> None:
         """The task's process has begun, ended, or failed to begin."""
         if self.get(task.task_id) is not task:
             return  # forgotten before its process ended
@@ -69,15 +85,15 @@ class Tasks(dict[str, "Task"]):
         elif mine is not None and mine.pop(task.task_id, None) is not None and not mine:
             del self._running[task.started_by]
 
-    def started_by(self, name: str | None) -> "list[Task]":
+    def started_by(self, name: str | None) -> list[Task]:
         """The tasks that were started by `name`, in order of creation."""
         return self.in_order(self._launches.get(name, {}).values())
 
-    def running(self) -> "list[Task]":
+    def running(self) -> list[Task]:
         """The tasks whose process really runs, in order of creation."""
         return self.in_order(task for mine in self._running.values() for task in mine.values())
 
-    def running_of(self, name: str | None) -> "list[Task]":
+    def running_of(self, name: str | None) -> list[Task]:
         """Those of `running` that were started by `name`."""
         return self.in_order(self._running.get(name, {}).values())
 
@@ -89,7 +105,7 @@ class Tasks(dict[str, "Task"]):
         """Each `started_by` of which some task really runs."""
         return iter(self._running)
 
-    def in_order(self, found: "Iterable[Task]") -> "list[Task]":
+    def in_order(self, found: Iterable[Task]) -> list[Task]:
         """`found`, in order of creation."""
         numbers = self._numbers
         return sorted(found, key=lambda task: numbers[task.task_id])

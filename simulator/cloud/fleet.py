@@ -56,11 +56,14 @@ class Fleet:
         self.program: Callable[[Task], Program]
         self._taken: set[str] = set()
         self._down: set[str] = set()
+        self._off: set[str] = set()
         self.changes = 0
         self.boots: Counter[str] = Counter()
         """How often each instance has really rebooted."""
         self.stuck: set[str] = set()
         """Instances whose processes no signal ends: only a reboot does."""
+        self.hung: set[str] = set()
+        """Instances on which nothing moves: no process ends, no agent speaks."""
         self.ordered: dict[str, datetime] = {}
         """Instances that the product has ordered to reboot and that have not gone down yet, and since when."""
         self.goes_down: Callable[[str, datetime], object] = lambda instance_id, ordered_at: None
@@ -118,7 +121,7 @@ class Fleet:
 
     def end(self, task: Task, code: int | None) -> None:
         """The process ends by itself or by a signal; nothing happens to one that has ended."""
-        if task.process is Process.RUNNING:
+        if task.process is Process.RUNNING and task.instance_id not in self.hung:
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
             self._taken.discard(f"stop {task.task_id}")
 
@@ -132,14 +135,20 @@ class Fleet:
         """RebootInstances: answers at once; a second request during the reboot changes nothing."""
         if instances.request_reboot(self.cluster, [instance_id]) and instance_id not in self._down:
             self._down.add(instance_id)
-            self.timeline.after(self.late.pop(instance_id, self.timings.down_s), self._off, instance_id)
+            self.timeline.after(self.late.pop(instance_id, self.timings.down_s), self._goes_off, instance_id)
 
-    def _off(self, instance_id: str) -> None:
+    def is_down(self, instance: Instance) -> bool:
+        """Whether the machine is rebooting, and nothing runs on it."""
+        return instance.instance_id in self._off
+
+    def _goes_off(self, instance_id: str) -> None:
         instance = self.cluster.instances[instance_id]
         ordered_at = self.ordered.pop(instance_id, None)
         if instance.ec2_state is Ec2State.RUNNING:
             if ordered_at is not None:
                 self.goes_down(instance_id, ordered_at)
+            self._off.add(instance_id)
+            self.hung.discard(instance_id)
             self.change(lambda now: instances.went_down(self.cluster, instance, now))
             self.stuck.discard(instance_id)
             self.timeline.after(self.timings.boot_s * self.slow.pop(instance_id, 1), self._up, instance_id)
@@ -148,6 +157,7 @@ class Fleet:
         instance = self.cluster.instances[instance_id]
         self.boots[instance.instance_id] += 1
         self._down.discard(instance.instance_id)
+        self._off.discard(instance_id)
         if instance.ec2_state is Ec2State.RUNNING:
             connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
             self.change(lambda now: instances.came_back(self.cluster, instance, now, agent_connects=connects))
@@ -193,7 +203,9 @@ class Fleet:
         """The machine is off, `stopped` or `terminated`; whatever its processes were deaf to, they are dead."""
         self.change(lambda now: operation(self.cluster, instance, now))
         self.stuck.discard(instance.instance_id)
+        self.hung.discard(instance.instance_id)
         self._down.discard(instance.instance_id)
+        self._off.discard(instance.instance_id)
 
     def succeed(self, gone: Instance) -> None:
         """An Auto Scaling group launches another machine in the place of one that it loses."""
@@ -203,6 +215,12 @@ class Fleet:
     def _launch_in_place_of(self, gone_id: str) -> None:
         gone = self.cluster.instances[gone_id]
         self.change(lambda now: watchers.launch_in_place_of(self.cluster, gone, now))
+
+    def hang(self, instance: Instance) -> None:
+        """Nothing on the machine moves any more, until it boots."""
+        self.hung.add(instance.instance_id)
+        self.stuck.add(instance.instance_id)
+        self.changes += 1
 
     def disconnect(self, instance: Instance) -> None:
         """The agent is cut off; the processes go on."""

@@ -76,7 +76,8 @@ class Training:
                 self.fleet.end(task, 0)
 
     def _is_hurt(self, task: Task) -> bool:
-        return any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
+        hangs = task.instance_id in self.fleet.hung
+        return hangs or any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
 
     def _abort(self, task: Task) -> None:
         self.fleet.timeline.after(self.fleet.timings.abort_s, self._aborted, task.task_id)

@@ -137,7 +137,7 @@ class SmallWorld(World):
 
     def is_heard(self, envelope: Mapping[str, Any]) -> bool:
         """Whether any rule selects the event."""
-        return self._function(envelope) is not None
+        return self.functions.of(envelope) is not None
 
     def _poked(self, key: str) -> None:
         """The explorer lets the scheduler pass at any time in any case."""

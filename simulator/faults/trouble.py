@@ -49,11 +49,16 @@ class Given:
 
 @dataclass
 class Drawn:
-    """Faults as one seed has them. `rates`: the chance of each kind to strike whatever it can, from 0 to 1."""
+    """Faults as one seed has them.
+
+    rates: the chance of each kind to strike whatever it can, from 0 to 1.
+    only:  the calls that a kind may strike, for kinds that may not strike each.
+    """
 
     seed: int
     rates: Mapping[str, float]
     late_max_s: float = 240
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +75,7 @@ class Drawn:
 
     def of_call(self, step: Step, nth: int) -> CallFault | None:
         kind = self._kind(CALL_FAULTS)
-        if kind is None or not CALL_FAULTS[kind].may_strike(step):
+        if kind is None or not CALL_FAULTS[kind].may_strike(step) or step.name not in self.only.get(kind, (step.name,)):
             return None
         if kind == Overlapped.kind:
             return Overlapped(call=step.name, nth=nth, by=self.random.choice(("scheduler", "reconciler")))

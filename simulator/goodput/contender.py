@@ -12,6 +12,9 @@ from typing import Protocol
 from .facts import Cure
 from .trace import Course
 
+REPEATS_MAX = 2
+"""How often a failure may come back, whatever the policy, before a person is asked to look into it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -26,7 +29,9 @@ class Episode:
     started_at:  every process of the new attempt ran
     training_at: the next step was taken; None: not before the run was over
     failure:     its number in the course; None: the policy's own doing
-    waited_for:  what else it could not go on without: the repair of a machine, a person's answer; often nothing
+    waited_for:  what else it did not go on without: the repair of a machine, a person's answer; often nothing
+    was_short:   whether there were fewer healthy machines than the gang has when it could have begun again, so that
+                 nobody could have gone on without a repair
     """
 
     failure: int | None
@@ -41,6 +46,7 @@ class Episode:
     training_at: float | None
     waited_for: frozenset[Cure] = frozenset()
     is_relapse: bool = False
+    was_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,10 @@ import heapq
 from dataclasses import dataclass, field
 
 from .calls import Calls
-from .contender import Episode, Run
+from .contender import REPEATS_MAX, Episode, Run
 from .facts import Conditions, Cure, Profile, Shows
 from .gang import NEVER, Answer, Felt, Gang, Tally, shown_at
 from .trace import Course, Failure
-
-REPEATS_MAX = 2
-"""How often a failure may come back that no check sees, before a person is asked; the gang goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +30,14 @@ class Steps:
     training: float
 
     @property
+    def until_placed(self) -> float:
+        """From the fault to the moment at which the gang could begin again."""
+        return self.shown + self.detected + self.stopped + self.checked
+
+    @property
     def total(self) -> float:
         """From the fault to the next step, if healthy machines are there."""
-        return self.shown + self.detected + self.stopped + self.checked + self.started + self.training
+        return self.until_placed + self.started + self.training
 
 
 def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int | None) -> Steps:
@@ -68,24 +70,26 @@ def repair_s(failure: Failure, conditions: Conditions, level: int) -> float:
 
 
 def least_s(episode: Episode, course: Course, level: int | None) -> float:
-    """The floor of one episode, on the way that it took: with the repair or the person that it had to wait for."""
+    """The floor of one episode: what was unavoidable as things really were, whatever the policy chose to wait for.
+
+    A person's time is in it only where nothing but a person ends the failure, a repair only where too few healthy
+    machines were there to go on without it; and neither, where the policy did go on without.
+    """
     conditions = course.conditions
     if episode.failure is None:
         return recovery(course.profile, conditions, Shows.EXIT, level).total
     failure = course.failures[episode.failure]
     steps = recovery(course.profile, conditions, failure.shows, level)
-    if Cure.PERSON in episode.waited_for and level is not None:
-        return steps.total + failure.human_s  # who comes puts the machine right as well
-    repair = 0.0
-    if failure.shows is Shows.GONE and Cure.REPLACE in episode.waited_for:  # its successor comes from the beginning
-        repair = max(0.0, conditions.replace_s - (steps.total - steps.started - steps.training))
-    elif level is not None and episode.waited_for & {Cure.REBOOT, Cure.REPLACE}:
-        repair = repair_s(failure, conditions, level)
-    elif level is None:
-        repair += conditions.reboot_s if Cure.REBOOT in episode.waited_for else 0.0
-        repair += conditions.replace_s if Cure.REPLACE in episode.waited_for else 0.0
-        repair += failure.human_s if Cure.PERSON in episode.waited_for else 0.0
-    return steps.total + repair
+    if Cure.PERSON in episode.waited_for and failure.cure is Cure.PERSON:
+        return steps.total + failure.human_s
+    if not episode.was_short or not episode.waited_for:
+        return steps.total
+    if failure.shows is Shows.GONE:  # its successor comes from the beginning
+        return steps.total + max(0.0, conditions.replace_s - steps.until_placed)
+    if level is not None:
+        return steps.total + repair_s(failure, conditions, level)
+    unproved = {Cure.REBOOT: conditions.reboot_s, Cure.REPLACE: conditions.replace_s}
+    return steps.total + (unproved.get(failure.cure, 0.0) if failure.cure in episode.waited_for else 0.0)
 
 
 @dataclass
@@ -129,7 +133,7 @@ class FloorRules:
         return Answer(
             detected, stopped, checked, placed, started, started + steps.training,
             checked if cured else detected + failure.human_s if asks else NEVER,
-            moved=cured and failure.of_machine, waited_for=frozenset(waited),
+            moved=cured and failure.of_machine, waited_for=frozenset(waited), was_short=ready > checked,
         )  # fmt: skip
 
     def _suspects(self, felt: Felt) -> bool:

@@ -47,6 +47,7 @@ class Answer:
     moved: bool = False
     """Whether another machine stands in its place."""
     waited_for: frozenset[Cure] = frozenset()
+    was_short: bool = False
 
 
 @dataclass
@@ -156,5 +157,5 @@ class Gang:
         return Episode(
             felt.failure.number, felt.failure.cause, felt.at_s, shown_at(felt, self.course), answer.detected_at,
             answer.stopped_at, answer.checked_at, answer.placed_at, answer.started_at,
-            answer.training_at if in_time else None, answer.waited_for, felt.is_relapse,
+            answer.training_at if in_time else None, answer.waited_for, felt.is_relapse, answer.was_short,
         )  # fmt: skip

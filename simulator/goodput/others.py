@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .contender import Run
+from .contender import REPEATS_MAX, Run
 from .facts import Cure, Shows
 from .floor import Steps, recovery
 from .gang import NEVER, Answer, Felt, Gang, Rules, Tally, shown_at
 from .trace import Course
-
-REPEATS_MAX = 2
-"""How often a failure may come back under a policy without diagnosis, before a person is asked."""
 
 
 def _steps(felt: Felt, course: Course) -> Steps:
@@ -43,6 +40,7 @@ class HumanRules:
         return Answer(
             detected, stopped, known, ready, started, started + steps.training, known,
             moved=failure.cure is Cure.REPLACE, waited_for=frozenset({Cure.PERSON, failure.cure}),
+            was_short=failure.of_machine,
         )  # fmt: skip
 
 
@@ -78,7 +76,7 @@ class ReplaceRules:
         started = ready + steps.started
         return Answer(
             min(detected, ended), ended, ended, ready, started, started + steps.training, ended if cured else NEVER,
-            moved=cured and failure.of_machine, waited_for=frozenset(waited),
+            moved=cured and failure.of_machine, waited_for=frozenset(waited), was_short=failure.of_machine,
         )  # fmt: skip
 
 
@@ -118,7 +116,7 @@ class RebootRules:
         started = ready + steps.started
         return Answer(
             detected, stopped, stopped, ready, started, started + steps.training, stopped if cured else NEVER,
-            moved=cured and failure.cure is Cure.REPLACE, waited_for=frozenset(waited),
+            moved=cured and failure.cure is Cure.REPLACE, waited_for=frozenset(waited), was_short=failure.of_machine,
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from ..cloud.programs import Checks, Scripted, Training, environment
 from ..world import World
 from .contender import Episode
 from .facts import Cure, Shows
+from .floor import recovery
 from .trace import Course, Failure
 
 RANK_EXIT = 1
@@ -48,6 +49,9 @@ class Broken:
     shown_at: float = 0.0
     detected_at: float | None = None
     by_person: bool = False
+    accused: frozenset[str] = frozenset()
+    """Machines that their check blames for nothing."""
+    was_short: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,6 +150,8 @@ class Trainer(Training):
         conditions, now = self.course.conditions, self.elapsed()
         times = self._times[failure.number] = self._times[failure.number] + 1
         self.broken = Broken(failure, self._attempt, self._ranks, now, times > 1)
+        steps = recovery(self.course.profile, conditions, failure.shows, self.level)
+        self.fleet.timeline.after(steps.until_placed, self._count, self.broken)
         self.checks.first.clear()
         if times == 1:
             self._blame_wrongly(failure)
@@ -171,8 +177,11 @@ class Trainer(Training):
 
     def _blame_wrongly(self, failure: Failure) -> None:
         self.checks.scripts.clear()
-        for place in failure.accused if failure.shows is not Shows.GONE else ():
-            self.checks.script(self.fleet.cluster.instances[self._ranks[place]], Scripted(CheckOutcome.REBOOT))
+        accused = [self._ranks[place] for place in failure.accused if failure.shows is not Shows.GONE]
+        for machine_id in accused:
+            self.checks.script(self.fleet.cluster.instances[machine_id], Scripted(CheckOutcome.REBOOT))
+        if self.broken is not None:
+            self.broken.accused = frozenset(accused)
 
     # -- machines ------------------------------------------------------------------------------------------------------
 
@@ -199,6 +208,16 @@ class Trainer(Training):
             del self.sick[machine_id]
             return None
         return sick
+
+    def _count(self, broken: Broken) -> None:
+        """Whether the gang could begin again now, if nobody had lost any time.
+
+        Counted is what is really so. A machine that was taken out without need is as healthy as before, and one that
+        the product still doubts as well; only whom its check has just blamed, nobody can tell from the sick.
+        """
+        machines = self.fleet.cluster.instances
+        healthy = [one for one in machines if self._runs(one) and self._still_sick(one) is None]
+        broken.was_short = len(set(healthy) - broken.accused) < self.course.profile.instances
 
     def needs_reboot(self, machine_id: str) -> bool:
         """Whether a reboot would cure the machine of something."""
@@ -233,7 +252,7 @@ class Trainer(Training):
         return Episode(
             broken.failure.number, broken.failure.cause, broken.fault_at, broken.shown_at, detected,
             max(stopped, detected), max(checked, detected), max(placed, detected), began, self.elapsed(),
-            self._waited_for(broken, gang), broken.is_relapse,
+            self._waited_for(broken, gang), broken.is_relapse, broken.was_short,
         )  # fmt: skip
 
     def unfinished(self) -> Episode | None:

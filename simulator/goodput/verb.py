@@ -22,7 +22,7 @@ from .text import text
 from .trace import course
 
 OK, FAILED, USAGE = 0, 1, 2
-SIZES = (64, 128, 256, 512, 1_024, 2_048)
+SIZES = (64, 128, 256, 512, 2_048)
 """Of the chart by size."""
 SPARES = 4
 """ByteRobust (arXiv 2509.16293), Table 5: the 99th percentile of machines that a job of 1,024 instances lacks."""

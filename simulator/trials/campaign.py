@@ -36,6 +36,7 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     rows: Counter[Row] = field(default_factory=Counter)
     steps: int = 0
+    events: int = 0
 
     def add(self, seed: int, played: Played) -> None:
         """Enter one run."""
@@ -44,6 +45,7 @@ class Tally:
         self.ended.update(str(one.status) for one in played.jobs)
         self.faults.update(fault.kind for fault in (*played.took, *played.struck))
         self.steps += len(played.world.lives.done)
+        self.events += played.world.timeline.happened
         for (kind, status, event, outcome), count in played.world.journal.rows.items():
             if outcome == Outcome.APPLIED:
                 self.rows[kind, status, event] += count
@@ -52,6 +54,7 @@ class Tally:
         """Enter what another worker has counted."""
         self.seeds += other.seeds
         self.steps += other.steps
+        self.events += other.events
         self.violations += other.violations
         for mine, theirs in ((self.ended, other.ended), (self.faults, other.faults), (self.rows, other.rows)):
             mine.update(theirs)  # type: ignore[arg-type]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.job.adoption import Adoption
 
-from ..faults import timed
-from ..faults.timed import TimedFault
+from ..faults import machines, notices, people
+from ..faults.timed import FunctionSleeps, TimedFault
 from ..faults.trouble import Drawn
 from .scenario import ClusterOf, JobOf, Scenario
 
 FAULTS_UNTIL_S = 2400.0
 QUIET_S = 3600.0
 FAULTS_MAX = 6
+SILENCES_MAX = 3
+REPORTING_EVERY = 3
+"""In every third run node agents report."""
 MACHINES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "hold_timeout_s": 3_600}
@@ -39,10 +43,11 @@ RATES: tuple[Mapping[str, float], ...] = (
 def scenario_of(seed: int) -> Scenario:
     """What the seed draws beforehand; what it draws on the way is `in_passing`."""
     draw = Draw(f"scenario {seed}")
-    cluster = _cluster(draw)
+    cluster = replace(_cluster(draw), agents=seed % REPORTING_EVERY == 0)
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
-    return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=_faults(draw))
+    faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
+    return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
 def in_passing(seed: int) -> Drawn:
@@ -75,51 +80,73 @@ def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
 def _faults(draw: Draw) -> tuple[TimedFault, ...]:
     """Many a fault comes soon after another, on the same machines: while the first is still being dealt with."""
     faults: list[TimedFault] = []
+    before: dict[str, Any] = {}
     for _ in range(draw.randint(0, FAULTS_MAX)):
         how_many = draw.choice((1, 1, 1, 1, 2, 3))
-        where = {
+        where: dict[str, Any] = {
             "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
             "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), how_many))),
         }
-        if faults and draw.random() < 0.5:
-            where["at_s"] = round(faults[-1].at_s + draw.uniform(0, SOON_S), 1)
-            where["machines"] = faults[-1].machines if draw.random() < 0.7 else where["machines"]
+        if before and draw.random() < 0.5:
+            where["at_s"] = round(before["at_s"] + draw.uniform(0, SOON_S), 1)
+            where["machines"] = before["machines"] if draw.random() < 0.7 else where["machines"]
         make = draw.choices([make for make, _ in LIKELIHOOD], [weight for _, weight in LIKELIHOOD])[0]
         faults.append(make(draw, where))
+        before = where
+    return tuple(faults)
+
+
+def _silences(draw: Draw) -> tuple[TimedFault, ...]:
+    """Agents that nothing is heard of, for a while or for good, and machines that nothing is heard of at all."""
+    faults: list[TimedFault] = []
+    for _ in range(draw.randint(0, SILENCES_MAX)):
+        where: dict[str, Any] = {
+            "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
+            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), draw.choice((1, 1, 1, 2, MACHINES_MAX))))),
+        }
+        if draw.random() < 0.25:
+            faults.append(machines.HostHangs(**where))
+        else:
+            faults.append(machines.NodeAgentSilent(for_s=draw.choice((60.0, 400.0, 1_500.0, 86_400.0)), **where))
     return tuple(faults)
 
 
 def _gpu(draw: Draw, where: dict[str, Any]) -> TimedFault:
     fault = draw.choice(("xid79", "xid79", "ecc", "hidden"))
-    return timed.GpuBreaks(fault=fault, cured_by=draw.choice(("reboot", "reboot", "replace", "never")), **where)
+    return machines.GpuBreaks(fault=fault, cured_by=draw.choice(("reboot", "reboot", "replace", "never")), **where)
 
 
 LIKELIHOOD: tuple[tuple[Callable[[Draw, dict[str, Any]], TimedFault], int], ...] = (
     (_gpu, 8),
-    (lambda draw, where: timed.RankExits(code=draw.choice((1, 134, 137, 139, None)), **where), 4),
-    (lambda draw, where: timed.AgentFlaps(for_s=draw.choice((20.0, 200.0, 1500.0)), **where), 3),
-    (lambda draw, where: timed.HostDies(**where), 2),
-    (lambda draw, where: timed.SpotInterruption(**where), 2),
-    (lambda draw, where: timed.StatusCheckFails(check=draw.choice(("system", "instance")), **where), 2),
+    (lambda draw, where: machines.RankExits(code=draw.choice((1, 134, 137, 139, None)), **where), 4),
+    (lambda draw, where: machines.AgentFlaps(for_s=draw.choice((20.0, 200.0, 1500.0)), **where), 3),
+    (lambda draw, where: machines.HostDies(**where), 2),
+    (lambda draw, where: notices.SpotInterruption(**where), 2),
+    (lambda draw, where: notices.StatusCheckFails(check=draw.choice(("system", "instance")), **where), 2),
     (
-        lambda draw, where: timed.RebootsGoWrong(
+        lambda draw, where: machines.RebootsGoWrong(
             how=draw.choice(("silent", "ignored", "ignored", "slow", "late")), **where
         ),
         5,
     ),
-    (lambda draw, where: timed.RebootedByHand(**where), 2),
-    (lambda draw, where: timed.CheckHangs(**where), 1),
-    (lambda draw, where: timed.CheckSays(outcome=_outcome(draw), document=draw.random() < 0.8, **where), 5),
-    (lambda draw, where: timed.RanksAreStuck(**where), 2),
-    (lambda draw, where: timed.ClockIsWrong(by_s=draw.choice((-86_400.0, -300.0, 300.0, 86_400.0)), **where), 2),
-    (lambda draw, where: timed.MaintenancePlanned(code=_planned(draw), in_s=draw.choice((300.0, 7_200.0)), **where), 2),
-    (lambda draw, where: timed.FunctionSleeps(function=_function(draw), for_s=900.0, **where), 2),
-    (lambda draw, where: timed.JobCanceled(job=draw.randint(0, 2), **where), 2),
-    (lambda draw, where: timed.Released(**where), 2),
-    (lambda draw, where: timed.TakenOut(**where), 2),
-    (lambda draw, where: timed.HealthReported(status=draw.choice(("IMPAIRED", "OK")), **where), 2),
-    (lambda draw, where: timed.RebalanceRecommended(**where), 1),
-    (lambda draw, where: timed.RepairsPaused(**where), 1),
+    (lambda draw, where: people.RebootedByHand(**where), 2),
+    (lambda draw, where: machines.CheckHangs(**where), 1),
+    (lambda draw, where: machines.CheckSays(outcome=_outcome(draw), document=draw.random() < 0.8, **where), 5),
+    (lambda draw, where: machines.RanksAreStuck(**where), 2),
+    (lambda draw, where: machines.ClockIsWrong(by_s=draw.choice((-86_400.0, -300.0, 300.0, 86_400.0)), **where), 2),
+    (
+        lambda draw, where: notices.MaintenancePlanned(
+            code=_planned(draw), in_s=draw.choice((300.0, 7_200.0)), **where
+        ),
+        2,
+    ),
+    (lambda draw, where: FunctionSleeps(function=_function(draw), for_s=900.0, at_s=where["at_s"]), 2),
+    (lambda draw, where: people.JobCanceled(job=draw.randint(0, 2), at_s=where["at_s"]), 2),
+    (lambda draw, where: people.Released(**where), 2),
+    (lambda draw, where: people.TakenOut(**where), 2),
+    (lambda draw, where: notices.HealthReported(status=draw.choice(("IMPAIRED", "OK")), **where), 2),
+    (lambda draw, where: notices.RebalanceRecommended(**where), 1),
+    (lambda draw, where: people.RepairsPaused(at_s=where["at_s"]), 1),
 )
 
 

@@ -41,12 +41,10 @@ from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 
-from ..faults.passing import CALL_FAULTS, EVENT_FAULTS
-from ..faults.timed import TIMED_FAULTS
+from ..faults.kinds import KINDS
 from ..faults.trouble import Fault
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
-KINDS: Mapping[str, type[Any]] = {**TIMED_FAULTS, **EVENT_FAULTS, **CALL_FAULTS}
 Made = TypeVar("Made")
 
 
@@ -56,11 +54,15 @@ class ScenarioInvalid(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOf:
-    """The machines, and how the product is set. `group`: they belong to an Auto Scaling group."""
+    """The machines, and how the product is set.
+
+    group: they belong to an Auto Scaling group. agents: a node agent reports from each.
+    """
 
     instances: int = 2
     gpus: int = 8
     group: bool = False
+    agents: bool = False
     adopt: str = Adoption.OFF
     policy: Mapping[str, Any] = field(default_factory=dict)
 

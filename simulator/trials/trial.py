@@ -55,6 +55,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     world = World(
         instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
         adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
+        agents=cluster.agents,
     )  # fmt: skip
     if cluster.group:
         for machine in world.machines():
@@ -106,7 +107,7 @@ def _begin(world: World, job: JobOf, number: int) -> None:
 
 
 def _look_after(world: World) -> None:
-    """Where the product only looks on, a person stops ranks whose gang has lost one, if need be by a reboot."""
+    """Where the product only looks on, a person acts: stops ranks whose gang has lost one, reboots what hangs."""
     if world.policy.observe_only or world.recovery.adoption is Adoption.OBSERVE:
         for task in world.fleet.running():
             ours = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
@@ -114,6 +115,11 @@ def _look_after(world: World) -> None:
                 world.stop_by_hand(task, "it hangs")
                 if task.instance_id in world.fleet.stuck:
                     world.fleet.reboot(task.instance_id)
+    if world.store.load_fleet().deaf is not None:
+        # So many are silent that the product decides nothing: whoever read its message looks at the machines.
+        for instance_id in sorted(world.fleet.hung):
+            world.happens(f"a person reboots {instance_id}, which hangs")
+            world.fleet.reboot(instance_id)
     world.timeline.after(PERSON_S, _look_after, world)
 
 

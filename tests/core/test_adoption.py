@@ -76,7 +76,7 @@ def test_each_rank_that_shows_itself_claims_its_instance() -> None:
     """Until then nobody knows where it is."""
     decision = tell(_adopted(), _seen(1))
     assert decision.record.instances == ("", IDS[1])
-    assert orders(decision, commands.ClaimInstance) == [commands.ClaimInstance(IDS[1], 1, 8)]
+    assert orders(decision, commands.ClaimInstance) == [commands.ClaimInstance(IDS[1], 1, 8, 1)]
 
 
 def test_a_rank_is_where_it_was_first_seen() -> None:

@@ -14,9 +14,8 @@ from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from simulator.actions import SimulatedActions
 from simulator.faults.delivery import Unruly
-from simulator.faults.mischief import Mischief
 from simulator.world import World
-from tests.simulator.incidents import INCIDENTS, TRAIN_S
+from tests.simulator.incidents import INCIDENTS, TRAIN_S, troubled
 
 NEEDED: dict[str, frozenset[P]] = {
     "run_ranks": frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES}),
@@ -44,8 +43,6 @@ NEEDED: dict[str, frozenset[P]] = {
 """Each order and question of `ports.Actions`, with what it takes on AWS."""
 SEEDS = 30
 ALLOWED = {row.name: row.permissions for row in FUNCTIONS}
-UNSIMULATED = {"node_api"}
-"""Functions that do not run in the simulator: its machines send no reports."""
 
 
 def test_every_order_and_question_has_its_row() -> None:
@@ -89,15 +86,15 @@ def test_no_function_needs_what_its_row_lacks(used: set[tuple[str, str]], incide
 def test_no_function_needs_what_its_row_lacks_when_everything_goes_wrong(used: set[tuple[str, str]]) -> None:
     """Under deaths, overlaps and unruly events other functions act than in peace."""
     for seed in range(SEEDS):
-        mischief = Mischief(seed)
-        world = World(instances=5, train_s=TRAIN_S, nemesis=mischief, delivery=Unruly(seed))
+        trouble = troubled(seed)
+        world = World(instances=5, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed))
         jobs = [world.submit(), world.submit()]
-        mischief.begin(world)
+        trouble.begin(world)
         world.let_pass(20 + seed * 37 % 400)
         world.break_gpu(world.machine(seed % 5))
         world.cancel(jobs[0]) if seed % 3 == 0 else world.break_gpu(world.machine((seed + 2) % 5))
         for job_id in jobs:
             world.until_end(job_id)
-    used -= {each for each in used if each[0] == "overlapping"}  # what mischief lets in between has no name of its own
-    assert {function for function, _ in used} == ALLOWED.keys() - UNSIMULATED
+    used -= {each for each in used if each[0] == "overlapping"}  # what comes in between has no name of its own
+    assert {function for function, _ in used} == ALLOWED.keys()
     assert _lacking(used) == set()

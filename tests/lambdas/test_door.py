@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from gpu_recovery.door import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
-from gpu_recovery.hearing import TooMany
+from gpu_recovery.ports import TooManyReports
 from gpu_recovery.tokens import NodeToken, TokenList, digest_of
 
 from tests.aws.records import NOW, A, later
@@ -91,7 +91,7 @@ def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: Door, 
         with pytest.raises(TokenInvalid):
             door.instance_of(token(number))
     for number in (1, *range(5_000, 5_500)):
-        with pytest.raises(TooMany) as wait:
+        with pytest.raises(TooManyReports) as wait:
             door.instance_of(token(number))
         assert wait.value.retry_after_s == 60
     assert len(shelf.looks) == UNKNOWN_MAX
@@ -103,7 +103,7 @@ def test_a_known_token_passes_through_a_flood(door: Door) -> None:
     """Agents that were heard before notice nothing."""
     door.instance_of(token(1))
     for number in range(1_000, 1_000 + UNKNOWN_MAX + 10):
-        with pytest.raises((TokenInvalid, TooMany)):
+        with pytest.raises((TokenInvalid, TooManyReports)):
             door.instance_of(token(number))
     assert door.instance_of(token(1)) == A
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpu_recovery import hearing
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import Order, OrderKind, RankExit, Report, RunningRank
-from gpu_recovery.hearing import Answer, SequenceStale, TooMany
+from gpu_recovery.hearing import Answer, Hearing
 from gpu_recovery.node_calls import BODY_BYTES_MAX
-from gpu_recovery.ports import TryAgainSoon
-from gpu_recovery.recovery import Recovery, TooContended, Unsaid
+from gpu_recovery.ports import SequenceStale, TooManyReports, TryAgainSoon
+from gpu_recovery.recovery import TooContended
 from gpu_recovery.tokens import Issued, issue, revoke
 
 from tests.aws.records import JOB, NOW, A, B, later
@@ -30,13 +29,13 @@ SIGNER = "arn:aws:sts::123456789012:assumed-role/training-nodes/{}"
 
 
 @dataclass
-class Hearing:
+class Ear:
     """Stands in for what follows from a report: keeps each, and answers or raises `answer`."""
 
     reports: list[Report] = field(default_factory=list)
     answer: Answer | Exception = field(default_factory=Answer)
 
-    def hear(self, recovery: Recovery, report: Report) -> Answer:
+    def hear(self, report: Report) -> Answer:
         self.reports.append(report)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -57,7 +56,7 @@ class Agent:
     """Calls the node API as an agent on an instance does."""
 
     functions: Functions
-    heard: Hearing
+    heard: Ear
     tokens: DynamoTokenStore
     issued: Issued
 
@@ -89,8 +88,8 @@ class Agent:
 @pytest.fixture
 def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent with a token of instance A, before a deaf hearing."""
-    heard = Hearing()
-    monkeypatch.setattr(hearing, "hear", heard.hear)
+    heard = Ear()
+    monkeypatch.setattr(Hearing, "hear", lambda self, report: heard.hear(report))
     monkeypatch.setenv("NODE_ROLE_ARNS", f"{ROLE} arn:aws-cn:iam::444455556666:role/nodes")
     tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
     return Agent(functions, heard, tokens, issue(tokens, A, NOW, "a test", {}))
@@ -174,7 +173,7 @@ def test_an_older_call_without_an_object_is_invalid_json(agent: Agent, path: str
 @pytest.mark.parametrize(
     ("trouble", "status", "error", "wait"),
     [
-        (TooMany(7), 429, "too_many", "7"), (TryAgainSoon("busy"), 503, "busy", "5"),
+        (TooManyReports(7), 429, "too_many", "7"), (TryAgainSoon("busy"), 503, "busy", "5"),
         (TooContended("busy"), 503, "busy", "5"),
     ],
 )  # fmt: skip
@@ -199,7 +198,7 @@ def test_a_report_is_heard_for_the_instance_of_its_token(agent: Agent) -> None:
     assert agent.call(REPORTS, body).status == 200
     (report,) = agent.heard.reports
     assert (report.instance_id, report.boot_id, report.sequence, report.uptime_s) == (A, BOOT, 7, 86_400.5)
-    assert (report.age_s, report.interval_s) == (0.0, 15.0)
+    assert (report.age_s, report.interval_s) == (0.0, 15)
     assert report.running == (RunningRank(JOB, 2, 1, 3, 4242, 99),)
     assert report.exits == (RankExit(JOB, 1, 0, signal=9, age_s=1.5),)
 
@@ -300,8 +299,8 @@ def test_a_stale_sequence_is_told_the_last_one(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("trouble", "status", "error", "wait"),
     [
-        (TooMany(12), 429, "too_many", "12"), (TryAgainSoon("x"), 503, "busy", "5"),
-        (TooContended("x"), 503, "busy", "5"), (Unsaid("x", [ValueError("mail")]), 503, "busy", "5"),
+        (TooManyReports(12), 429, "too_many", "12"), (TryAgainSoon("x"), 503, "busy", "5"),
+        (TooContended("x"), 503, "busy", "5"),
     ],
 )  # fmt: skip
 def test_a_report_that_must_wait_is_told_how_long(

@@ -34,8 +34,9 @@ from gpu_recovery.recovery import Recovery
 from gpu_recovery.submitting import submit
 
 from sandbox.cluster import model
+from simulator.functions import RETRIES_S
 from simulator.lives import Step
-from simulator.world import RETRIES_S, TRAINING_FAMILY, World
+from simulator.world import TRAINING_FAMILY, World
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import ACCOUNT, FUNCTION, REGION
 from tests.platform.cloud import Cloud, Fault, Request

@@ -12,10 +12,15 @@ from gpu_recovery.core.policy import PRESETS, Preset
 
 from sandbox.cluster.model import RebootBehaviour
 from simulator.cloud.programs import Scripted
+from simulator.economy import Checking, Economy
+from simulator.faults.trouble import Drawn, Trouble
 from simulator.world import World
 
 ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]
 TRAIN_S = 600.0
+TROUBLED_S = 1800.0
+QUICK = Economy(checking=Checking.CHANGES, skips=True)
+"""What is certain is passed over, but everything is remembered: such a run can be compared with a thorough one."""
 Told = tuple[World, str]
 NEVER_ENDS = Scripted(None)
 INCONCLUSIVE = Scripted(CheckOutcome.INCONCLUSIVE)
@@ -37,6 +42,12 @@ def ended(world: World, job_id: str) -> Told:
     world.until_end(job_id)
     world.settle()
     return world, job_id
+
+
+def troubled(seed: int) -> Trouble:
+    """Half an hour of deaths, of work that overlaps, and of answers to RebootInstances that are lost."""
+    rates = {"kill_before": 0.01, "kill_after": 0.01, "overlap": 0.03, "answer_lost": 0.3}
+    return Trouble(Drawn(seed, rates, only={"answer_lost": ("RebootInstances",)}), TROUBLED_S)
 
 
 # -- adaptive ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.faults.delivery import Envelope, Unruly, is_task, losing
-from simulator.faults.mischief import Mischief
 from simulator.lives import KillAt, Step
 from simulator.world import World
 from tests.simulator import incidents
@@ -133,13 +132,13 @@ def test_a_canceled_job_whose_launcher_died_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("first", range(0, 120, 40))
-def test_mischief_of_every_kind_ends_once_it_ends(first: int) -> None:
+def test_every_job_ends_once_trouble_of_every_kind_has_ended(first: int) -> None:
     """Deaths, overlaps, lost answers and unruly events for half an hour; then every job ends and nothing is left."""
     for seed in range(first, first + 40):
-        mischief = Mischief(seed)
-        world = World(instances=5, train_s=incidents.TRAIN_S, nemesis=mischief, delivery=Unruly(seed))
+        trouble = incidents.troubled(seed)
+        world = World(instances=5, train_s=incidents.TRAIN_S, nemesis=trouble, delivery=Unruly(seed))
         jobs = [world.submit(), world.submit()]
-        mischief.begin(world)
+        trouble.begin(world)
         world.let_pass(20 + seed * 7 % 400)
         world.break_gpu(world.machine(seed % 5))
         world.let_pass(seed * 13 % 300)

@@ -10,22 +10,16 @@ import pytest
 from gpu_recovery import acts
 from gpu_recovery.core import commands
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.events import JobDeadlineReached
-from gpu_recovery.core.instance import repairing
 from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.job import stopping
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.machine import Outcome, Row
-from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import schedule
 
 from sandbox.cluster.model import RebootBehaviour
 from simulator.cloud.programs import Scripted
 from simulator.faults.delivery import PROMPT_S, Envelope
 from simulator.lives import KillAt
-from simulator.memory_store import MemoryStore
 from simulator.world import World
-from tests.simulator import incidents
+from tests.simulator import incidents, planted
 from tests.simulator.test_behaviours_delivery import At
 
 
@@ -47,7 +41,7 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopped.failure is not None
     world.until(lambda: world.job(job_id).attempt == 2, "no attempt 2")
     world.until_status(job_id, JobStatus.RUNNING)
-    monkeypatch.setattr(job, "_fence", lambda record, event: "")
+    planted.no_fence(monkeypatch)
     world.recovery.tell(job_id, job.events.RankFailed(failure=stopped.failure, **failure))
     with pytest.raises(AssertionError):
         incidents.ended(world, job_id)
@@ -56,14 +50,7 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dying in between leaves ranks that no record knows."""
-
-    def keep_job(self: Recovery, before: Any, event: Any, decision: Any, settling: str) -> Any:
-        if decision.outcome is Outcome.APPLIED:
-            self.act(replace(decision.record, revision=before.revision), decision.commands)
-            return replace(decision, record=self.store.save_job(decision.record))
-        return decision
-
-    monkeypatch.setattr(Recovery, "_keep_job", keep_job)
+    planted.act_before_save(monkeypatch)
     with pytest.raises(AssertionError):
         killed_everywhere(incidents.success)
 
@@ -84,20 +71,14 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
         world.let_pass(400)
 
     incident()
-    monkeypatch.setattr(repairing, "proves_reboot", lambda reboot, verdict: True)
+    planted.reconnect_is_reboot(monkeypatch)
     with pytest.raises(AssertionError, match="I6"):
         incident()
 
 
 def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stale writer is merged: two schedulers launch one job, or a job is lost."""
-    kept = MemoryStore.save_job
-
-    def save_anyway(self: MemoryStore, record: Any) -> Any:
-        current = self.load_job(record.job_id)
-        return kept(self, replace(record, revision=current.revision if current else 0))
-
-    monkeypatch.setattr(MemoryStore, "save_job", save_anyway)
+    planted.no_version_check(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         for number in range(40):
             nemesis = At(number, "scheduler")
@@ -112,12 +93,7 @@ def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that does not end in time is taken for ended: the job runs twice."""
-
-    def suspect(record: Any, event: Any, given: Any) -> Any:
-        return stopping.all_stopped(record, event, given)
-
-    row = Row.to(suspect, *JobStatus)
-    monkeypatch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), row)
+    planted.free_on_suspicion(monkeypatch)
     world, job_id = incidents.running(instances=3)
     world.fleet.stuck.add(world.machine(0).instance_id)
     world.exit(job_id, 1, 139)

@@ -13,12 +13,11 @@ from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.model import Instance, StatusCheck
-from simulator.economy import LARGE, SEEDS, THOROUGH, Economy
+from simulator.economy import LARGE, THOROUGH, Economy
 from simulator.faults.delivery import Envelope, Unruly, nothing
-from simulator.faults.mischief import Mischief
 from simulator.memory_store import MemoryStore
 from simulator.world import ATTEMPTS_KEPT, World
-from tests.simulator.incidents import INCIDENTS, TRAIN_S, ended, ending
+from tests.simulator.incidents import INCIDENTS, QUICK, TRAIN_S, ended, ending, troubled
 
 DAY_S = 86_400.0
 
@@ -32,7 +31,7 @@ def steps_of(world: World) -> list[tuple[str, str, str]]:
 def test_passing_over_looks_leaves_every_step_and_every_line_as_it_was(name: str) -> None:
     """The transcript and every effect, to the letter, are those of the run that looks at everything each minute."""
     thorough, _ = INCIDENTS[name]()
-    quick, _ = INCIDENTS[name](economy=SEEDS)
+    quick, _ = INCIDENTS[name](economy=QUICK)
     assert quick.journal.text() == thorough.journal.text()
     assert steps_of(quick) == steps_of(thorough)
 
@@ -54,16 +53,16 @@ def test_a_seed_of_faults_runs_the_same(seed: int) -> None:
     """Lost, doubled and late events, deaths between steps and overlapping work strike at the same places."""
 
     def run(economy: Economy) -> World:
-        mischief = Mischief(seed)
-        world = World(instances=5, train_s=TRAIN_S, nemesis=mischief, delivery=Unruly(seed), economy=economy)
+        trouble = troubled(seed)
+        world = World(instances=5, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed), economy=economy)
         job_id = world.submit()
-        mischief.begin(world)
+        trouble.begin(world)
         world.let_pass(120)
         world.break_gpu(world.machine(0))
         ended(world, job_id)
         return world
 
-    thorough, quick = run(THOROUGH), run(SEEDS)
+    thorough, quick = run(THOROUGH), run(QUICK)
     assert quick.journal.text() == thorough.journal.text()
     assert steps_of(quick) == steps_of(thorough)
 
@@ -111,7 +110,7 @@ def test_what_no_event_tells_is_found_at_the_same_minute(
         world.let_pass(4 * 3_600)
         return world
 
-    thorough, quick = run(THOROUGH), run(SEEDS)
+    thorough, quick = run(THOROUGH), run(QUICK)
     assert quick.journal.text() == thorough.journal.text()
     assert steps_of(quick) == steps_of(thorough)
 
@@ -131,7 +130,7 @@ def test_a_late_word_is_compared_with_the_machine_at_once() -> None:
         world.let_pass(4 * 3_600)
         return world
 
-    thorough, quick = run(THOROUGH), run(SEEDS)
+    thorough, quick = run(THOROUGH), run(QUICK)
     assert "HealthReported" in thorough.journal.text()
     assert quick.journal.text() == thorough.journal.text()
     assert quick.idling is not None and quick.idling.not_compared > 50
@@ -152,7 +151,7 @@ def test_a_record_that_falls_behind_is_compared_in_the_next_round() -> None:
         assert world.instance(world.machine(2)).ecs_version == record.ecs_version
         return world
 
-    assert steps_of(run(SEEDS)) == steps_of(run(THOROUGH))
+    assert steps_of(run(QUICK)) == steps_of(run(THOROUGH))
 
 
 def test_a_cool_down_ends_when_it_ends() -> None:
@@ -167,7 +166,7 @@ def test_a_cool_down_ends_when_it_ends() -> None:
         world.until(lambda: world.job(job_id).attempt == 3 and len(world.ranks(job_id)) == 2, "attempt 3 did not run")
         return world
 
-    thorough, quick = run(THOROUGH), run(SEEDS)
+    thorough, quick = run(THOROUGH), run(QUICK)
     assert quick.timeline.now == thorough.timeline.now
     assert steps_of(quick) == steps_of(thorough)
 
@@ -177,7 +176,7 @@ def test_a_cool_down_ends_when_it_ends() -> None:
 
 def test_an_idle_cluster_is_looked_at_once_an_hour() -> None:
     """Of the ticks of a day on which nothing happens almost all are passed over."""
-    world = World(instances=3, economy=SEEDS)
+    world = World(instances=3, economy=QUICK)
     world.let_pass(3_600)
     assert world.idling is not None
     before = world.idling.skipped
@@ -187,7 +186,7 @@ def test_an_idle_cluster_is_looked_at_once_an_hour() -> None:
 
 def test_a_job_that_runs_is_looked_at_without_comparing_the_cluster() -> None:
     """Its look is due every other minute; the whole cluster is compared with the tables once an hour."""
-    world = World(instances=3, economy=SEEDS)
+    world = World(instances=3, economy=QUICK)
     world.until_status(world.submit(), JobStatus.RUNNING)
     world.let_pass(3_600)
     assert world.idling is not None

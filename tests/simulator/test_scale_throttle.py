@@ -23,10 +23,10 @@ from simulator.cloud.throttle import (
     Limit,
     Meter,
 )
-from simulator.economy import LARGE, SEEDS, THOROUGH, Economy
+from simulator.economy import LARGE, THOROUGH, Economy
 from simulator.timeline import Timeline
 from simulator.world import World
-from tests.simulator.incidents import gpu_fault
+from tests.simulator.incidents import QUICK, gpu_fault
 
 START_S = Timings().start_s
 
@@ -237,7 +237,7 @@ def test_the_scheduler_is_not_woken_while_it_works() -> None:
     assert begun == [2, 6, 10]
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, SEEDS])
+@pytest.mark.parametrize("economy", [THOROUGH, QUICK])
 def test_a_run_with_costs_is_the_same_with_and_without_passing_over(economy: Economy) -> None:
     """What is kept of former looks is paid for like a look."""
     costs = Costs(call_s=0.1, store_s=0.01)
@@ -249,7 +249,7 @@ def test_a_run_with_costs_is_the_same_with_and_without_passing_over(economy: Eco
         assert quick.meter.longest[name] == pytest.approx(thorough.meter.longest[name])
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, SEEDS])
+@pytest.mark.parametrize("economy", [THOROUGH, QUICK])
 def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(economy: Economy) -> None:
     """One list of tasks and two of instances, a description of each, one question for machines and one for statuses."""
     world = World(instances=3, costs=Costs(call_s=1), economy=economy)

@@ -11,9 +11,10 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import Store
 
 from sandbox.cluster import model_tasks
-from simulator.economy import SEEDS, THOROUGH, Checking, Economy
+from simulator.economy import THOROUGH, Checking, Economy
 from simulator.invariants import InvariantBroken
 from simulator.world import World
+from tests.simulator.incidents import QUICK
 
 RECORDS_ONLY = Economy(checking=Checking.RECORDS)
 
@@ -96,7 +97,7 @@ OF_PROCESSES = [lost_claim, second_attempt, second_task]
 def test_what_changed_is_found_wrong_as_everything_is(wrong: Callable[[World, Store], None]) -> None:
     """The same step raises, and for the same reason."""
     said: list[str] = []
-    for economy in (THOROUGH, SEEDS):
+    for economy in (THOROUGH, QUICK):
         world, store = running(economy)
         world.timeline.after(1, wrong, world, store)
         with pytest.raises(InvariantBroken) as broken:
@@ -125,7 +126,7 @@ def test_a_large_world_finds_now_and_then_what_is_wrong_with_a_process(
         world.let_pass(600)
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, SEEDS, RECORDS_ONLY])
+@pytest.mark.parametrize("economy", [THOROUGH, QUICK, RECORDS_ONLY])
 def test_work_without_proof_is_found(economy: Economy) -> None:
     """An instance that comes back from its repair without a check is wrong in every way of asking."""
     world, store = running(economy)

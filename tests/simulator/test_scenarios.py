@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from simulator.faults.kinds import KINDS
 from simulator.trials import scenario
 from simulator.trials.campaign import play_seed
-from simulator.trials.scenario import FOLDER, KINDS, ScenarioInvalid, parse, read, written
+from simulator.trials.scenario import FOLDER, ScenarioInvalid, parse, read, written
 from simulator.trials.trial import play
 
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -66,6 +67,7 @@ def test_a_written_scenario_reads_as_it_was(seed: int) -> None:
         ("[[fault]]\nat_s = 1", "not None"),
         ("[[fault]]\nkind = 'gpu'", "fault gpu needs 'at_s'"),
         ("[[fault]]\nkind = 'gpu'\nat_s = 1\ncolour = 'red'", "fault gpu has no 'colour'"),
+        ("[[fault]]\nkind = 'cancel'\nat_s = 1\nmachines = [1]", "fault cancel has no 'machines'"),
         ("[cluster]\nmachines = 3", "cluster has no 'machines'"),
         ("[cluster]\nadopt = 'perhaps'", "adopt"),
         ("[cluster.policy]\nkindness = 3", "kindness"),

@@ -8,6 +8,7 @@ from datetime import datetime
 from ..core import commands, events
 from ..core.attempt import Plan, Progress, news_of_stopped, untold
 from ..core.check import CheckOutcome
+from ..core.heartbeat import Order, OrderKind
 from ..core.instance.record import Claim
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
@@ -18,6 +19,9 @@ from ..ports import Refusal, state_of
 from ..unseen import instance_of, unseen_ranks
 from .kit import DONE, Acted, Kit, Message
 
+STOP_GRACE_S = 5
+"""Between the signal to leave and the one that nobody survives, where an agent ends a rank (seed 003: five seconds)."""
+
 
 def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
     """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted."""
@@ -27,8 +31,8 @@ def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
     plan = kit.store.begin_attempt(
         Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
     )
-    claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset)
-    for instance_id, epoch in zip(plan.instances, plan.epochs, strict=True):
+    for rank, (instance_id, epoch) in enumerate(zip(plan.instances, plan.epochs, strict=True)):
+        claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset, rank)
         if not kit.store.claim_instance(instance_id, job.job_id, claim, epoch):
             return Acted((_refused(kit, job, order.attempt, f"{instance_id} was no longer free"),))
     answers = kit.actions.run_ranks(job, plan)
@@ -52,7 +56,7 @@ def claim_for_person(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.ClaimInstance = pending.command
     if not _may_run(job, order.attempt):
         return DONE
-    kit.store.claim_instance(order.instance_id, job.job_id, Claim(order.attempt, order.gpus), None)
+    kit.store.claim_instance(order.instance_id, job.job_id, Claim(order.attempt, order.gpus, rank=order.rank), None)
     after = kit.store.load_job(job.job_id)
     if after is None or not _may_run(after, order.attempt):
         kit.store.release_instance(order.instance_id, job.job_id, False, order.attempt)
@@ -110,6 +114,22 @@ def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted
             news = news_of_stopped(addition.after, False, kit.now) if addition else None
             messages += [Message(job.job_id, news)] if news else []
     return Acted(tuple(messages))
+
+
+def end_ranks(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Leave the order to end the attempt's rank with the agent of each instance; where none was heard of, nobody can.
+
+    The end itself is believed when ECS or a reboot confirms it.
+    """
+    order: commands.EndRanks = pending.command
+    if order.attempt != job.attempt:
+        return DONE
+    stop_id = f"stop/{attempt_id(job.job_id, order.attempt)}"
+    stop = Order(stop_id, OrderKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
+    for instance_id in job.instances:
+        if instance_id:
+            kit.store.give_order(instance_id, stop)
+    return DONE
 
 
 def observe(kit: Kit, job: Job, pending: Pending) -> Acted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ..core import commands, events
+from ..core.fleet import Fleet
 from ..core.instance.ladder import is_taken_back
 from ..core.instance.record import Instance, InstanceStatus, Rank
 from ..core.job.adoption import carried
@@ -12,7 +13,7 @@ from ..core.machine import Pending
 from ..core.names import attempt_id, instance_of_check
 from ..core.signals import HealthKind, HealthStatus, MachineState
 from ..core.task import TaskFact
-from ..ports import OutcomeUnknown
+from ..ports import Machine, OutcomeUnknown
 from .kit import DONE, Acted, Kit, Message, died_before
 
 RETRY = timedelta(seconds=30)
@@ -120,24 +121,31 @@ def _why_not_after_all(kit: Kit, instance: Instance, epoch: int, pending: Pendin
         return Acted(not_before=kit.now + RETRY)  # somebody is taking it away: soon it is off, or on again
     if not machine.handed_over:
         return _refused(kit, instance, epoch, "it does not carry the tag by which its owners hand it over")
-    held = ""
-    if machine.kept_back:
-        held = "a person keeps it back by its maintenance tag"
-    elif kit.policy.observe_only:
-        held = "the system is observe-only"
-    elif fleet.pause is not None:
-        held = f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
-    elif fleet.opened_at is not None and fleet.probe != name:
-        held = f"the breaker is open: {fleet.opened_because}"
-    elif instance.need is not None and is_taken_back(instance, instance.need):
+    held = _held_by(kit, machine, fleet, name)
+    if not held and instance.need is not None and is_taken_back(instance, instance.need):
         held = "what asked for it was taken back"
-    elif _is_well_again(kit, instance):
+    if not held and _is_well_again(kit, instance):
         held = "EC2 says that it is well again"
-    elif _others_work_on(kit, instance):
+    if not held and _others_work_on(kit, instance):
         if pending.refusals < PATIENCE:
             return Acted(not_before=kit.now + RETRY)
         held = "somebody's task holds GPUs of it"
     return _of(instance, events.RepairHeld(at=kit.now, epoch=epoch, sentence=held)) if held else None
+
+
+def _held_by(kit: Kit, machine: Machine, fleet: Fleet, name: str) -> str:
+    """The brake that holds a repair back at its last moment; "" if none does."""
+    if machine.kept_back:
+        return "a person keeps it back by its maintenance tag"
+    if kit.policy.observe_only:
+        return "the system is observe-only"
+    if fleet.pause is not None:
+        return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
+    if fleet.deaf is not None:
+        return fleet.deaf.sentence
+    if fleet.opened_at is not None and fleet.probe != name:
+        return f"the breaker is open: {fleet.opened_because}"
+    return ""
 
 
 def _is_well_again(kit: Kit, instance: Instance) -> bool:

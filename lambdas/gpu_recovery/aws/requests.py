@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.attempt import Plan
+from ..core.heartbeat import running_log_id
 from ..core.instance.record import Instance
 from ..core.job.record import Job
 from ..core.names import attempt_id
@@ -40,6 +41,8 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
         "NODE_RANK": str(rank), "NNODES": world, "GPUS_PER_NODE": str(job.spec.gpus_per_node),
         "MASTER_IP": master_ip, "MASTER_ADDR": master_ip, "MASTER_PORT": str(MASTER_PORT + plan.port_offset),
         "INSTANCE_ID": plan.instances[rank],
+        "RUNNING_LOG_ID": str(running_log_id(job.job_id, plan.attempt, rank)),
+        **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
     }  # fmt: skip
 
 

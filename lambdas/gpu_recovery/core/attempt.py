@@ -89,9 +89,9 @@ def untold(status: JobStatus, progress: Progress, plan: Plan, at: datetime) -> J
         return InstancesChecked(at=at, attempt=plan.attempt, results=results) if progress.all_checked else None
     if status is JobStatus.STOPPING:
         return news_of_stopped(progress, False, at)
-    if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING):
+    if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST):
         ended = news_of_stopped(progress, True, at)
-        if ended is None and status is not JobStatus.RUNNING:
+        if ended is None and status not in (JobStatus.RUNNING, JobStatus.LOST):
             return news_of_running(progress, at)
         return ended
     return None

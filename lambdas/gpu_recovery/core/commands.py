@@ -32,11 +32,19 @@ class ClaimInstance:
     instance_id: str
     attempt: int
     gpus: int
+    rank: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
     """Stop every rank of the attempt that is not known to have ended."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndRanks:
+    """Have the agents of the attempt's instances end its ranks, for what ECS cannot stop or does not know."""
 
     attempt: int
 
@@ -214,8 +222,8 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, ObserveAttempt, CheckInstances, TellInstance, ReleaseInstances,
-    PokeScheduler, NotifyOperator, PublishEvent,
+    LaunchAttempt, ClaimInstance, StopAttempt, EndRanks, ObserveAttempt, CheckInstances, TellInstance,
+    ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
     RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,

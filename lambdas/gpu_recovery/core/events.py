@@ -135,10 +135,34 @@ class InstanceLeaving(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankSilent(JobEvent):
+    """The rank on this instance, which used to be heard of, is not any more; `sentence` says since when."""
+
+    instance_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHeard(JobEvent):
+    """The rank on this instance is heard of again."""
+
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited(JobEvent):
+    """The agent of this instance says that its rank has ended; only ECS knows who ended it, and why."""
+
+    instance_id: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(JobEvent):
-    """A person wants the job ended. `by` says who."""
+    """A person wants the job ended. `by` says who; `force`: through the agents of its instances, too."""
 
     by: str
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,12 +176,16 @@ class JobLookDue(JobEvent):
 class JobDeadlineReached(JobEvent):
     """The status waited until `deadline_at` in vain.
 
-    `unconfirmed` are the instances whose rank is not known to have ended, `results` the checks that are in.
+    `unconfirmed` are the instances whose rank is not known to have ended, `results` the checks that are in. Of a job
+    that is LOST, `dead` says of which silent instances ECS and EC2 know no life either, and what they say, and
+    `deaf` why no silence counts at this time ("" if it does).
     """
 
     deadline_at: datetime
     unconfirmed: tuple[str, ...] = ()
     results: Mapping[str, Checked] = field(default_factory=dict)
+    dead: Mapping[str, str] = field(default_factory=dict)
+    deaf: str = ""
 
 
 # -- of an instance ----------------------------------------------------------------------------------------------------
@@ -259,6 +287,39 @@ class HealthReported(InstanceEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSilent(InstanceEvent):
+    """The agent of the instance was last heard of at `seen_at`, too long ago.
+
+    heard: the attempt of each job whose rank had been heard of there.
+    """
+
+    seen_at: datetime
+    heard: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceHeard(InstanceEvent):
+    """The agent of an instance that had been silent reports again.
+
+    heard: the attempt of each job whose rank it reports.
+    """
+
+    heard: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceBooted(InstanceEvent):
+    """Its agent reports another boot than before: it booted at `booted_at`, by the server's clock and its uptime.
+
+    ended: the attempt of each job whose rank was heard of under the boot before, and has ended with it.
+    """
+
+    boot_id: str
+    booted_at: datetime
+    ended: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DepartureAnnounced(InstanceEvent):
     """EC2 says that the instance will be interrupted, retired, maintained or is likely to be; or that it will not.
 
@@ -303,11 +364,12 @@ class InstanceDeadlineReached(InstanceEvent):
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobPlaced, ResourcesShort, AttemptLaunched, LaunchRefused, RankSeen, NewerTaskSeen, AllRanksRunning, RankFailed,
-    AllRanksStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving, CancelRequested, JobLookDue,
-    JobDeadlineReached,
+    AllRanksStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving, RankSilent, RankHeard,
+    RankExited, CancelRequested, JobLookDue, JobDeadlineReached,
 )  # fmt: skip
 INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
-    InstanceObserved, MachineSeen, HealthReported, DepartureAnnounced, CheckRequested, CheckEnded, RepairRequested,
+    InstanceObserved, MachineSeen, HealthReported, InstanceSilent, InstanceHeard, InstanceBooted, DepartureAnnounced,
+    CheckRequested, CheckEnded, RepairRequested,
     RebootUncertain, RepairRefused, RepairHeld, QuarantineRequested, ReleaseRequested, InstanceLookDue,
     InstanceDeadlineReached,
 )  # fmt: skip

@@ -38,6 +38,22 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Deaf:
+    """So many instances are silent at once that it is the network, or our own API, and not their GPUs."""
+
+    since: datetime
+    silent: int
+    reporting: int
+    """How many instances had ever been heard of, the silent ones among them."""
+    incident_id: str
+
+    @property
+    def sentence(self) -> str:
+        """Why nothing is done about a silence."""
+        return f"{self.silent} of {self.reporting} instances are silent at once: the network, not their GPUs"
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The record of the brakes. `blamed` and `repairs` hold what is younger than their windows, so they are bounded."""
 
@@ -60,6 +76,7 @@ class Fleet:
     probe: str = ""
     """The instance that tries, while the breaker is half open."""
     pause: Pause | None = None
+    deaf: Deaf | None = None
 
     @property
     def breaker(self) -> Breaker:
@@ -86,6 +103,8 @@ def why_not_now(
     """Why no repair of this instance may begin now; "" if one may."""
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
+    if fleet.deaf is not None:
+        return fleet.deaf.sentence
     if fleet.opened_at is not None and not _may_probe(fleet, policy, now) and fleet.probe != instance_id:
         return f"the breaker is open: {fleet.opened_because}"
     others = fleet.repairing - {instance_id}
@@ -111,6 +130,20 @@ def _recent_repairs(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tupl
 
 def _recent_replacements(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:
     return tuple(at for at in fleet.replacements if now - at < within(policy.replacement_window_s))
+
+
+def listening(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
+    """The fleet once `silent` of `reporting` instances are not heard of: beyond the repair budget it is deaf.
+
+    A failing machine is silent alone, or with its rack; a network, an expired token or an API that is away silences
+    many. A fleet that is deaf repairs nothing, and decides about no LOST job, until it hears.
+    """
+    most = max(1, reporting * policy.repair_budget_percent // 100)
+    if silent <= most:
+        return fleet if fleet.deaf is None else replace(fleet, deaf=None)
+    if fleet.deaf is not None:
+        return fleet
+    return replace(fleet, deaf=Deaf(now, silent, reporting, f"silence/{now:%Y%m%dT%H%M%S}"))
 
 
 def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:

@@ -19,6 +19,9 @@ RUNNING_LOG_BITS = 53
 """What a number may have to survive JSON in every language."""
 RANKS_KEPT_MAX = 24
 """Ranks that one instance's heartbeat remembers: three times what may run there at once."""
+REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
+"""So many reports of one instance are heard within a window: six times what it sends when all is well."""
+RETRY_AFTER_MAX_S = 60
 
 
 class Liveness(StrEnum):
@@ -112,7 +115,7 @@ class Report:
     uptime_s: float | None = None
     sequence: int | None = None
     age_s: float = 0.0
-    interval_s: float = 0.0
+    interval_s: int = 0
     running: tuple[RunningRank, ...] | None = None
     running_logs: tuple[int, ...] | None = None
     exits: tuple[RankExit, ...] = ()
@@ -149,12 +152,31 @@ class Beat:
     boot_id: str = ""
     booted_at: datetime | None = None
     sequence: int = 0
-    interval_s: float = 0.0
+    interval_s: int = 0
     ranks: Mapping[str, RankBeat] = field(default_factory=dict)
     orders: Mapping[str, Order] = field(default_factory=dict)
     silent_since: datetime | None = None
     health: GpuHealth | None = None
     digest: str = ""
+    window: int = 0
+    reports: int = 0
+    """How many were heard in that window."""
+
+
+def remembered(before: Mapping[str, RankBeat], reported: Mapping[str, RankBeat]) -> tuple[str, ...]:
+    """The running logs of `before` to be forgotten once `reported` is kept, the longest unseen first."""
+    others = sorted((one for one in before if one not in reported), key=lambda one: (before[one].seen_at, one))
+    return tuple(others[: max(0, len({**before, **reported}) - RANKS_KEPT_MAX)])
+
+
+def window_of(at: datetime) -> int:
+    """The number of the window that reports at this time are counted in."""
+    return int(at.timestamp()) // REPORTS_WINDOW_S
+
+
+def retry_after_s(at: datetime) -> int:
+    """How long whoever has reported too often must wait: for the next window, but not for ever."""
+    return min(RETRY_AFTER_MAX_S, REPORTS_WINDOW_S - int(at.timestamp()) % REPORTS_WINDOW_S)
 
 
 def running_log_id(job_id: str, attempt: int, rank: int) -> int:

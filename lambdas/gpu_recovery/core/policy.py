@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from .errors import PolicyInvalid
+from .xid import XidProfile
 
 
 class Preset(StrEnum):
@@ -123,6 +124,8 @@ class RecoveryPolicy:
     """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
     lost_timeout_s: int = 600
     """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
+    xid_profile: XidProfile = XidProfile.NVIDIA
+    """Whose judgement of XIDs is followed where the driver says nothing: `nvidia` or `aws`."""
     history_max: int = 60
 
     def __post_init__(self) -> None:
@@ -169,10 +172,12 @@ def policy_from(settings: Mapping[str, Any]) -> RecoveryPolicy:
     if name not in tuple(Preset):
         raise PolicyInvalid(f"policy preset must be one of {', '.join(Preset)}, not {name!r}")
     base = PRESETS[Preset(name)]
-    kinds = {f.name: type(getattr(base, f.name)) for f in fields(base)}
+    kinds: dict[str, Any] = {f.name: type(getattr(base, f.name)) for f in fields(base)}
     for key, value in rest.items():
         if key not in kinds:
             raise PolicyInvalid(f"there is no policy setting {key!r}")
-        if type(value) is not kinds[key]:
+        if issubclass(kinds[key], StrEnum) and value in tuple(kinds[key]):
+            rest[key] = kinds[key](value)
+        elif type(value) is not kinds[key]:
             raise PolicyInvalid(f"policy {key} must be of type {kinds[key].__name__}, not {value!r}")
     return replace(base, **rest)

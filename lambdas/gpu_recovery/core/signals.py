@@ -22,7 +22,7 @@ class MachineState(StrEnum):
 
 
 class HealthKind(StrEnum):
-    """Who says how an instance is. The first four are the health check types of ECS, the others EC2's status checks."""
+    """Who says how an instance is: the health check types of ECS, EC2's two status checks, our own agent."""
 
     CONTAINER_RUNTIME = "CONTAINER_RUNTIME"
     ACCELERATED_COMPUTE = "ACCELERATED_COMPUTE"
@@ -30,10 +30,12 @@ class HealthKind(StrEnum):
     AGENT_CONNECTIVITY = "AGENT_CONNECTIVITY"
     SYSTEM_STATUS = "SYSTEM_STATUS"
     INSTANCE_STATUS = "INSTANCE_STATUS"
+    NODE_AGENT = "NODE_AGENT"
 
 
-OF_ECS = (
-    HealthKind.CONTAINER_RUNTIME, HealthKind.ACCELERATED_COMPUTE, HealthKind.DAEMON, HealthKind.AGENT_CONNECTIVITY
+ON_THE_MACHINE = (
+    HealthKind.CONTAINER_RUNTIME, HealthKind.ACCELERATED_COMPUTE, HealthKind.DAEMON, HealthKind.AGENT_CONNECTIVITY,
+    HealthKind.NODE_AGENT,
 )  # fmt: skip
 """The watchers on the machine itself, who begin anew when it boots."""
 

@@ -9,6 +9,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+RECOVERY_ACTION = 154
+
+
+class XidProfile(StrEnum):
+    """Whose judgement of XIDs is followed."""
+
+    NVIDIA = "nvidia"
+    AWS = "aws"
+
 
 class XidClass(StrEnum):
     """What is to be done. Whether a second reboot is a replacement is the ladder's business."""
@@ -39,9 +48,36 @@ _CODES: dict[XidClass, tuple[int, ...]] = {
     ),
     XidClass.REPLACE: (54,),
 }  # fmt: skip
+_AWS: dict[int, XidClass] = {
+    63: XidClass.REPLACE, 74: XidClass.REBOOT, 142: XidClass.REPLACE,
+    **dict.fromkeys((81, 125, 144, 145, 146, 147, 148, 149, 150, 157), XidClass.WATCH),
+}  # fmt: skip
+"""Where AWS's own services judge otherwise than NVIDIA's catalogue (ECS Managed Instances, the EKS node agent)."""
 _CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in codes}
 
 
-def class_of(code: int) -> XidClass:
+_REPEATED = frozenset({13, 31, 94})
+"""The application's doing when they come alone; repeated on one GPU they ask for a diagnosis (NVIDIA's catalogue)."""
+REPEATED_MIN = 2
+
+
+def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
     """The class of an XID. One that is not in the list asks for a diagnosis: an error is never met with silence."""
+    if profile is XidProfile.AWS and code in _AWS:
+        return _AWS[code]
     return _CLASSES.get(code, XidClass.DIAG)
+
+
+def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+    """Whether an XID, seen `count` times within a day on one GPU, is a reason to check the instance.
+
+    action: what the driver asks for with it (XID 154, or the GPU's recovery action), which overrides every table: 0
+    asks for nothing. None where the driver says nothing, and for XID 154 itself, which is nothing without it.
+    """
+    if action is not None:
+        return action > 0
+    if code == RECOVERY_ACTION:
+        return False
+    if code in _REPEATED and count >= REPEATED_MIN:
+        return True
+    return class_of(code, profile) in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)

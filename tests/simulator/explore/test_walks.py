@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.explore import telling
+from simulator.explore.copying import Core
+from simulator.explore.judging import Judge
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 from simulator.explore.verb import COMBINED, walks
@@ -80,6 +82,21 @@ def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: froz
     """A crash on healthy GPUs, an agent cut off, a machine taken away, a GPU that comes back by itself."""
     walk = walked(Bounds(incident, 1, kinds, Pace.ALL))
     assert all(end.startswith("SUCCEEDED") and "QUARANTINED" not in end for end in walk.ends)
+
+
+def test_each_transition_is_judged_wherever_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I6 is about a way, not about its end: one that breaks it may lead to a state that another has reached before."""
+    asked: list[tuple[Core, Core]] = []
+    judge_way = Judge.judge_way
+
+    def counted(self: Judge, before: Core, core: Core) -> None:
+        asked.append((before, core))
+        judge_way(self, before, core)
+
+    monkeypatch.setattr(Judge, "judge_way", counted)
+    stage = Search(Bounds(Incident.GPU, 0, frozenset(), Pace.ALL)).run().stage
+    assert len(asked) == stage.carried_out + 1  # nothing leads into the first state
+    assert len(asked) > len(stage.cores)
 
 
 def test_every_incident_is_walked_by_the_command() -> None:

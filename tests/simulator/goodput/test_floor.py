@@ -151,6 +151,26 @@ def test_the_floor_of_an_episode_of_the_policys_own_doing_is_a_restart() -> None
     assert least_s(own, of(), 2) == recovery(SMALL, CONDITIONS, Shows.EXIT, 2).total
 
 
+@pytest.mark.parametrize("level", [2, None])
+def test_a_persons_time_is_unavoidable_only_where_nothing_else_ends_the_failure(level: int | None) -> None:
+    """Whoever calls one for a crash or a broken machine has chosen to wait for them."""
+    waited = Episode(0, "", 0, 0, 0, 0, 0, 0, 0, 9_000.0, frozenset({Cure.PERSON}))
+    steps = recovery(SMALL, CONDITIONS, Shows.EXIT, level).total
+    for cure, least in ((Cure.RESTART, steps), (Cure.REBOOT, steps), (Cure.PERSON, steps + 2_400.0)):
+        assert least_s(waited, of(failure(cure=cure)), level) == least
+
+
+@pytest.mark.parametrize("level", [2, None])
+def test_a_repair_is_unavoidable_only_where_too_few_healthy_machines_were_there(level: int | None) -> None:
+    """Who waits for one though others stood ready has chosen to; who went on without had no need of it."""
+    given = of(failure())
+    steps = recovery(SMALL, CONDITIONS, Shows.EXIT, level).total
+    chosen = Episode(0, "", 0, 0, 0, 0, 0, 0, 0, 9_000.0, frozenset({Cure.REBOOT}))
+    assert least_s(chosen, given, level) == steps
+    assert least_s(replace(chosen, waited_for=frozenset(), was_short=True), given, level) == steps
+    assert least_s(replace(chosen, was_short=True), given, level) >= steps + CONDITIONS.reboot_s
+
+
 def test_where_one_rank_ended_first_nobody_needs_to_wait_for_checks() -> None:
     """Its machine is left out and looked at meanwhile; a hang names no machine and is checked as ever."""
     quick = Floor(2, 1, waits_for_checks=False)

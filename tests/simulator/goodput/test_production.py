@@ -6,21 +6,32 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.policy import Preset
+from gpu_recovery.scheduling import schedule
 
 from simulator.goodput.contender import Episode, Run
 from simulator.goodput.facts import Cure, Shows
 from simulator.goodput.floor import least_s
 from simulator.goodput.production import Production, adaptive, seed_001
+from simulator.goodput.report import overhead
 from simulator.goodput.trace import Course, Failure, course
+from simulator.world import World
 from tests.simulator.goodput.test_floor import CONDITIONS, FACTS, failure, of
 
 HOUR = 3_600.0
+OVERHEAD_MAX = 1.10
+"""What the control plane itself may cost, of recoveries from what has not been there before."""
 
 
 def _small(*failures: Failure, hours: float = 6.0) -> Course:
     """A course of these failures, whose second rank is hit, on four instances."""
     profile = replace(FACTS.profile("small").resized(4), days=hours / 24)
     return replace(of(*(replace(one, place=1) for one in failures)), profile=profile)
+
+
+def _many() -> Course:
+    """Two days of eight instances that fail very often, whose checks blame nobody wrongly."""
+    profile = replace(FACTS.profile("llama3").resized(8), days=2.0, rate=1_000.0)
+    return course(profile, replace(CONDITIONS, false_alarm=0.0), 3)
 
 
 def _down(run: Run) -> list[float]:
@@ -34,14 +45,36 @@ def test_one_course_makes_one_run() -> None:
 
 
 def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
-    """With spare machines and without throttles it is the floor and a few seconds: polls, queues, second looks."""
-    profile = replace(FACTS.profile("llama3").resized(8), days=2.0, rate=1_000.0)
-    given = course(profile, replace(CONDITIONS, false_alarm=0.0), 3)
-    run = adaptive(2, 4).run(given)
-    assert len(run.episodes) > 10
-    for one in run.episodes:
-        if one.training_at is not None and not one.is_relapse:
-            assert least_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
+    """Without throttles it is the floor and a few seconds: polls, queues, second looks. With spare machines the floor
+    has no repair in it, and without them the repairs that were really needed."""
+    given = _many()
+    for spares in (4, 0):
+        product = adaptive(2, spares)
+        run = product.run(given)
+        assert len(run.episodes) > 10
+        assert (overhead(given, product, run, relapses=False) or 0) <= OVERHEAD_MAX
+        for one in run.episodes:
+            if one.training_at is not None and not one.is_relapse:
+                assert least_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
+            assert one.was_short is (spares == 0 and given.failures[one.failure or 0].of_machine), one
+
+
+def test_what_the_product_waits_for_without_need_is_no_floor_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: no job is placed while any machine is under repair, though others stand ready. It has to show."""
+
+    def waiting_for_all(self: World) -> None:
+        if not any(one.under_repair for one in self.instances()):
+            schedule(self.recovery)
+
+    monkeypatch.setattr(World, "pass_of_scheduler", waiting_for_all)
+    given, product = _many(), adaptive(2, 4)
+    run = product.run(given)
+    assert not any(one.was_short for one in run.episodes)
+    waited = [one for one in run.episodes if one.training_at is not None and Cure.REBOOT in one.waited_for]
+    assert waited
+    for one in waited:
+        assert (one.training_at or 0.0) - one.fault_at > OVERHEAD_MAX * least_s(one, given, 2), one
+    assert (overhead(given, product, run, relapses=False) or 0) > OVERHEAD_MAX
 
 
 def test_the_moments_of_a_recovery_are_read_from_the_processes() -> None:
@@ -135,6 +168,7 @@ def test_seed_001_calls_a_person_for_what_it_does_not_know() -> None:
     """Healthy GPUs fail its job; one reboot on the same instance is all that it does by itself."""
     program, machine = seed_001(2).run(_small(failure(cure=Cure.RESTART))), seed_001(2).run(_small(failure()))
     assert [Cure.PERSON in one.waited_for for one in program.episodes] == [True]
+    assert least_s(program.episodes[0], _small(failure(cure=Cure.RESTART)), 2) < failure().human_s
     assert [one.waited_for for one in machine.episodes] == [frozenset({Cure.REBOOT})]
     assert (program.called, machine.called) == (1, 0)
 

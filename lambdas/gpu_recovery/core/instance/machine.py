@@ -20,14 +20,18 @@ from ..fleet import Fleet, begun, blame, ended, unbegun
 from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
 from ..notices.of_fleet import of_breaker
 from ..policy import RecoveryPolicy
-from . import checking, people, repairing, warned, watching
+from . import checking, hearing, people, repairing, warned, watching
 from .deadlines import deadlines
 from .observing import withheld
 from .orders import poke
 from .record import EcsStatus, Instance, InstanceStatus
+from .rules import CLOCK_SKEW as SKEW
 from .telling import with_words
 
-QUIET = (events.InstanceObserved, events.CheckRequested, events.MachineSeen, events.ReleaseRequested)
+QUIET = (
+    events.InstanceObserved, events.CheckRequested, events.MachineSeen, events.ReleaseRequested, events.InstanceSilent,
+    events.InstanceHeard, events.InstanceBooted,
+)  # fmt: skip
 """Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
 
 
@@ -81,6 +85,12 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
         case events.DepartureAnnounced() if event.source in instance.announced:
             known = instance.announced[event.source]
             return "" if event.at > known else "the same source said something as new before"
+        case events.InstanceSilent() if instance.heard_at is not None and event.seen_at < instance.heard_at:
+            return "it was heard of after that silence began"
+        case events.InstanceHeard() if instance.heard_at is not None and event.at <= instance.heard_at:
+            return "it was heard of later"
+        case events.InstanceBooted() if instance.booted_at is not None and event.booted_at < instance.booted_at - SKEW:
+            return "about a boot before the last"
         case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
             return "about a check that is not the one under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
@@ -149,6 +159,7 @@ def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent,
 
 
 _S = InstanceStatus
+_LISTENING = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
 _REPAIR = (_S.REBOOTING, _S.REPLACING, _S.QUARANTINED)
 TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.AVAILABLE, events.InstanceObserved): Row.to(watching.observed, _S.AVAILABLE, _S.GONE),
@@ -217,6 +228,13 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.QUARANTINED, events.InstanceLookDue): Row.to(warned.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
     (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(warned.time_for_quarantined, _S.QUARANTINED),
     (_S.GONE, events.InstanceObserved): Row.to(watching.came_back, _S.GONE, _S.VERIFYING),
+    **{(status, events.InstanceSilent): Row.to(hearing.silent, status) for status in _LISTENING},
+    **{(status, events.InstanceHeard): Row.to(hearing.heard, status) for status in (*_LISTENING, *_REPAIR[:2])},
+    **{(status, events.InstanceBooted): Row.to(hearing.booted, status) for status in _LISTENING},
+    **{
+        (status, events.InstanceBooted): Row.to(hearing.booted_under_repair, status, _S.VERIFYING)
+        for status in _REPAIR[:2]
+    },
     (_S.GONE, events.CheckRequested): Row.to(checking.check_impossible, _S.GONE),
 }
 
@@ -234,6 +252,10 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.REPLACING),
     **ignored("it is not quarantined", events.ReleaseRequested, *_NOT_QUARANTINED),
     **ignored("nothing is under way to look at", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
+    **ignored("a machine under repair is not heard of", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
+    **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),
     **ignored("it has left the cluster", events.MachineSeen, _S.GONE),
     **ignored("it has left the cluster", events.HealthReported, _S.GONE),
     **ignored("it has left the cluster", events.DepartureAnnounced, _S.GONE),

@@ -14,7 +14,7 @@ from .record import IN_USE, Instance, InstanceStatus
 from .warned import wake_later
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
-_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for")
+_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for", "silent_since")
 _TOUCHING = (
     commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
     commands.DeregisterInstance,

@@ -41,6 +41,8 @@ class Claim:
     attempt: int
     gpus: int
     port_offset: int = 0
+    rank: int = -1
+    """Its rank there; -1 where it was claimed by a release that did not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,10 @@ class Instance:
     check: CheckRun | None = None
     health: Mapping[str, Health] = field(default_factory=dict)
     """The last word of each watcher, by `HealthKind`."""
+    silent_since: datetime | None = None
+    """When its agent was last heard of, if it is not heard of any more."""
+    heard_at: datetime | None = None
+    """When it was last heard of after a silence: a silence that began before is over."""
     departure: Departure | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """When each source of announcements last said something new: what it said before that, and comes late, is over."""
@@ -232,4 +238,6 @@ class Instance:
         for kind, health in sorted(self.health.items()):
             if health.status is HealthStatus.IMPAIRED:
                 return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
+        if self.silent_since is not None:
+            return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"
         return self.departure.sentence if self.departure is not None else ""

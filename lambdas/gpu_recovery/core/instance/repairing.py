@@ -13,7 +13,7 @@ from .. import commands, events
 from ..check import CheckOutcome, Verdict
 from ..machine import Given, Ignore, Step, unless_pending
 from ..names import attempt_id
-from ..signals import OF_ECS, DepartureKind, MachineState
+from ..signals import ON_THE_MACHINE, DepartureKind, MachineState
 from .checking import NO_CHECK, REMEMBERED_MAX
 from .ladder import hold, meet, repair, why_held
 from .orders import also_waiting, drain, poke, repair_ended, report, verify
@@ -184,7 +184,7 @@ def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], given: Give
     left = claims_left(instance) if run.proof_needed else {}
     changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": left}
     if run.proof_needed:
-        changes |= {"healed_at": given.now, "health": unsure(instance.health, OF_ECS)}
+        changes |= {"healed_at": given.now, "health": unsure(instance.health, ON_THE_MACHINE)}
     # Back by a person's word or by a new registration: whatever ran on it before is over.
     over = () if run.proof_needed else tuple(instance.claims.items())
     freed = [commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back") for job, claim in over]

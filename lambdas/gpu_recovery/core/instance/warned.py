@@ -102,7 +102,7 @@ def _rung_of(event: events.HealthReported) -> Rung | None:
     if event.kind == HealthKind.ACCELERATED_COMPUTE:
         harmless = (XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER)
         return None if event.xid is not None and class_of(event.xid) in harmless else Rung.CHECK
-    return _RUNGS.get(event.kind)
+    return Rung.CHECK if event.kind == HealthKind.NODE_AGENT else _RUNGS.get(event.kind)
 
 
 _RUNGS = {HealthKind.SYSTEM_STATUS: Rung.REPLACE, HealthKind.INSTANCE_STATUS: Rung.REBOOT}

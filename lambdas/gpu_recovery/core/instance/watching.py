@@ -104,6 +104,7 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
     cleared: dict[str, Any] = {
         "check": None, "reboot": None, "need": None, "held": None, "departure": None, "withdrawn": False,
         "also_waiting": (), "health": unsure(instance.health, tuple(HealthKind)), "claims": {}, "reserved_for": "",
+        "silent_since": None,
     }  # fmt: skip
     return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
 

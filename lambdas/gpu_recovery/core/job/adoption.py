@@ -65,7 +65,7 @@ def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
         return Ignore("this rank is known")
     instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
     reason = f"rank {event.rank} runs on {event.instance_id}"
-    claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus)
+    claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus, event.rank)
     late = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
     return Step(job.status, reason, {"instances": instances}, (claim, *late))
 
@@ -79,7 +79,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
-        "to_leave": (), "running_at": None, "quick_ends": 0, "not_before": None, "repairs": 0,
+        "to_leave": (), "silent": (), "running_at": None, "quick_ends": 0, "not_before": None, "repairs": 0,
     }  # fmt: skip
     told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

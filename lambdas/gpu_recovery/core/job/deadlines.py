@@ -23,7 +23,9 @@ def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]
             return given.now + within(given.policy.start_timeout_s), look
         case JobStatus.RUNNING:
             limit = job.spec.max_runtime_s
-            return (given.now + within(limit) if limit else None), look
+            return ((job.running_at or given.now) + within(limit) if limit else None), look
+        case JobStatus.LOST:
+            return given.now + within(given.policy.lost_timeout_s), look
         case JobStatus.STOPPING:
             return given.now + within(given.policy.stop_timeout_s), look
         case JobStatus.DIAGNOSING:

@@ -16,7 +16,7 @@ from datetime import datetime
 from .. import commands, events
 from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
 from ..policy import RecoveryPolicy
-from . import launching, recovering, stopping
+from . import launching, recovering, silence, stopping
 from .adoption import newer_task, rank_seen
 from .assessment import incident_since
 from .deadlines import deadlines
@@ -127,6 +127,22 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.RUNNING, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
     (_S.RUNNING, events.JobLookDue): Row.to(stopping.observe, _S.RUNNING),
     (_S.RUNNING, events.JobDeadlineReached): Row.to(stopping.runtime_over, _S.STOPPING),
+    (_S.RUNNING, events.RankSilent): Row.to(silence.rank_silent, _S.LOST),
+    **{
+        (status, events.RankExited): Row.to(silence.rank_exited, status)
+        for status in (_S.SUBMITTED, _S.RUNNING, _S.LOST)
+    },
+    (_S.LOST, events.RankSilent): Row.to(silence.rank_silent, _S.LOST),
+    (_S.LOST, events.RankHeard): Row.to(silence.rank_heard, _S.LOST, _S.RUNNING),
+    (_S.LOST, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.LOST),
+    (_S.LOST, events.AllRanksStopped): Row.to(
+        stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+    ),
+    (_S.LOST, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.LOST),
+    (_S.LOST, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.LOST),
+    (_S.LOST, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
+    (_S.LOST, events.JobLookDue): Row.to(stopping.observe, _S.LOST),
+    (_S.LOST, events.JobDeadlineReached): Row.to(silence.lost_overdue, _S.LOST, _S.RUNNING, _S.STOPPING),
     (_S.STOPPING, events.AttemptLaunched): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.RankSeen): Row.to(rank_seen, _S.STOPPING),
@@ -148,6 +164,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.RECOVERING, events.JobLookDue): Row.to(launching.poke_again, _S.RECOVERING),
     (_S.RECOVERING, events.JobDeadlineReached): Row.to(recovering.recovery_overdue, _S.FAILED),
     (_S.FAILED, events.AllRanksStopped): Row.to(stopping.late_end, _S.FAILED),
+    (_S.FAILED, events.CancelRequested): Row.to(stopping.cancel_failed, _S.FAILED),
     (_S.SUCCEEDED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
     (_S.FAILED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
     (_S.CANCELED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
@@ -156,8 +173,8 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
 _IN_LINE = (_S.QUEUED, _S.PENDING_RESOURCES)
-_NOT_IN_LINE = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.STOPPING, _S.DIAGNOSING, *_ENDED)
-_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING)
+_NOT_IN_LINE = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST, _S.STOPPING, _S.DIAGNOSING, *_ENDED)
+_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST)
 _AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_LINE),
@@ -169,13 +186,13 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored(
         "the launch of this attempt is over", events.LaunchRefused, *_IN_LINE, *_AFTER_LAUNCH, *_AFTER_STOP, *_ENDED
     ),
-    **ignored("every rank is known", events.RankSeen, _S.RUNNING),
+    **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST),
     **ignored(
         "its tasks are not started by people now", events.RankSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_STOP, *_ENDED
     ),
     **ignored("the job is under way", events.NewerTaskSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING),
     **ignored("the job is under way", events.NewerTaskSeen, *_AFTER_STOP),
-    **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING),
+    **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST),
     **ignored("the gang is being stopped", events.AllRanksRunning, _S.STOPPING),
     **ignored("the attempt has ended", events.AllRanksRunning, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the gang is being stopped: ranks are expected to end", events.RankFailed, _S.STOPPING),
@@ -204,7 +221,16 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("it has no rank on any instance", events.InstanceLeaving, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the gang is being stopped", events.InstanceNeedsRepair, _S.STOPPING),
     **ignored("the gang is being stopped", events.InstanceLeaving, _S.STOPPING),
-    **ignored("the job has ended", events.CancelRequested, *_ENDED),
+    **ignored("the job has ended", events.CancelRequested, _S.SUCCEEDED, _S.CANCELED),
+    **ignored(
+        "not every rank is known to run: this status has a deadline", events.RankSilent, _S.SUBMITTING, _S.SUBMITTED
+    ),
+    **ignored("the gang is being stopped", events.RankSilent, _S.STOPPING),
+    **ignored("the attempt has ended", events.RankSilent, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored("the gang is being stopped or has ended", events.RankExited, _S.STOPPING, *_AFTER_STOP, *_ENDED),
+    **ignored("the launch tells how it ends", events.RankExited, *_IN_LINE, _S.SUBMITTING),
+    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.STOPPING),
+    **ignored("the attempt has ended", events.RankHeard, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),

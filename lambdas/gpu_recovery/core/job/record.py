@@ -21,6 +21,7 @@ class JobStatus(StrEnum):
     SUBMITTING = "SUBMITTING"  # every rank to be launched
     SUBMITTED = "SUBMITTED"  # every rank to run
     RUNNING = "RUNNING"  # the ranks to end
+    LOST = "LOST"  # a heartbeat, an end, or what ECS and EC2 make of the silence
     STOPPING = "STOPPING"  # the confirmed end of every rank
     DIAGNOSING = "DIAGNOSING"  # the health check of every instance
     RECOVERING = "RECOVERING"  # healthy instances: rebooted or spare
@@ -32,7 +33,7 @@ class JobStatus(StrEnum):
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
 WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
 """The statuses the scheduler places from; a recovering gang goes before the queue."""
-LIVE = frozenset({JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.STOPPING})
+LIVE = frozenset({JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST, JobStatus.STOPPING})
 """The statuses in which ranks of the current attempt may exist."""
 
 
@@ -115,6 +116,8 @@ class Job:
     """How many attempts in a row ended before they had lasted: each makes the pause before the next longer."""
     not_before: datetime | None = None
     """A cool-down: the next attempt is not placed before this time."""
+    silent: tuple[str, ...] = ()
+    """Instances whose rank used to be heard of and is not any more, while the job is LOST for them."""
     to_leave: tuple[str, ...] = ()
     """Instances that the current attempt, which is only observed, was asked to leave."""
     repairs: int = 0

@@ -14,7 +14,7 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
 OUR_VARIABLES = frozenset({
     "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
-    "MASTER_PORT", "INSTANCE_ID",
+    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH",
 })  # fmt: skip
 NNODES_MAX = 3_000
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000

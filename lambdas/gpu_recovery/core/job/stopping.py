@@ -194,13 +194,31 @@ def late_end(job: Job, event: events.AllRanksStopped, given: Given) -> Step | Ig
 
 
 def cancel_running(job: Job, event: events.CancelRequested, given: Given) -> Step:
-    return stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", given)
+    step = stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", given)
+    return replace(step, commands=(*step.commands, *_by_force(job, event)))
 
 
 def cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
-    if job.stop_purpose is StopPurpose.CANCEL:
+    """A forced cancel is obeyed each time: whoever gives it sees ranks that live."""
+    if job.stop_purpose is StopPurpose.CANCEL and not event.force:
         return Ignore("it is being stopped for that already")
-    return Step(JobStatus.STOPPING, f"canceled by {event.by} while stopping", {"stop_purpose": StopPurpose.CANCEL})
+    how = "by force, " if event.force else ""
+    orders = (commands.StopAttempt(job.attempt), *_by_force(job, event)) if event.force else ()
+    return Step(
+        JobStatus.STOPPING, f"canceled {how}by {event.by} while stopping", {"stop_purpose": StopPurpose.CANCEL}, orders
+    )
+
+
+def cancel_failed(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
+    """It has ended, but perhaps not each of its ranks: a forced cancel has the agents end what is left."""
+    if not (event.force and job.claims_kept):
+        return Ignore("the job has ended")
+    orders = (commands.StopAttempt(job.attempt), *_by_force(job, event))
+    return Step(job.status, f"{job.reason}; what is left of it was ended by force by {event.by}", {}, orders)
+
+
+def _by_force(job: Job, event: events.CancelRequested) -> tuple[Any, ...]:
+    return unless_pending(job, commands.EndRanks(job.attempt)) if event.force else ()
 
 
 def cancel_idle(job: Job, event: events.CancelRequested, given: Given) -> Step:

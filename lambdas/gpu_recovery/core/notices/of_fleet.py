@@ -82,6 +82,42 @@ def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
     return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the breaker is closed again", parts)
 
 
+def deaf(fleet: Fleet) -> NotifyOperator:
+    """So many instances are silent at once that nothing is decided by silence; `fleet` as it is from here on."""
+    assert fleet.deaf is not None
+    parts = {
+        Part.WHAT: [f"{fleet.deaf.sentence}."],
+        Part.EVIDENCE: ["their heartbeats stopped within minutes of each other, beyond the repair budget"],
+        Part.DONE: [
+            "No repair begins, and no job is LOST or given up for a silence. Jobs run on, and what ECS and EC2 report "
+            "is acted on as ever."
+        ],
+        Part.NEXT: ["When enough of them are heard of again this ends by itself, and you hear of it."],
+        Part.YOU: [
+            "Look for what they have in common: the network to the node API, its function, their tokens, their agents.",
+            typed("fleet", "who is silent"),
+            typed("instances"),
+        ],
+        Part.IDS: [f"correlation id {fleet.deaf.incident_id}"],
+    }
+    subject = f"{fleet.deaf.silent} of {fleet.deaf.reporting} instances are silent at once"
+    return message(fleet.deaf.incident_id, Severity.SEV2, Phase.OPENED, subject, parts)
+
+
+def hears_again(before: Fleet) -> NotifyOperator:
+    """Enough instances are heard of again; `before` as it was while they were not."""
+    assert before.deaf is not None
+    parts = {
+        Part.WHAT: ["Most instances are heard of again."],
+        Part.EVIDENCE: [f"since {clock(before.deaf.since)}: {before.deaf.sentence}"],
+        Part.DONE: ["Repairs may begin again, and what is still silent counts as lost by itself."],
+        Part.NEXT: ["What was held back goes on."],
+        Part.YOU: ["Nothing is needed. What goes on:", typed("fleet")],
+        Part.IDS: [f"correlation id {before.deaf.incident_id}"],
+    }
+    return message(before.deaf.incident_id, Severity.SEV4, Phase.RESOLVED, "instances are heard of again", parts)
+
+
 def _next_try(fleet: Fleet, policy: RecoveryPolicy) -> list[str]:
     try_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at is not None else None
     return [f"From {clock(try_at)} on one instance may try; if it comes back healthy the breaker closes by itself."]

@@ -139,6 +139,61 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
+def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
+    """Nothing is heard any more of a rank that used to be."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
+        Part.EVIDENCE: [sentence],
+        Part.DONE: ["Nothing. LOST is not FAILED: the rank may well be running, and its GPUs stay with the job."],
+        Part.NEXT: [
+            "A heartbeat of the same attempt makes it RUNNING again; an end that ECS confirms is acted on at once.",
+            f"At {clock(decided_at)} ECS and EC2 are asked. If they know of no life either, the gang is stopped, the "
+            "machine repaired, and the job relaunched.",
+        ],
+        Part.YOU: [
+            "Nothing is needed. To see what was heard of the instance, or to end the job:",
+            typed(f"instances {instance_id}"),
+            typed(f"cancel {job.job_id} --force"),
+        ],
+        Part.IDS: _ids(job, incident_id),
+    }
+    subject = f"{job.job_id}: LOST, {instance_id} is silent"
+    return message(
+        incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id
+    )  # fmt: skip
+
+
+def heard(job: Job, reason: str) -> NotifyOperator:
+    """Every rank of a job that was LOST is heard of again."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is RUNNING again: {reason}."],
+        Part.EVIDENCE: [f"it was LOST since {clock(job.status_at)}"],
+        Part.DONE: ["Nothing: no rank was touched."],
+        Part.NEXT: ["Nothing is left of the silence."],
+        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: heard of again"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def agent_silent(job: Job, reason: str) -> NotifyOperator:
+    """The silence is the agent's: the machine lives, so the job counts as RUNNING without heartbeats from it."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
+        Part.EVIDENCE: [f"silent since {clock(job.status_at)} at the latest: {listed(job.silent)}"],
+        Part.DONE: ["Nothing: no rank was touched."],
+        Part.NEXT: ["Its end is still learnt from ECS. Heartbeats count again as soon as one arrives."],
+        Part.YOU: [
+            "Look after the agent on the instance: is its unit running, is its token valid?",
+            *(typed(f"instances {one}") for one in job.silent[:3]),
+        ],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: the node agent is silent, not the machine"
+    return message(job.incident_id or "", Severity.SEV3, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
     """A person's task carries a JOB_ID that it may not have."""
     note_id = f"{job_id}/refused/{task_id}"

@@ -1,0 +1,216 @@
+"""Heartbeats, beside their instance in the same table: `<instance>#beat`, and `<instance>#gpus` for its inventory.
+
+An item of its own, because it is written four times a minute: the instance's record is ten times as large, and whoever
+decides on it must not be overtaken by a sign of life. A report is one conditional UpdateItem, and a second one for the
+first of each window; what stood there before comes back with it, so nothing need be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from ..core.heartbeat import REPORTS_MAX, Beat, Order, remembered, retry_after_s, window_of
+from ..core.instance.rules import CLOCK_SKEW
+from ..ports import SequenceStale, TooManyReports, TryAgainSoon
+from .instance_store import InstanceStore
+from .items import SCHEMA, decode, encode, from_iso, reading, to_iso
+from .tables import condition_failed, plain, typed
+
+TRIES = 3
+"""A report may find the item as it was not, when two come at once; a third time means that it is flooded."""
+
+
+def beat_key(instance_id: str) -> str:
+    """The key of an instance's heartbeat."""
+    return f"{instance_id}#beat"
+
+
+def inventory_key(instance_id: str) -> str:
+    """The key of an instance's inventory."""
+    return f"{instance_id}#gpus"
+
+
+class BeatStore(InstanceStore):
+    """The part of the store that keeps heartbeats; see `ports.Store` for what each function promises."""
+
+    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+        known: Beat | None = None
+        for _ in range(TRIES):
+            done, known = self._write(_report(beat, present, known), beat.instance_id)
+            if done or (known is None and (not present or self._first(beat))):
+                return known
+            if known is not None and _refuse(beat, present, known):
+                return known
+        raise TryAgainSoon(f"the heartbeat of {beat.instance_id} was written {TRIES} times meanwhile")
+
+    def _first(self, beat: Beat) -> bool:
+        """Write the first report of an instance; False if somebody else just did."""
+        said = {name: value for name, value in encode(beat).items() if value not in (None, "")}
+        counted = {"schema": SCHEMA, "window": window_of(beat.seen_at), "reports": 1}
+        item = {**said, **counted, "container_inst_id": beat_key(beat.instance_id)}
+        return self.machines.put(item, "attribute_not_exists(container_inst_id)")
+
+    def _write(self, request: Mapping[str, Any], instance_id: str) -> tuple[bool, Beat | None]:
+        """Whether the write was made, and the item before it, or as it is."""
+        try:
+            answer = self.machines.client.update_item(
+                TableName=self.machines.name, Key=typed({"container_inst_id": beat_key(instance_id)}),
+                ReturnValues="ALL_OLD", ReturnValuesOnConditionCheckFailure="ALL_OLD", **request,
+            )  # fmt: skip
+        except ClientError as error:
+            if not condition_failed(error):
+                raise
+            refused: Any = error.response
+            return False, _beat(plain(refused["Item"])) if "Item" in refused else None
+        return True, _beat(plain(answer["Attributes"])) if answer.get("Attributes") else None
+
+    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
+        items = self.machines.get_all([beat_key(one) for one in instance_ids])
+        found = (_beat(item) for item in items.values())
+        return {beat.instance_id: beat for beat in found}
+
+    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+        values = {":seen": to_iso(seen_at)}
+        return self._mark(instance_id, "SET silent_since = :seen", "seen_at = :seen", {}, values)
+
+    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+        names, values = {"#log": str(log_id)}, {":seen": to_iso(seen_at), ":yes": True}
+        return self._mark(instance_id, "SET ranks.#log.silent = :yes", "ranks.#log.seen_at = :seen", names, values)
+
+    def give_order(self, instance_id: str, order: Order) -> bool:
+        names, values = {"#o": order.order_id}, {":o": encode(order)}
+        return self._mark(instance_id, "SET orders.#o = :o", "attribute_exists(orders)", names, values)
+
+    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+        if order_ids:
+            names = {f"#o{n}": order_id for n, order_id in enumerate(order_ids)}
+            change = f"REMOVE {', '.join(f'orders.{name}' for name in names)}"
+            self._mark(instance_id, change, "attribute_exists(orders)", names, {})
+
+    def _mark(
+        self, instance_id: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
+    ) -> bool:
+        return self.machines.update(beat_key(instance_id), change, condition, names, values) is not None
+
+    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+        key = {"container_inst_id": inventory_key(instance_id)}
+        item = {**key, "digest": digest, "text": text, "at": to_iso(at), "schema": SCHEMA}
+        self.machines.client.put_item(TableName=self.machines.name, Item=typed(item))
+
+    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+        item = self.machines.get(inventory_key(instance_id))
+        return (item["digest"], item["text"], from_iso(item["at"])) if item is not None else None
+
+
+class _Update:
+    """An UpdateItem under construction: what it sets and removes, and on which conditions."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Any] = {}
+        self.sets: list[str] = []
+        self.gone: list[str] = []
+        self.conditions: list[str] = []
+
+    def name(self, path: str) -> str:
+        """The placeholder of an attribute's path, such as `ranks.123`."""
+        parts = path.split(".")
+        for part in parts:
+            self.names[f"#{part}"] = part
+        return ".".join(f"#{part}" for part in parts)
+
+    def value(self, value: Any) -> str:
+        """The placeholder of a value."""
+        self.values[f":v{len(self.values)}"] = encode(value)
+        return f":v{len(self.values) - 1}"
+
+    def set(self, path: str, value: Any) -> None:
+        self.sets.append(f"{self.name(path)} = {self.value(value)}")
+
+    def request(self) -> dict[str, Any]:
+        """The parameters of the call."""
+        gone = f" REMOVE {', '.join(self.gone)}" if self.gone else ""
+        return {
+            "UpdateExpression": f"SET {', '.join(self.sets)}{gone}",
+            "ConditionExpression": " AND ".join(self.conditions),
+            "ExpressionAttributeNames": self.names,
+            "ExpressionAttributeValues": typed(self.values),
+        }
+
+
+def _report(beat: Beat, present: bool, known: Beat | None) -> dict[str, Any]:
+    """The write of a report; as if its window were open where the item is not `known`, and else as it was found."""
+    update, window = _Update(), window_of(beat.seen_at)
+    if known is None or known.window == window:
+        update.conditions += [
+            f"{update.name('window')} = {update.value(window)}",
+            f"{update.name('reports')} < {update.value(REPORTS_MAX)}",
+        ]
+        update.sets.append(f"{update.name('reports')} = {update.name('reports')} + {update.value(1)}")
+    else:
+        update.conditions.append(f"{update.name('window')} = {update.value(known.window)}")
+        update.set("window", window)
+        update.set("reports", 1)
+    if beat.boot_id:
+        _fence(update, beat, present)
+    if present:
+        _presence(update, beat, known)
+    return update.request()
+
+
+def _fence(update: _Update, beat: Beat, present: bool) -> None:
+    """A report counts unless a newer one of its boot, or one of a newer boot, was heard."""
+    boot, sequence = update.name("boot_id"), update.name("sequence")
+    same, newer = f"{boot} = {update.value(beat.boot_id)}", f"{sequence} <= {update.value(beat.sequence)}"
+    if not present:
+        update.conditions += [same, newer]
+    elif beat.booted_at is not None:
+        booted = update.name("booted_at")
+        no_later = f"{booted} <= {update.value(beat.booted_at + CLOCK_SKEW)}"
+        first = f"attribute_not_exists({boot})"
+        update.conditions.append(f"({first} OR ({same} AND {newer}) OR (NOT {same} AND {no_later}))")
+        update.set("booted_at", beat.booted_at)
+    if present:
+        update.set("boot_id", beat.boot_id)
+    update.set("sequence", beat.sequence)
+
+
+def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
+    update.set("seen_at", beat.seen_at)
+    update.gone.append(update.name("silent_since"))
+    if beat.interval_s:
+        update.set("interval_s", beat.interval_s)
+    if beat.health is not None:
+        update.set("health", beat.health)
+        update.set("digest", beat.digest)
+    for log, rank in beat.ranks.items():
+        update.set(f"ranks.{log}", rank)
+    old = remembered(known.ranks, beat.ranks) if known is not None else ()
+    update.gone += [update.name(f"ranks.{log}") for log in old]
+
+
+def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
+    """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
+    over = bool(beat.boot_id and known.boot_id and known.boot_id != beat.boot_id)
+    if over and not present:
+        return True
+    if over and beat.booted_at is not None and known.booted_at is not None:
+        over = known.booted_at > beat.booted_at + CLOCK_SKEW
+    else:
+        over = bool(beat.boot_id) and known.boot_id == beat.boot_id and known.sequence > beat.sequence
+    if over:
+        raise SequenceStale(known.sequence)
+    if known.window == window_of(beat.seen_at) and known.reports >= REPORTS_MAX:
+        raise TooManyReports(retry_after_s(beat.seen_at))
+    return False
+
+
+def _beat(item: Mapping[str, Any]) -> Beat:
+    name = item["container_inst_id"]
+    with reading(f"heartbeat {name}", item):
+        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item})
+        return beat

@@ -1,0 +1,76 @@
+"""What the instance's own agent tells by its heartbeats: that it is there, that it is not, that it has booted.
+
+Silence takes nothing away: nothing new is placed on the instance, and its jobs learn that nothing is heard of their
+rank. Another boot, reported after one was asked for, is proof that the machine has rebooted; the check must still pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import commands, events
+from ..machine import Given, Ignore, Step
+from .orders import poke, verify
+from .record import Instance, InstanceStatus
+
+
+def silent(instance: Instance, event: events.InstanceSilent, given: Given) -> Step | Ignore:
+    """Nothing is heard of it any more: those of its jobs that used to be heard of there are told."""
+    if instance.silent_since is not None:
+        return Ignore("it is known to be silent")
+    sentence = f"last heard of at {event.seen_at:%H:%M:%S} UTC"
+    told = tuple(
+        commands.TellJob(
+            job_id,
+            events.RankSilent(
+                at=given.now, attempt=attempt, instance_id=instance.instance_id, sentence=sentence
+            ),
+        )
+        for job_id, attempt in _claimed(instance, event.heard)
+    )  # fmt: skip
+    return Step(instance.status, instance.reason, {"silent_since": event.seen_at}, told)
+
+
+def heard(instance: Instance, event: events.InstanceHeard, given: Given) -> Step | Ignore:
+    """It is heard of again. Kept even if the silence was not known: whoever tells of it late must find it over."""
+    told: tuple[Any, ...] = tuple(
+        commands.TellJob(job_id, events.RankHeard(at=given.now, attempt=attempt, instance_id=instance.instance_id))
+        for job_id, attempt in _claimed(instance, event.heard)
+    )
+    if instance.status is InstanceStatus.AVAILABLE and instance.silent_since is not None:
+        told = (*told, poke(instance))
+    return Step(instance.status, instance.reason, {"silent_since": None, "heard_at": event.at}, told)
+
+
+def booted(instance: Instance, event: events.InstanceBooted, given: Given) -> Step | Ignore:
+    """It has booted, for whatever reason: the ranks that were heard of under the boot before have ended."""
+    if event.boot_id == instance.boot_id:
+        return Ignore("this boot is known")
+    changes = {"boot_id": event.boot_id, "booted_at": event.booted_at}
+    return Step(instance.status, instance.reason, changes, _ended(instance, event))
+
+
+def booted_under_repair(instance: Instance, event: events.InstanceBooted, given: Given) -> Step | Ignore:
+    """Is it the boot that was asked for? Its time is reckoned by our clock, so a later one is no matter of skew."""
+    step = booted(instance, event, given)
+    reboot = instance.reboot
+    if isinstance(step, Ignore) or reboot is None or event.booted_at <= reboot.asked_at:
+        return step
+    if instance.status is InstanceStatus.REPLACING and not reboot.started:
+        return step
+    why = f"its agent reports another boot, {event.boot_id}, since {event.booted_at:%H:%M:%S} UTC"
+    back = verify(instance, why, True, dict(step.changes))
+    return Step(back.status, back.reason, back.changes, (*step.commands, *back.commands))
+
+
+def _claimed(instance: Instance, heard_of: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Of the ranks that were heard of, those that have their GPUs here: another attempt of a job is another gang."""
+    return sorted(
+        (job_id, claim.attempt) for job_id, claim in instance.claims.items() if heard_of.get(job_id) == claim.attempt
+    )
+
+
+def _ended(instance: Instance, event: events.InstanceBooted) -> tuple[commands.ConfirmEnd, ...]:
+    sentence = "ended when its instance booted again"
+    return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in _claimed(instance, event.ended))

@@ -1,0 +1,81 @@
+"""Ranks that are not heard of any more: LOST is not FAILED, and nobody's GPUs are given back for a silence.
+
+A job is LOST for each instance whose rank had been heard of and fell silent. A heartbeat of the same attempt brings it
+back; an end that ECS confirms acts as in RUNNING. If neither comes, ECS and EC2 are asked: where they know of no life
+either the gang is stopped and the machine repaired, and where they do it is the agent that is dead and not the machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import commands, events
+from ..machine import Given, Ignore, Step, unless_pending
+from ..names import attempt_id, listed
+from ..notices import of_jobs
+from ..policy import within
+from .record import Job, JobStatus, StopPurpose
+from .stopping import observed, stop
+
+
+def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Ignore:
+    """The first silent instance makes the job LOST; another one joins it, and the deadline stays."""
+    if event.instance_id in job.silent:
+        return Ignore("that is known")
+    if event.instance_id not in job.instances:
+        return Ignore("no rank of this attempt is there")
+    silent = (*job.silent, event.instance_id)
+    if job.status is JobStatus.LOST:
+        return Step(JobStatus.LOST, _lost(silent, event.sentence), {"silent": silent})
+    decided_at = given.now + within(given.policy.lost_timeout_s)
+    incident = job.incident_id or f"{attempt_id(job.job_id, job.attempt)}/lost/{job.version + 1}"
+    note = of_jobs.lost(job, incident, event.instance_id, event.sentence, decided_at)
+    changes = {"silent": silent, "incident_id": incident}
+    return Step(JobStatus.LOST, _lost(silent, event.sentence), changes, (note,))
+
+
+def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore:
+    """A heartbeat of this attempt: heard of everywhere again, the job is RUNNING as if nothing had been."""
+    if event.instance_id not in job.silent:
+        return Ignore("it is not LOST for this instance")
+    left = tuple(instance for instance in job.silent if instance != event.instance_id)
+    if left:
+        return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", {"silent": left})
+    reason = f"every rank is heard of again, the last on {event.instance_id}"
+    return Step(JobStatus.RUNNING, reason, {"silent": (), "incident_id": None}, (of_jobs.heard(job, reason),))
+
+
+def rank_exited(job: Job, event: events.RankExited, given: Given) -> Step | Ignore:
+    """A reason to ask ECS at once: an exit says neither who ended the rank nor that its GPUs are free."""
+    orders = unless_pending(job, commands.ObserveAttempt(job.attempt))
+    return Step(job.status, job.reason, {}, orders) if orders else Ignore("ECS is being asked")
+
+
+def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """The silence lasts: what ECS and EC2 say decides, unless so many are silent that it is not the machines."""
+    later = {"deadline_at": given.now + within(given.policy.lost_timeout_s)}
+    if event.deaf:
+        return Step(JobStatus.LOST, f"nothing is decided about {listed(job.silent)}: {event.deaf}", later)
+    dead = {instance: event.dead[instance] for instance in job.silent if instance in event.dead}
+    if not dead:
+        alive = f"ECS and EC2 find {listed(job.silent)} alive: its node agent is silent, not the machine"
+        changes = {"silent": (), "incident_id": None}
+        return Step(JobStatus.RUNNING, alive, changes, (of_jobs.agent_silent(job, alive),))
+    first = next(iter(dead))
+    reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"
+    step = stop(job, StopPurpose.DIAGNOSE, reason, given)
+    if job.is_observed(given.policy):
+        return observed(job, step, later)
+    # Nothing but a reboot, or the end of the machine, will ever confirm that these ranks have ended.
+    repairs = tuple(
+        commands.TellInstance(
+            instance,
+            events.RepairRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence),
+        )
+        for instance, sentence in dead.items()
+    )
+    return replace(step, commands=(*step.commands, *repairs))
+
+
+def _lost(silent: tuple[str, ...], sentence: str) -> str:
+    return f"lost contact with {listed(silent)}: {sentence}; its GPUs stay with the job"

@@ -1,0 +1,131 @@
+"""Who is not heard of: the heartbeats against the time, each minute, and what ECS and EC2 say when a silence lasts.
+
+Nobody tells that an instance has fallen silent, so the reconciler compares. Too many at once, and it is we who do not
+hear: then nothing is concluded from silence until enough of them report again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from . import hearing
+from .core import events
+from .core.fleet import Fleet
+from .core.fleet import listening as listening_to
+from .core.heartbeat import Beat, Liveness, liveness, running_log_id
+from .core.instance.record import Instance, InstanceStatus
+from .core.job.record import Job
+from .core.notices import of_fleet
+from .core.signals import HealthStatus, MachineState
+from .isolation import raise_all, try_each
+from .ports import StaleRecord
+from .recovery import Recovery
+
+LISTENED_TO = (
+    InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
+)  # fmt: skip
+"""The statuses of an instance that should be heard of: one under repair is expected to be silent."""
+
+
+def compare_beats(recovery: Recovery) -> None:
+    """Tell who has fallen silent, and what was heard and never told: somebody may have died between the two."""
+    failures: list[Exception] = []
+    records = {one.instance_id: one for one in recovery.store.instances_in(LISTENED_TO, failures)}
+    beats = recovery.store.beats(tuple(records))
+    now = recovery.clock()
+    lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
+    deaf = _listen(recovery, len(lost), len(beats), now)
+    fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
+    failures += try_each(lambda one: _tell_what_was_heard(recovery, *one), fresh)
+    if not deaf:
+        failures += try_each(lambda one: _tell_silent_ranks(recovery, *one), fresh)
+        failures += try_each(lambda one: _tell_silent(recovery, records[one], beats[one]), sorted(lost))
+    raise_all("not every heartbeat could be compared", failures)
+
+
+def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> bool:
+    """Keep whether so many are silent that it is not the machines; operators are told first, as of any brake."""
+    for _ in range(2):
+        before = recovery.store.load_fleet()
+        after = listening_to(before, silent, reporting, recovery.policy, now)
+        if after == before:
+            return before.deaf is not None
+        recovery.say(of_fleet.deaf(after) if after.deaf is not None else of_fleet.hears_again(before))
+        try:
+            recovery.store.save_fleet(after)
+        except StaleRecord:
+            continue
+        return after.deaf is not None
+    return True  # others write the brakes; the next round looks again, and until then nothing is concluded
+
+
+def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    if record.silent_since is None and recovery.store.mark_silent(beat.instance_id, beat.seen_at):
+        heard = hearing.attempts_of(beat.ranks)
+        event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
+        recovery.tell(beat.instance_id, event)
+
+
+def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    now = recovery.clock()
+    if record.silent_since is not None:
+        recovery.tell(beat.instance_id, events.InstanceHeard(at=now, heard=hearing.attempts_of(beat.ranks)))
+    if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
+        recovery.tell(beat.instance_id, hearing.booted(beat, now))
+
+
+def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    """The instance reports, and says nothing of a rank that it used to speak of."""
+    for log, rank in beat.ranks.items():
+        claim = record.claims.get(rank.job_id)
+        if claim is None or claim.attempt != rank.attempt or rank.silent:
+            continue
+        if hearing.is_fresh(rank.seen_at, recovery.clock(), recovery):
+            continue
+        sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
+        event = events.RankSilent(
+            at=recovery.clock(), attempt=rank.attempt, instance_id=beat.instance_id, sentence=sentence
+        )
+        recovery.tell(rank.job_id, event)
+        recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
+
+
+# -- of one LOST job ---------------------------------------------------------------------------------------------------
+
+
+def heard_again(recovery: Recovery, job: Job) -> events.RankHeard | None:
+    """What a LOST job was never told: the rank on a silent instance has been heard of since."""
+    now = recovery.clock()
+    for instance_id, beat in recovery.store.beats(job.silent).items():
+        log = str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id)))
+        if log in beat.ranks and hearing.is_fresh(beat.ranks[log].seen_at, now, recovery):
+            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
+    return None
+
+
+def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], Fleet]:
+    """Of a LOST job's silent instances those that ECS or EC2 find dead, and what they say; and the brakes."""
+    fleet = recovery.store.load_fleet()
+    statuses = recovery.actions.machine_statuses(job.silent)
+    dead: dict[str, str] = {}
+    for instance_id in job.silent:
+        record = recovery.store.load_instance(instance_id)
+        words: list[str] = []
+        if record is None or record.status is InstanceStatus.GONE:
+            words.append("it has left the cluster")
+        else:
+            described = recovery.actions.describe_instance(record.container_instance_id)
+            if described is None or not described[1].agent_connected:
+                words.append("the agent of ECS is not connected")
+        status = statuses.get(instance_id)
+        if status is not None and status.state is not MachineState.RUNNING:
+            words.append(f"EC2 shows it {status.state}")
+        words += [
+            f"{word.kind} is {word.status}"
+            for word in (status.health if status is not None else ())
+            if word.status is HealthStatus.IMPAIRED
+        ]
+        if words:
+            dead[instance_id] = " and ".join(words)
+    return dead, fleet

@@ -1,0 +1,102 @@
+"""What people do in between: they reboot, release and take out machines, cancel jobs and pause repairs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpu_recovery import braking
+from gpu_recovery.core.events import QuarantineRequested
+from gpu_recovery.core.job.record import TERMINAL
+
+from sandbox.cluster.model import Instance
+
+from .timed import MachineFault, TimedFault
+
+if TYPE_CHECKING:
+    from ..world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class RebootedByHand(MachineFault):
+    """A person, or EC2, reboots the machine, whoever works there."""
+
+    kind = "reboot_by_hand"
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        world.happens(f"somebody reboots {machine.instance_id}")
+        world.fleet.reboot(machine.instance_id)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ordered(MachineFault):
+    """A person's order about a machine. It needs a record: nobody can name a machine that the product does not know."""
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        if world.store.load_instance(machine.instance_id) is None:
+            return False
+        self._order(world, machine)
+        return True
+
+    @abstractmethod
+    def _order(self, world: World, machine: Instance) -> None:
+        """Give the order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Released(Ordered):
+    """A person vouches for the machine, in whatever state it is."""
+
+    kind = "release"
+
+    def _order(self, world: World, machine: Instance) -> None:
+        world.happens(f"a person releases {machine.instance_id}")
+        world.release(machine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenOut(Ordered):
+    """A person takes the machine out of service."""
+
+    kind = "quarantine"
+
+    def _order(self, world: World, machine: Instance) -> None:
+        world.happens(f"a person quarantines {machine.instance_id}")
+        order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
+        world.lives.live("job_api", lambda: world.recovery.tell(machine.instance_id, order))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobCanceled(TimedFault):
+    """A person cancels the job that was submitted as number `job`."""
+
+    kind = "cancel"
+    job: int = 0
+
+    def strike(self, world: World) -> bool:
+        jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
+        if not jobs or (chosen := jobs[self.job % len(jobs)]).status in TERMINAL:
+            return False
+        world.happens(f"a person cancels {chosen.job_id}")
+        world.cancel(chosen.job_id)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairsPaused(TimedFault):
+    """A person pauses all repairs for `for_s`."""
+
+    kind = "pause"
+    for_s: float = 900
+
+    def strike(self, world: World) -> bool:
+        world.happens("a person pauses all repairs")
+        world.lives.live("job_api", lambda: braking.pause(world.recovery, "an operator", "to look into something"))
+        world.timeline.after(self.for_s, _unpause, world)
+        return True
+
+
+def _unpause(world: World) -> None:
+    world.lives.live("job_api", lambda: braking.unpause(world.recovery))

@@ -1,0 +1,159 @@
+"""The product's functions as AWS wakes them: by an event that a rule selects, by the clock, by a queue.
+
+An invocation that raises or dies is tried again, as Lambda does. A FIFO queue hands the scheduler nothing while it
+works, and takes the same deduplication id only once in five minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from gpu_recovery import tasks as entry
+from gpu_recovery.aws.task_facts import detail_of, instance_fact, overrides_of, task_fact
+from gpu_recovery.aws.watchers import is_watchers, words_of
+from gpu_recovery.core.names import attempt_of
+from gpu_recovery.watching import hear
+
+from sandbox.cluster.model import Task, TaskStatus
+
+from .cloud.programs import environment
+from .idling import SCHEDULER
+from .invariants import InvariantBroken
+
+if TYPE_CHECKING:
+    from .world import World
+
+CHECK_FAMILY = "gpu-health-check"
+RECONCILER = "reconciler"
+TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
+RETRIES_S = (60, 120)
+"""Lambda's two retries of an asynchronous invocation that raised or died."""
+Work = Callable[[], object]
+
+
+class Functions:
+    """The functions of one world. `retries`: whether Lambda tries again what raised or died."""
+
+    def __init__(self, world: World, *, retries: bool) -> None:
+        self.world, self.retries = world, retries
+        self.failures: list[tuple[str, Exception]] = []
+        self.asleep: dict[str, datetime] = {}
+        """Functions that the clock does not wake, and until when."""
+        self._poke_keys: dict[str, datetime] = {}
+        self._busy_until: dict[str, datetime] = {}
+        self._in_line: set[str] = set()
+
+    # -- who hears of what ---------------------------------------------------------------------------------------------
+
+    def of(self, envelope: Mapping[str, Any]) -> tuple[str, Work] | None:
+        """The function whose rule selects the event, and what it does with it; None: no rule does."""
+        kind = envelope["detail-type"]
+        world, looks = self.world, self.world.actions.ecs.looks
+        if kind == "ECS Container Instance State Change":
+            return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
+        if kind != "ECS Task State Change":
+            if not is_watchers(envelope):
+                return None
+            return "ecs_instance_monitor", lambda: hear(world.recovery, words_of(envelope, world.timeline.now))
+        family = str(envelope["detail"]["taskDefinitionArn"]).rsplit("/", 1)[-1].split(":")[0]
+        is_check = family == CHECK_FAMILY
+        if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
+            return None
+        fact = task_fact(detail_of(envelope), world.timeline.now, overrides_of if looks is None else looks.overrides)
+        if is_check:
+            return "dcgm_task_monitor", lambda: entry.check_changed(world.recovery, fact)
+        return "ecs_task_handler", lambda: entry.task_changed(world.recovery, fact)
+
+    def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
+        looks = self.world.actions.ecs.looks
+        shown = instance_fact(detail_of(envelope), self.world.timeline.now)
+        if looks is not None:
+            looks.told(shown)
+        self.world.recovery.tell(*shown)
+
+    def is_unheard(self, task: Task) -> bool:
+        """Whether no rule selects what is said of the task as it is, or it says that a rank runs that is known to."""
+        is_check = task.definition["family"] == CHECK_FAMILY
+        if not _is_selected(is_check, task.last_status):
+            return True
+        named = attempt_of(task.started_by or "")
+        if named is None or task.last_status != TaskStatus.RUNNING:
+            return False
+        progress = self.world.store.load_progress(*named)
+        return progress is not None and int(environment(task)["RANK"]) in progress.running
+
+    # -- invocations ---------------------------------------------------------------------------------------------------
+
+    def invoke(self, name: str, work: Work, tried: int = 0) -> None:
+        """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
+        world = self.world
+        busy_s = (self._busy_until.get(name, world.timeline.start) - world.timeline.now).total_seconds()
+        if name == SCHEDULER and busy_s > 0:
+            self._wait_in_line(busy_s, name, work, tried)
+            return
+        try:
+            survived = world.lives.live(name, work)
+        except InvariantBroken:
+            raise  # the world itself has found something that never may be: no retry may hide it
+        except Exception as failure:
+            self.failures.append((name, failure))
+            if not self.retries:
+                raise
+            survived = False
+        spent_s = 0.0 if world.meter is None else world.meter.last_s
+        if spent_s:
+            self._busy_until[name] = world.timeline.now + timedelta(seconds=spent_s)
+        if not survived and self.retries and tried < len(RETRIES_S):
+            world.timeline.after(spent_s + RETRIES_S[tried], world.invoke, name, work, tried + 1)
+
+    def _wait_in_line(self, seconds: float, name: str, work: Work, tried: int) -> None:
+        """The queue hands nothing out while the function works on what it got before; then, all that waits."""
+        if name not in self._in_line:
+            self._in_line.add(name)
+            self.world.timeline.after(seconds, self._next_in_line, name, work, tried)
+
+    def _next_in_line(self, name: str, work: Work, tried: int) -> None:
+        self._in_line.discard(name)
+        self.world.invoke(name, work, tried)
+
+    # -- what wakes them but events ------------------------------------------------------------------------------------
+
+    def poked(self, key: str) -> None:
+        """Somebody has put a message for the scheduler into its queue."""
+        now = self.world.timeline.now
+        horizon = now - timedelta(seconds=DEDUPLICATED_S)
+        while self._poke_keys and next(iter(self._poke_keys.values())) <= horizon:
+            del self._poke_keys[next(iter(self._poke_keys))]
+        if key in self._poke_keys:
+            return
+        self._poke_keys[key] = now
+        self.world.timeline.after(POKE_S, self._woken_by_a_poke)
+
+    def _woken_by_a_poke(self) -> None:
+        idling = self.world.idling
+        if idling is None or idling.somebody_waits():
+            self.world.invoke(SCHEDULER, self.world.pass_of_scheduler)
+
+    def begin_to_tick(self) -> None:
+        """From now on the clock wakes the scheduler and, half a minute apart, the reconciler."""
+        self.world.timeline.after(TICK_S, self._tick, SCHEDULER, self.world.pass_of_scheduler)
+        self.world.timeline.after(TICK_S / 2, self._tick, RECONCILER, self.world.round_of_reconciler)
+
+    def _tick(self, name: str, work: Work) -> None:
+        world, idling = self.world, self.world.idling
+        world.timeline.after(TICK_S, self._tick, name, work)
+        if self.asleep.get(name, world.timeline.start) > world.timeline.now:
+            return
+        if idling is None:
+            world.invoke(name, work, tried=len(RETRIES_S))
+        elif not idling.may_skip(name):
+            idling.begins(name)
+            world.invoke(name, work, tried=len(RETRIES_S))
+            idling.ended(name)
+
+
+def _is_selected(is_check: bool, last_status: str) -> bool:
+    """Whether a rule of the product selects the event of a task: `infra/event_rules.py` says which."""
+    return last_status == "STOPPED" or (last_status == "RUNNING" and not is_check)

@@ -1,0 +1,100 @@
+"""Heartbeats in memory: the part of `ports.Store` that keeps them, with the answers that DynamoDB gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core.heartbeat import REPORTS_MAX, Beat, Order, remembered, retry_after_s, window_of
+from gpu_recovery.core.instance.rules import CLOCK_SKEW
+from gpu_recovery.ports import SequenceStale, TooManyReports
+
+
+class MemoryBeats:
+    """See `ports.Store` for what each function promises."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, Beat] = {}
+        self.inventories: dict[str, tuple[str, str, datetime]] = {}
+
+    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+        known = self.heard.get(beat.instance_id)
+        window = window_of(beat.seen_at)
+        if known is None:
+            if present:
+                self.heard[beat.instance_id] = replace(beat, window=window, reports=1)
+            return None
+        if not _is_newest(beat, known, present):
+            return known
+        reports = known.reports if known.window == window else 0
+        if reports >= REPORTS_MAX:
+            raise TooManyReports(retry_after_s(beat.seen_at))
+        after = replace(known, window=window, reports=reports + 1)
+        if beat.boot_id:
+            after = replace(after, boot_id=beat.boot_id, sequence=beat.sequence)
+        self.heard[beat.instance_id] = _present(after, beat, known) if present else after
+        return known
+
+    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
+        return {one: self.heard[one] for one in instance_ids if one in self.heard}
+
+    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+        known = self.heard.get(instance_id)
+        if known is None or known.seen_at != seen_at:
+            return False
+        self.heard[instance_id] = replace(known, silent_since=seen_at)
+        return True
+
+    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+        known, log = self.heard.get(instance_id), str(log_id)
+        if known is None or log not in known.ranks or known.ranks[log].seen_at != seen_at:
+            return False
+        ranks = {**known.ranks, log: replace(known.ranks[log], silent=True)}
+        self.heard[instance_id] = replace(known, ranks=ranks)
+        return True
+
+    def give_order(self, instance_id: str, order: Order) -> bool:
+        known = self.heard.get(instance_id)
+        if known is None:
+            return False
+        self.heard[instance_id] = replace(known, orders={**known.orders, order.order_id: order})
+        return True
+
+    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+        known = self.heard.get(instance_id)
+        if known is not None:
+            left = {one: order for one, order in known.orders.items() if one not in order_ids}
+            self.heard[instance_id] = replace(known, orders=left)
+
+    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+        self.inventories[instance_id] = (digest, text, at)
+
+    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+        return self.inventories.get(instance_id)
+
+
+def _is_newest(beat: Beat, known: Beat, present: bool) -> bool:
+    """False for what need not be kept, of a boot that is over. SequenceStale for what must not be."""
+    if not beat.boot_id or not known.boot_id:
+        return True
+    if known.boot_id == beat.boot_id:
+        if known.sequence > beat.sequence:
+            raise SequenceStale(known.sequence)
+        return True
+    if not present:
+        return False
+    if known.booted_at is not None and beat.booted_at is not None and known.booted_at > beat.booted_at + CLOCK_SKEW:
+        raise SequenceStale(known.sequence)
+    return True
+
+
+def _present(after: Beat, beat: Beat, known: Beat) -> Beat:
+    old = remembered(known.ranks, beat.ranks) if known.window != after.window else ()
+    ranks = {log: rank for log, rank in {**known.ranks, **beat.ranks}.items() if log not in old}
+    after = replace(after, seen_at=beat.seen_at, silent_since=None, ranks=ranks)
+    if beat.boot_id:
+        after = replace(after, booted_at=beat.booted_at)
+    if beat.interval_s:
+        after = replace(after, interval_s=beat.interval_s)
+    return after if beat.health is None else replace(after, health=beat.health, digest=beat.digest)
