@@ -108,6 +108,21 @@ class RecoveryClient:
         path = f"/instances/{_segment('instance id', instance_id)}/quarantine"
         return self._one("instance_id", "POST", path, body={"because": because})
 
+    def issue_token(self, instance_id: str, expires_in_s: int | None = None, note: str = "") -> View:
+        """A new token for the agent of an instance: `token`, which is shown this once, and what is known of it."""
+        given = {"expires_in_s": expires_in_s, "note": note or None}
+        body = {name: value for name, value in given.items() if value is not None}
+        return self._one("token", "POST", f"/instances/{_segment('instance id', instance_id)}/tokens", body=body)
+
+    def tokens(self, instance_id: str) -> View:
+        """The tokens of an instance without what opens, the newest last: `{"instance_id": ..., "tokens": [view]}`."""
+        return self._page(f"/instances/{_segment('instance id', instance_id)}/tokens", "tokens", {})
+
+    def revoke_token(self, instance_id: str, token_id: str) -> View:
+        """Revoke a token by its id; its view."""
+        path = f"/instances/{_segment('instance id', instance_id)}/tokens/{_segment('token id', token_id)}"
+        return self._one("token_id", "DELETE", path)
+
     def fleet(self) -> View:
         """The brakes of recovery, and whom they hold."""
         return self._having("breaker", "GET", "/fleet")

@@ -12,7 +12,7 @@ import httpx
 import typer
 from typer.core import TyperGroup
 
-from . import cli_fleet, cli_sandbox, cli_simulate, cli_submit, explain, render
+from . import cli_fleet, cli_sandbox, cli_simulate, cli_submit, cli_token, explain, render
 from .api import RecoveryClient
 from .errors import ClientError, SettingsMissing
 from .output import FAILED, USAGE, AsJson, is_complete, now, print_json, terminal_width
@@ -61,6 +61,7 @@ app = typer.Typer(
 app.command("submit", context_settings={"allow_interspersed_args": False})(cli_submit.submit)
 app.add_typer(cli_fleet.app, name="fleet")
 app.add_typer(cli_sandbox.app, name="sandbox")
+app.add_typer(cli_token.app, name="token")
 app.command("redrive")(cli_fleet.redrive)
 app.command("simulate", context_settings=cli_simulate.PASSED_ON)(cli_simulate.simulate)
 

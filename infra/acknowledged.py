@@ -90,6 +90,11 @@ ACKNOWLEDGED = (
         "The function compares the operator token itself, so that it also does where no API Gateway stands in front.",
     ),
     Acknowledged(
+        "AwsSolutions-APIG4",
+        "GpuRecovery/JobApi/Api/ANY--api--v1--{proxy+}/Resource",
+        "The function compares the nodes' tokens itself: one per instance, of which it keeps the hashes.",
+    ),
+    Acknowledged(
         "AwsSolutions-ECS2",
         "GpuRecovery/HealthCheck/Definition/Resource",
         "The one variable is the region, which is no secret and which ECS on EC2 does not set.",
@@ -125,8 +130,8 @@ ACKNOWLEDGED = (
     Acknowledged(
         "Serverless-LambdaDLQ",
         _FUNCTIONS,
-        "Functions that take events have a failure destination, which keeps the error too; the other two are called "
-        "synchronously, by a queue with a dead-letter queue and by people.",
+        "Functions that take events have a failure destination, which keeps the error too; the other three are called "
+        "synchronously, by a queue with a dead-letter queue, by people and by nodes, who ask again.",
     ),
     Acknowledged(
         "Serverless-LambdaEventSourceMappingDestination",

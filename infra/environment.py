@@ -36,11 +36,12 @@ def function_environment(
     }
 
 
-def api_environment(state: StateStack, queues: Queues) -> dict[str, str]:
+def api_environment(settings: DeploymentSettings, state: StateStack, queues: Queues) -> dict[str, str]:
     """Variables that only the functions naming them get."""
     return {
         "OPERATOR_TOKEN_SECRET": state.token.secret_arn,
         "FAILED_QUEUE_URL": queues.failed.queue_url,
         "UNDELIVERED_QUEUE_URL": queues.undelivered.queue_url,
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
+        "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
     }

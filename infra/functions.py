@@ -34,16 +34,20 @@ class Trigger(StrEnum):
     SCHEDULE = "Schedule"
     SCHEDULER_QUEUE = "SchedulerQueue"
     HTTP = "Http"
+    NODE_HTTP = "NodeHttp"
 
     @property
     def is_asynchronous(self) -> bool:
         """Lambda queues the event itself: an error is seen only by its retries and its failure destination."""
-        return self not in (Trigger.SCHEDULER_QUEUE, Trigger.HTTP)
+        return self not in (Trigger.SCHEDULER_QUEUE, Trigger.HTTP, Trigger.NODE_HTTP)
 
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder."""
+    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder.
+
+    often: it runs so often that Lambda's own lines about each run would cost more than the runs.
+    """
 
     name: str
     trigger: Trigger
@@ -51,6 +55,7 @@ class FunctionRow:
     memory_mib: int
     permissions: frozenset[P]
     extra_environment: frozenset[str] = frozenset()
+    often: bool = False
 
     @property
     def handler(self) -> str:
@@ -93,6 +98,7 @@ _SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.REDRIV
 _API_ENVIRONMENT = frozenset(
     {"OPERATOR_TOKEN_SECRET", "FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
 )
+_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS"})
 
 FUNCTIONS = (
     # The last rank's end has a held instance checked, which must be ACTIVE for it.
@@ -105,6 +111,10 @@ FUNCTIONS = (
     # It cancels (stops tasks, ranks of a person that nobody saw among them) and releases (runs a check on an instance
     # that must be ACTIVE for it); it never repairs.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
+    # What agents report is told to jobs and instances: a rank that has failed stops its gang, a fault has the instance
+    # checked. It repairs nothing, and reads no secret. Half the memory of the others: it runs hundreds of times a
+    # second in a large fleet, mostly for one read and one write.
+    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 
 
@@ -181,6 +191,7 @@ class Functions(Construct):
             layers=[self._layer] if self._layer else None,
             log_group=logs,
             logging_format=lambda_.LoggingFormat.JSON,
+            system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,

@@ -31,11 +31,13 @@ class RecoveryStack(Stack):
             settings,
             reach=_reach(settings, cluster, state, queues, check),
             environment=function_environment(settings, state, queues, check),
-            extra_environment=api_environment(state, queues),
+            extra_environment=api_environment(settings, state, queues),
             queues=queues,
         )
         rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
-        api = JobApi(self, "JobApi", settings, function=functions.of(Trigger.HTTP))
+        api = JobApi(
+            self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
+        )
         watched = _watched(state, functions, queues, rules, api)
         alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
         Dashboard(self, "Dashboard", watched=watched, alarms=alarms)

@@ -52,6 +52,10 @@ class DeploymentSettings:
     training_role_arns: tuple[str, ...] = _setting(
         (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
     )
+    # Roles whose instances may sign their reports instead of sending a token; empty: none may.
+    node_role_arns: tuple[str, ...] = _setting(
+        (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
+    )
     adopt: str = _setting("off", one_of("off", "observe", "recover"))
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
     managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))

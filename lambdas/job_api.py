@@ -1,4 +1,4 @@
-"""HTTP: jobs, instances, the fleet's brakes, dead letters. Every route needs the operator's token."""
+"""HTTP: jobs, instances, tokens of nodes, the fleet's brakes, dead letters. Every route needs the operator's token."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from aws_lambda_powertools import Tracer
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 from gpu_recovery import braking, redriving, wire
+from gpu_recovery import tokens as node_tokens
 from gpu_recovery.aws.api_sources import operator_token, task_definition
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.items import ItemUnreadable
-from gpu_recovery.aws.wiring import logger, metrics, recovery, settings
+from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.core.events import CancelRequested, InstanceEvent, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import InstanceStatus
@@ -25,6 +26,7 @@ from gpu_recovery.core.machine import Outcome
 from gpu_recovery.ports import CursorInvalid, TryAgainSoon
 from gpu_recovery.recovery import TooContended, Unsaid
 from gpu_recovery.submitting import submit
+from gpu_recovery.tokens import TokensFull
 
 BODY_BYTES_MAX = 262_144
 PAGE_MAX, PAGE_DEFAULT = 200, 50
@@ -57,6 +59,11 @@ def refuse(status: int, title: str, detail: str, field: str | None = None) -> Re
 @app.exception_handler(SpecInvalid)
 def _invalid(error: SpecInvalid) -> Response[str]:
     return refuse(422, "The request cannot be accepted", error.detail, error.field)
+
+
+@app.exception_handler(TokensFull)
+def _enough(error: TokensFull) -> Response[str]:
+    return refuse(409, "Enough tokens", str(error))
 
 
 @app.exception_handler(CursorInvalid)
@@ -209,6 +216,37 @@ def quarantine_instance(instance_id: str) -> Response[str]:
     because = wire.because_of(app.current_event.decoded_body)
     order = QuarantineRequested(at=recovery().clock(), by=OPERATOR, because=because)
     return _ordered(instance_id, order, "Not quarantined")
+
+
+@app.post("/api/v2/instances/<instance_id>/tokens")
+@authorized
+def issue_token(instance_id: str) -> Response[str]:
+    """201 and a new token for the instance's agent, the only time that it is shown."""
+    asked = wire.object_of(app.current_event.decoded_body)
+    issued = node_tokens.issue(tokens(), instance_id, recovery().clock(), OPERATOR, asked)
+    logger.info("token_issued", extra=wire.token_view(issued.kept, recovery().clock()))
+    return answer(201, {"token": issued.token, **wire.token_view(issued.kept, recovery().clock())})
+
+
+@app.get("/api/v2/instances/<instance_id>/tokens")
+@authorized
+def list_tokens(instance_id: str) -> Response[str]:
+    """The tokens of an instance, the newest last, without what opens."""
+    listed = tokens().load_tokens(node_tokens.checked(instance_id))
+    views = [wire.token_view(one, recovery().clock()) for one in listed.tokens]
+    return answer(200, {"instance_id": instance_id, "tokens": views})
+
+
+@app.delete("/api/v2/instances/<instance_id>/tokens/<token_id>")
+@authorized
+def revoke_token(instance_id: str, token_id: str) -> Response[str]:
+    """The token, revoked; within a minute it opens nothing."""
+    now = recovery().clock()
+    revoked = node_tokens.revoke(tokens(), instance_id, token_id, now)
+    if revoked is None:
+        return refuse(404, "No such token", f"{instance_id} has no token {token_id}")
+    logger.info("token_revoked", extra=wire.token_view(revoked, now))
+    return answer(200, wire.token_view(revoked, now))
 
 
 def _ordered(instance_id: str, order: InstanceEvent, otherwise: str) -> Response[str]:

@@ -32,6 +32,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.errors import ClientError
 
 from sandbox import deployment, ministack, processes
 from sandbox.processes import SandboxError, Server
@@ -90,10 +92,11 @@ def up(
             stacks = assembly()
         progress("Deploying the stacks with the CDK")
         outputs = deployment.deploy(stacks, endpoint_url, run)
-        progress("Setting the operator token, opening the mailbox, announcing the instances")
+        progress("Setting the operator token, opening the mailbox, announcing the instances, issuing their tokens")
         state = _describe(endpoint_url, cluster_url, outputs)
         _finish(clients, outputs, state)
         _post(f"{cluster_url}/_sandbox/announce", {})
+        state["sandbox"] |= _node_tokens(state["sandbox"])
         processes.write_private(directory / "state.json", state)
         progress("The sandbox is ready")
         found: dict[str, Any] = state["sandbox"]
@@ -262,7 +265,6 @@ def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -
             "ec2_endpoint_url": cluster_url,
             "api_url": f"{endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
             "operator_token": secrets.token_urlsafe(32),
-            "node_token": secrets.token_urlsafe(32),
             "cluster": CLUSTER_NAME,
             "tables": {"jobs": outputs["JobTableName"], "instances": outputs["InstanceTableName"]},
             "topic_arn": outputs["TopicArn"],
@@ -284,6 +286,18 @@ def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[
         if time.monotonic() > deadline:
             raise SandboxError(f"functions not active after {processes.READY_WITHIN_S:g} s: {', '.join(waiting)}")
         time.sleep(processes.POLL_S)
+
+
+def _node_tokens(reach: Mapping[str, Any]) -> dict[str, Any]:
+    """A token for the agent of each instance, as an operator issues it; `node_token` is that of the first."""
+    machines = _get(f"{reach['ecs_endpoint_url']}/_sandbox/state")["instances"]
+    names = [one["instance_id"] for one in machines]
+    try:
+        with RecoveryClient(reach["api_url"], reach["operator_token"]) as api:
+            issued = {name: api.issue_token(name, note="sandbox")["token"] for name in names}
+    except ClientError as refusal:
+        raise SandboxError(f"no token for an instance: {refusal}") from refusal
+    return {"node_token": next(iter(issued.values())), "node_tokens": issued}
 
 
 def _open_mailbox(sqs: Any, sns: Any, topic_arn: str) -> str:

@@ -330,7 +330,8 @@ def test_the_functions_and_their_timeouts() -> None:
 @each_readme
 def test_the_routes_of_the_api(page: Page) -> None:
     """The table of requests is the routes of `job_api`."""
-    made = [(method, call.args[0].value) for method in ("get", "post") for call in calls("lambdas/job_api.py", method)]
+    methods = ("get", "post", "delete")
+    made = [(method, call.args[0].value) for method in methods for call in calls("lambdas/job_api.py", method)]
     routes = {f"{method.upper()} {path}" for method, path in made if path.startswith("/")}
     assert page.table_of({route.replace("<", "{").replace(">", "}") for route in routes})
 

@@ -96,7 +96,8 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
     asked |= functions
     known = set(re.findall(r'"(\w+)"', source)) | {f"{name}QueueUrl" for name in re.findall(r'"(\w+)": self\.', source)}
     known |= {f"{one}FunctionName" for one in (
-        "EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "Scheduler", "JobApi")}  # fmt: skip
+        "EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "Scheduler", "JobApi", "NodeApi",
+    )}  # fmt: skip
     assert asked <= known
 
 

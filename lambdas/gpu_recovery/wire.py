@@ -17,6 +17,7 @@ from .core.policy import RecoveryPolicy, within
 
 if TYPE_CHECKING:
     from .redriving import Fate, Grave
+    from .tokens import NodeToken
 
 BECAUSE_CHARACTERS_MAX = 500
 
@@ -44,13 +45,21 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number in JSON")
 
 
-def because_of(text: str | None, *, required: bool = False) -> str:
-    """A person's reason in a request's body, `{"because": text}`; "" without a body. SpecInvalid if it is no reason."""
+def object_of(text: str | None) -> dict[str, Any]:
+    """The JSON object of a request's body, an empty one without a body. SpecInvalid if it is none."""
     try:
         document = read_json(text) if text and text.strip() else {}
     except (ValueError, RecursionError) as error:
         raise SpecInvalid("body", f"is not JSON: {error}") from error
-    if not isinstance(document, dict) or set(document) - {"because"}:
+    if not isinstance(document, dict):
+        raise SpecInvalid("body", "must be a JSON object")
+    return document
+
+
+def because_of(text: str | None, *, required: bool = False) -> str:
+    """A person's reason in a request's body, `{"because": text}`; "" without a body. SpecInvalid if it is no reason."""
+    document = object_of(text)
+    if set(document) - {"because"}:
         raise SpecInvalid("body", "must be a JSON object with the one field because")
     because = document.get("because") or ""
     if not isinstance(because, str) or len(because) > BECAUSE_CHARACTERS_MAX or not because.isprintable():
@@ -197,6 +206,15 @@ def fate_view(fate: Fate) -> dict[str, Any]:
     return {
         "queue": fate.letter.grave.value, "message_id": fate.letter.message_id, "for": fate.to or None,
         "kept_because": fate.why or None,
+    }  # fmt: skip
+
+
+def token_view(token: NodeToken, now: datetime) -> dict[str, Any]:
+    """A node's token as operators see it: by its id, without what opens."""
+    return {
+        "token_id": token.token_id, "instance_id": token.instance_id, "live": token.lives(now),
+        "issued_at": _time(token.issued_at), "expires_at": _time(token.expires_at),
+        "revoked_at": _time(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
     }  # fmt: skip
 
 

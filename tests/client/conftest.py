@@ -12,12 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
-from gpu_recovery_client import RecoveryClient, cli, cli_fleet
+from gpu_recovery_client import RecoveryClient, cli, cli_fleet, cli_token
 from typer.testing import CliRunner, Result
 
 HERE = Path(__file__).parent
 URL = "https://api.example.test/prod"
 TOKEN = "a-token-that-nobody-may-see"
+NODE_TOKEN = "grn_3f9c1b2a7d40_" + 43 * "n"
+AN_HOUR_AGO = "2026-11-21T08:03:00.000Z"
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
 
 
@@ -37,6 +39,7 @@ class FakeApi:
     requests: list[httpx.Request] = field(default_factory=list)
     answer: Callable[[httpx.Request], httpx.Response] | None = None
     page_size: int = 2
+    tokens: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
@@ -59,6 +62,8 @@ class FakeApi:
                 answer = found(one, "instance_id", self.instances)
             case ("GET", ["fleet"]) | ("POST", ["fleet", "pause" | "unpause" | "reset-breaker"]):
                 answer = httpx.Response(200, json=self.fleet)
+            case method, ["instances", one, "tokens", *rest]:
+                answer = self._tokens(method, one, rest)
             case "GET", ["dead-letters"]:
                 answer = httpx.Response(200, json=self.dead_letters)
             case "POST", ["dead-letters", "redrive"]:
@@ -66,6 +71,14 @@ class FakeApi:
             case _:
                 answer = problem(404, "Not Found", "there is no such path")
         return answer
+
+    def _tokens(self, method: str, instance_id: str, rest: list[str]) -> httpx.Response:
+        if method == "POST":
+            return httpx.Response(201, json={"token": NODE_TOKEN} | token_view(instance_id))
+        if method == "GET":
+            return httpx.Response(200, json={"instance_id": instance_id, "tokens": self.tokens})
+        revoked = token_view(instance_id, token_id=rest[0], live=False, revoked_at=AN_HOUR_AGO)
+        return httpx.Response(200, json=revoked)
 
     def _page(self, key: str, items: list[dict[str, Any]], request: httpx.Request) -> httpx.Response:
         query = request.url.params
@@ -81,6 +94,15 @@ def problem(status: int, title: str, detail: str, **more: str) -> httpx.Response
     """An error as the API gives it."""
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail, **more}
     return httpx.Response(status, json=body, headers={"content-type": "application/problem+json"})
+
+
+def token_view(instance_id: str, **changes: Any) -> dict[str, Any]:
+    """A node's token as the API shows it."""
+    return {
+        "token_id": "3f9c1b2a7d40", "instance_id": instance_id, "live": True, "issued_at": "2026-11-21T09:00:00.000Z",
+        "expires_at": "2026-11-23T09:03:00.000Z", "revoked_at": None, "issued_by": "an operator", "note": "rack 7",
+        **changes,
+    }  # fmt: skip
 
 
 def found(one: str, key: str, items: list[dict[str, Any]]) -> httpx.Response:
@@ -137,6 +159,7 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     monkeypatch.setenv("GPU_RECOVERY_TOKEN", TOKEN)
     monkeypatch.setattr(cli, "now", lambda: NOW)
     monkeypatch.setattr(cli_fleet, "now", lambda: NOW)
+    monkeypatch.setattr(cli_token, "now", lambda: NOW)
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
         return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))

@@ -363,7 +363,7 @@ def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
     text = run("--help").stdout
     verbs = [
         "submit", "redrive", "status", "list", "explain", "cancel", "instances", "release", "quarantine", "fleet",
-        "sandbox",
+        "sandbox", "token",
     ]  # fmt: skip
     positions = [text.index(f"\n  {verb} ") for verb in verbs]
     assert positions == sorted(positions)

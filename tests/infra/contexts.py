@@ -17,6 +17,10 @@ EVERYTHING = {
     "gpu-recovery:training_task_families": "llm,vision",
     "gpu-recovery:managed_tag_key": "team:healed",
     "gpu-recovery:training_role_arns": ["arn:aws:iam::111122223333:role/training-task"],
+    "gpu-recovery:node_role_arns": [
+        "arn:aws:iam::111122223333:role/gpu-nodes",
+        "arn:aws:iam::111122223333:role/teams/more-nodes",
+    ],
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""

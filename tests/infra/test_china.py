@@ -43,9 +43,9 @@ _PRINCIPAL = re.compile(r"[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
 
 def _texts(*deployments: Deployment) -> dict[str, str]:
     """The templates as text, without the ARNs that the settings themselves hold."""
-    given = EVERYTHING["gpu-recovery:training_role_arns"][0]
+    given = "|".join(EVERYTHING["gpu-recovery:training_role_arns"] + EVERYTHING["gpu-recovery:node_role_arns"])
     return {
-        f"{number}/{name}": json.dumps(template).replace(given, "")
+        f"{number}/{name}": re.sub(given, "", json.dumps(template))
         for number, deployment in enumerate(deployments)
         for name, template in deployment.templates.items()
     }

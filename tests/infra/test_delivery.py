@@ -52,7 +52,7 @@ def test_a_function_invoked_asynchronously_retries_twice_and_keeps_what_failed(d
     expected = {
         f"Functions{row.construct_id}FunctionEventInvokeConfig"
         for row in FUNCTIONS
-        if row.trigger not in (Trigger.HTTP, Trigger.SCHEDULER_QUEUE)
+        if row.trigger not in (Trigger.HTTP, Trigger.NODE_HTTP, Trigger.SCHEDULER_QUEUE)
     }
     assert set(configured) == expected
     for config in configured.values():

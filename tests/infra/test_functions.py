@@ -12,7 +12,15 @@ from tests.infra.deployment import Deployment
 
 pytestmark = pytest.mark.slow
 
-NAMES = {"ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api"}
+NAMES = {
+    "ecs_task_handler",
+    "dcgm_task_monitor",
+    "ecs_instance_monitor",
+    "reconciler",
+    "scheduler",
+    "job_api",
+    "node_api",
+}
 ENVIRONMENT = {
     "TRAINING_JOB_TABLE_NAME",
     "CONTAINER_INSTANCE_TABLE_NAME",
@@ -68,7 +76,7 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
     """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
-    extra = {"OPERATOR_TOKEN_SECRET", *queues} if row.name == "job_api" else set()
+    extra = {"job_api": {"OPERATOR_TOKEN_SECRET", *queues}, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -96,6 +104,24 @@ def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment
     assert policy_from(told).replace is True
     assert variables["CHAT_TOPIC_ARN"] == "OperatorsChat"
     assert variables["ADOPT"] == "recover"
+
+
+def test_the_roles_that_may_sign_reach_the_function_of_nodes(deployment: Deployment, production: Deployment) -> None:
+    """None unless the settings name some: a role that anybody may assume would let anybody be any instance."""
+    roles = [
+        where.only("AWS::Lambda::Function", "NodeApi")["Environment"]["Variables"]["NODE_ROLE_ARNS"]
+        for where in (deployment, production)
+    ]
+    assert roles == ["", "arn:aws:iam::111122223333:role/gpu-nodes arn:aws:iam::111122223333:role/teams/more-nodes"]
+
+
+def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) -> None:
+    """At hundreds of runs a second START and REPORT would be the greater part of the bill."""
+    levels = {
+        function["FunctionName"]: function["LoggingConfig"].get("SystemLogLevel")
+        for function in deployment.of_type("AWS::Lambda::Function").values()
+    }
+    assert levels == {f"gpu-recovery-{row.name}": "WARN" if row.name == "node_api" else None for row in FUNCTIONS}
 
 
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)

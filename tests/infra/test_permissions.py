@@ -88,6 +88,7 @@ ALLOWED = {
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
+    "NodeApi": FOLLOW | SET_STATE,
     "JobApi": (
         FOLLOW
         | DESCRIBE_MACHINES
@@ -215,7 +216,7 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
         (permission["FunctionName"], permission["Principal"], permission["SourceArn"])
         for permission in deployment.of_type("AWS::Lambda::Permission").values()
     }
-    api = f"arn:aws:execute-api:us-east-1:{ACCOUNT}:JobApi/*/*/{{proxy+}}"
+    api = f"arn:aws:execute-api:us-east-1:{ACCOUNT}:JobApi/*/*/"
     targets = {
         (target["Arn"], "events.amazonaws.com", f"{rule}.Arn")
         for rule, properties in deployment.of_type("AWS::Events::Rule").items()
@@ -223,7 +224,12 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
         if target["Arn"].startswith("Functions")
     }
     assert len(targets) >= 4
-    assert callers == targets | {("FunctionsJobApiFunction.Arn", "apigateway.amazonaws.com", api)}
+    assert callers == targets | {
+        (f"Functions{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
+        for function, path in (
+            ("JobApi", "{proxy+}"), ("NodeApi", "api/v1/{proxy+}"), ("NodeApi", "api/v1/signed/{proxy+}")
+        )
+    }  # fmt: skip
 
 
 def test_a_queue_takes_messages_from_the_rules_that_end_in_it_only(deployment: Deployment) -> None:

@@ -67,13 +67,39 @@ def test_ecs_may_pull_the_image_of_the_check(
     assert pull["Resource"] == repository
 
 
-def test_one_route_leads_every_request_to_the_job_api(deployment: Deployment) -> None:
-    """No authorizer: the function checks the token, so that it also does where no API Gateway stands in front."""
-    assert deployment.only("AWS::ApiGatewayV2::Route")["RouteKey"] == "ANY /{proxy+}"
-    assert deployment.only("AWS::ApiGatewayV2::Route")["AuthorizationType"] == "NONE"
-    integration = deployment.only("AWS::ApiGatewayV2::Integration")
-    assert integration["PayloadFormatVersion"] == "2.0"
-    assert integration["IntegrationUri"] == "FunctionsJobApiFunction.Arn"
+ROUTES = {
+    "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
+    "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
+    "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
+}
+
+
+def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
+    """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
+    integrations = deployment.of_type("AWS::ApiGatewayV2::Integration")
+    assert {one["PayloadFormatVersion"] for one in integrations.values()} == {"2.0"}
+    uris = {f"integrations/{name}": one["IntegrationUri"] for name, one in integrations.items()}
+    found = {
+        route["RouteKey"]: (route["AuthorizationType"], uris[route["Target"]])
+        for route in deployment.of_type("AWS::ApiGatewayV2::Route").values()
+    }
+    assert found == ROUTES
+
+
+def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> None:
+    """Ten thousand instances every fifteen seconds, three times over; the stage is made after the routes it names."""
+    stage = deployment.only("AWS::ApiGatewayV2::Stage")
+    assert stage["RouteSettings"] == {
+        route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
+    }
+    assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
+    (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
+    routes = {
+        name for name, one in template["Resources"].items()
+        if one["Type"] == "AWS::ApiGatewayV2::Route" and "/api/v1/" in one["Properties"]["RouteKey"]
+    }  # fmt: skip
+    (made,) = (one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGatewayV2::Stage")
+    assert len(routes) == 2 and routes <= set(made["DependsOn"])
 
 
 def test_the_api_is_throttled_and_its_requests_are_logged_without_headers(deployment: Deployment) -> None:
@@ -84,7 +110,7 @@ def test_the_api_is_throttled_and_its_requests_are_logged_without_headers(deploy
     assert stage["AccessLogSettings"]["DestinationArn"] == "JobApiAccessLogs.Arn"
     logged = json.loads(stage["AccessLogSettings"]["Format"])
     assert logged["status"] == "$context.status"
-    assert not any("header" in variable.lower() for variable in logged.values())
+    assert not any(word in variable.lower() for variable in logged.values() for word in ("header", "body", "query"))
 
 
 def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment) -> None:
@@ -110,5 +136,6 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
         "ReconcilerFunctionName",
         "SchedulerFunctionName",
         "JobApiFunctionName",
+        "NodeApiFunctionName",
         "HealthCheckLogGroupName",
     }

@@ -24,7 +24,15 @@ from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
 
-HANDLERS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "job_api")
+HANDLERS = (
+    "ecs_task_handler",
+    "dcgm_task_monitor",
+    "ecs_instance_monitor",
+    "reconciler",
+    "scheduler",
+    "job_api",
+    "node_api",
+)
 WARM = (*HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters")
 """The modules that keep something from one invocation to the next."""
 
@@ -92,6 +100,8 @@ class Functions:
         wiring = import_module("gpu_recovery.aws.wiring")
         wiring.settings.cache_clear()
         wiring.recovery.cache_clear()
+        for name in {"node_api"} & set(sys.modules):
+            sys.modules[name].api.cache_clear()
 
     def logged(self, message: str) -> list[dict[str, Any]]:
         """The structured lines with this message."""

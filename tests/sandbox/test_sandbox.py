@@ -20,8 +20,8 @@ from .ministack_server import ROOT, wait_for
 
 pytestmark = pytest.mark.slow
 SURFACE = {
-    "endpoint_url", "ecs_endpoint_url", "ec2_endpoint_url", "api_url", "operator_token", "node_token", "cluster",
-    "tables", "topic_arn", "event_source", "bus",
+    "endpoint_url", "ecs_endpoint_url", "ec2_endpoint_url", "api_url", "operator_token", "node_token", "node_tokens",
+    "cluster", "tables", "topic_arn", "event_source", "bus",
 }  # fmt: skip
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -57,6 +57,8 @@ def test_it_says_how_to_reach_everything(running: Path) -> None:
     assert state["running"] and state["servers"] == {"ministack": True, "cluster": True}
     assert set(state["sandbox"]) == SURFACE
     assert set(state["sandbox"]["tables"]) == {"jobs", "instances"}
+    assert len(set(state["sandbox"]["node_tokens"].values())) == 2
+    assert state["sandbox"]["node_token"] == next(iter(state["sandbox"]["node_tokens"].values()))
     assert (running / "state.json").stat().st_mode & 0o777 == 0o600
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.errors import RecoveryError
 from ..core.job.adoption import Adoption
@@ -39,6 +40,7 @@ class Settings:
     job_id_prefix: str
     managed_tag: tuple[str, str]
     operator_token_secret: str
+    node_roles: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -69,13 +71,17 @@ class Settings:
             undelivered_queue_url=environment.get("UNDELIVERED_QUEUE_URL", ""),
             scheduler_dead_letters_url=environment.get("SCHEDULER_DEAD_LETTERS_URL", ""),
             verdict_bucket=need("VERDICT_BUCKET"),
-            policy=_policy(environment.get("RECOVERY_POLICY", "{}")),
+            policy=_with_stale_s(
+                _policy(environment.get("RECOVERY_POLICY", "{}")),
+                environment.get("GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS", ""),
+            ),
             adoption=Adoption(one_of("ADOPT", Adoption.OFF, tuple(Adoption))),
             check_level=int(one_of("CHECK_LEVEL", "2", ("1", "2", "3", "4"))),
             check_reserves_gpus=one_of("CHECK_RESERVES_GPUS", "true", ("true", "false")) == "true",
             job_id_prefix=environment.get("JOB_ID_PREFIX", ""),
             managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
+            node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
         )
 
 
@@ -87,3 +93,21 @@ def _policy(text: str) -> RecoveryPolicy:
     if not isinstance(settings, dict):
         raise SettingsMissing("environment variable RECOVERY_POLICY must be a JSON object")
     return policy_from(settings)
+
+
+def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
+    """The policy with seed 000's own variable for how long silence lasts until an instance is lost.
+
+    Suspicion and doubt come before that: where they would not, they come with it.
+    """
+    if not text:
+        return policy
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise SettingsMissing(
+            f"environment variable GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS must be whole seconds, not {text[:40]!r}"
+        )
+    stale_s = int(text)
+    return replace(
+        policy, heartbeat_stale_s=stale_s, unreachable_s=min(policy.unreachable_s, stale_s),
+        suspect_s=min(policy.suspect_s, stale_s),
+    )  # fmt: skip

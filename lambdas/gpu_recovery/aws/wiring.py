@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
@@ -16,6 +17,7 @@ from .ecs import in_parallel
 from .journal import LogJournal
 from .settings import Settings
 from .store import DynamoStore
+from .token_store import DynamoTokenStore
 
 # Most invocations change no status and so count nothing; that is no reason for a warning each time.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
@@ -35,10 +37,21 @@ def settings() -> Settings:
 
 
 @cache
+def _dynamodb() -> Any:
+    return client("dynamodb")
+
+
+@cache
+def tokens() -> DynamoTokenStore:
+    """The tokens of nodes, for the functions that issue or ask for them."""
+    return DynamoTokenStore(_dynamodb(), settings().instance_table)
+
+
+@cache
 def recovery() -> Recovery:
     """The loop on DynamoDB and AWS."""
     told = settings()
-    store = DynamoStore(client("dynamodb"), told.job_table, told.instance_table)
+    store = DynamoStore(_dynamodb(), told.job_table, told.instance_table)
     return Recovery(
         store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
         journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,

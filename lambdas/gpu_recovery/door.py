@@ -1,0 +1,69 @@
+"""For which instance a call of a node speaks. What was read of tokens is kept for a while, refusals too.
+
+In front of this door stands everybody. So what cannot be a token is refused unread, an id is looked up once a minute
+however often it is tried, and only so many ids that nobody has may be looked up in a minute.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from .core.errors import RecoveryError
+from .ports import TooManyReports
+from .tokens import TOKEN, NodeToken, TokenStore, digest_of
+
+KEPT = timedelta(seconds=60)
+"""How long what was read of a token is believed: so long may a revoked one live on."""
+KEPT_MAX = 20_000
+UNKNOWN_MAX = 60
+"""Ids that nobody has, looked up within `KEPT`: beyond them the next must wait, and nobody is refused for good."""
+
+
+class TokenMissing(RecoveryError):
+    """No token."""
+
+
+class TokenInvalid(RecoveryError):
+    """A token that is unknown, expired or revoked, or none at all."""
+
+
+class Door:
+    """Lives as long as its function; `clock` gives the time by which tokens expire and what was read grows old."""
+
+    def __init__(self, store: TokenStore, clock: Callable[[], datetime]) -> None:
+        self._store, self._clock = store, clock
+        self._read: dict[str, tuple[datetime, NodeToken | None]] = {}
+        self._unknown: deque[datetime] = deque()
+
+    def instance_of(self, token: str) -> str:
+        """The instance that this token was issued for. Raises TokenMissing, TokenInvalid and TooManyReports."""
+        if not token:
+            raise TokenMissing("a token is needed")
+        spelt = TOKEN.fullmatch(token)
+        if spelt is None:
+            raise TokenInvalid("this is no token")
+        now = self._clock()
+        kept = self._token(spelt["id"], now)
+        if kept is None or not hmac.compare_digest(kept.digest, digest_of(token)) or not kept.lives(now):
+            raise TokenInvalid(f"the token {spelt['id']} is unknown, expired or revoked")
+        return kept.instance_id
+
+    def _token(self, token_id: str, now: datetime) -> NodeToken | None:
+        found = self._read.get(token_id)
+        if found is not None and now - found[0] < KEPT:
+            return found[1]
+        while self._unknown and now - self._unknown[0] >= KEPT:
+            self._unknown.popleft()
+        if len(self._unknown) >= UNKNOWN_MAX:
+            raise TooManyReports(int(KEPT.total_seconds()))
+        token = self._store.load_token(token_id)
+        if token is None:
+            self._unknown.append(now)
+        self._read.pop(token_id, None)
+        if len(self._read) >= KEPT_MAX:
+            del self._read[next(iter(self._read))]
+        self._read[token_id] = (now, token)
+        return token

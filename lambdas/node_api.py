@@ -1,0 +1,28 @@
+"""HTTP: what the agents on the GPU instances report. Each speaks for the instance that its token was issued for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
+from gpu_recovery.door import Door
+from gpu_recovery.node_calls import NodeApi
+
+
+@cache
+def api() -> NodeApi:
+    """The API, with what it remembers of tokens, for as long as the function lives."""
+    loop = recovery()
+    return NodeApi(loop, Door(tokens(), loop.clock), settings().node_roles, _note)
+
+
+def _note(error: BaseException) -> None:
+    logger.warning("busy", exc_info=error)
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """One HTTP request, payload format 2.0."""
+    return api().answer(event)

@@ -1,0 +1,123 @@
+"""The door of the node API: what is remembered of tokens, and what a flood of bad ones costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from gpu_recovery.door import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
+from gpu_recovery.ports import TooManyReports
+from gpu_recovery.tokens import NodeToken, TokenList, digest_of
+
+from tests.aws.records import NOW, A, later
+
+SECRET = "s" * 43
+
+
+@dataclass
+class Shelf:
+    """Tokens in memory; every look at one is kept."""
+
+    tokens: dict[str, NodeToken] = field(default_factory=dict)
+    looks: list[str] = field(default_factory=list)
+    now: datetime = NOW
+
+    def load_token(self, token_id: str) -> NodeToken | None:
+        self.looks.append(token_id)
+        return self.tokens.get(token_id)
+
+    def load_tokens(self, instance_id: str) -> TokenList:
+        return TokenList(instance_id)
+
+    def save_token(self, listed: TokenList, changed: NodeToken) -> None:
+        self.tokens[changed.token_id] = changed
+
+
+def token(number: int) -> str:
+    return f"grn_{number:012d}_{SECRET}"
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    """Token 1 is instance A's; there is no other."""
+    kept = NodeToken(f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
+    return Shelf({kept.token_id: kept})
+
+
+@pytest.fixture
+def door(shelf: Shelf) -> Door:
+    """The door in front of the shelf, at the shelf's time."""
+    return Door(shelf, lambda: shelf.now)
+
+
+@pytest.mark.parametrize(
+    "given", ["x", "grn_", f"grn_{1:012d}_{SECRET}x", f" {token(1)}", token(1) + "\n", token(1).upper(), "x" * 100_000]
+)
+def test_what_cannot_be_a_token_is_refused_unread(door: Door, shelf: Shelf, given: str) -> None:
+    """However much of it comes."""
+    with pytest.raises(TokenInvalid):
+        door.instance_of(given)
+    assert shelf.looks == []
+
+
+def test_no_token_is_another_answer_than_a_bad_one(door: Door) -> None:
+    """401 and 403: the agent's log says what to do."""
+    with pytest.raises(TokenMissing):
+        door.instance_of("")
+
+
+def test_a_wrong_secret_costs_one_look_for_all_guesses(door: Door, shelf: Shelf) -> None:
+    """Whoever knows an id may guess at its secret without costing anything."""
+    for guess in range(1_000):
+        with pytest.raises(TokenInvalid):
+            door.instance_of(f"grn_{1:012d}_{guess:043d}")
+    assert door.instance_of(token(1)) == A
+    assert len(shelf.looks) == 1
+
+
+def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(door: Door, shelf: Shelf) -> None:
+    """A refusal is remembered, too."""
+    for seconds in (0, 15, 30, 45, 59, 60, 75):
+        shelf.now = later(seconds)
+        with pytest.raises(TokenInvalid):
+            door.instance_of(token(2))
+    assert len(shelf.looks) == 2
+
+
+def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: Door, shelf: Shelf) -> None:
+    """The others are asked to wait: an agent whose token is good but not yet known must not be sent away for good."""
+    for number in range(1_000, 1_000 + UNKNOWN_MAX):
+        with pytest.raises(TokenInvalid):
+            door.instance_of(token(number))
+    for number in (1, *range(5_000, 5_500)):
+        with pytest.raises(TooManyReports) as wait:
+            door.instance_of(token(number))
+        assert wait.value.retry_after_s == 60
+    assert len(shelf.looks) == UNKNOWN_MAX
+    shelf.now = later(60)
+    assert door.instance_of(token(1)) == A
+
+
+def test_a_known_token_passes_through_a_flood(door: Door) -> None:
+    """Agents that were heard before notice nothing."""
+    door.instance_of(token(1))
+    for number in range(1_000, 1_000 + UNKNOWN_MAX + 10):
+        with pytest.raises((TokenInvalid, TooManyReports)):
+            door.instance_of(token(number))
+    assert door.instance_of(token(1)) == A
+
+
+def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
+    """A function lives for hours and must not grow; the oldest is forgotten first."""
+    for number in range(2, KEPT_MAX + 2):
+        kept = NodeToken(f"{number:012d}", A, digest_of(token(number)), NOW, NOW + timedelta(days=1), "a test")
+        shelf.tokens[kept.token_id] = kept
+    for number in range(1, KEPT_MAX + 2):
+        door.instance_of(token(number))
+    assert len(door._read) == KEPT_MAX
+    shelf.looks.clear()
+    door.instance_of(token(KEPT_MAX + 1))
+    assert shelf.looks == []
+    door.instance_of(token(1))
+    assert len(shelf.looks) == 1
