@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from .. import events
 from ..machine import Given, Ignore, Step
+from . import suspicion
 from .assessment import assess
 from .endings import cooled_down, failed, poke
-from .record import Job, JobStatus
+from .record import Job, JobStatus, Suspicion
 
 
 def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step:
@@ -22,14 +23,24 @@ def checks_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
 def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) -> Step:
     """The judgement: on to healthy instances, or the end."""
     assessment = assess(job, results, given.policy)
-    changes = {"attempts_counted": job.attempts_counted + 1}
+    changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
+    reason = assessment.reason + _of_the_program(changes["suspicions"], job.attempt)
     if not assessment.goes_on:
-        return failed(job, assessment.reason, (), changes, results)
+        return failed(job, reason, (), changes, results)
     recovering = {
         **changes, **cooled_down(job, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
     }  # fmt: skip
-    return Step(JobStatus.RECOVERING, assessment.reason, recovering, (poke(job),))
+    return Step(JobStatus.RECOVERING, reason, recovering, (poke(job),))
+
+
+def _of_the_program(suspicions: tuple[Suspicion, ...], attempt: int) -> str:
+    """What speaks for the program now; "" if nothing does."""
+    said = [one for one in suspicions if one.elsewhere and one.attempt == attempt]
+    if not said:
+        return ""
+    ended = f"rank {said[-1].rank} ended first on {said[-1].instance_id} and now on {said[-1].elsewhere}"
+    return f"; {ended}: that speaks for the program, not for a machine"
 
 
 def repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
