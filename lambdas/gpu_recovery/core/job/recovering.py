@@ -9,7 +9,7 @@ from ..machine import Given, Ignore, Step
 from . import suspicion
 from .assessment import assess
 from .endings import cooled_down, failed, poke
-from .record import Job, JobStatus, Suspicion
+from .record import Job, JobStatus
 
 
 def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step:
@@ -24,7 +24,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     """The judgement: on to healthy instances, or the end."""
     assessment = assess(job, results, given.policy)
     changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
-    reason = assessment.reason + _of_the_program(changes["suspicions"], job.attempt)
+    reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)
     recovering = {
@@ -32,15 +32,6 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
         "repairs": job.repairs + len(assessment.repairing),
     }  # fmt: skip
     return Step(JobStatus.RECOVERING, reason, recovering, (poke(job),))
-
-
-def _of_the_program(suspicions: tuple[Suspicion, ...], attempt: int) -> str:
-    """What speaks for the program now; "" if nothing does."""
-    said = [one for one in suspicions if one.elsewhere and one.attempt == attempt]
-    if not said:
-        return ""
-    ended = f"rank {said[-1].rank} ended first on {said[-1].instance_id} and now on {said[-1].elsewhere}"
-    return f"; {ended}: that speaks for the program, not for a machine"
 
 
 def repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:

@@ -110,6 +110,20 @@ def remembered(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy)
     return {"first_ends": kept, "suspicions": known[-policy.suspect_window :]}
 
 
+def said_now(job: Job, after: tuple[Suspicion, ...]) -> str:
+    """What its first end adds to what is known of the program or of a machine, to be added to a reason; often ""."""
+    last = job.first_ends[-1] if job.first_ends and job.first_ends[-1].attempt == job.attempt else None
+    if last is None:
+        return ""
+    for one in after:
+        if one.elsewhere and one.attempt == job.attempt:
+            ended = f"rank {one.rank} has ended first on {one.instance_id} and on {one.elsewhere}"
+            return f"; {ended}: that speaks for the program, not for a machine"
+    if any(one.stands and one.instance_id == last.instance_id and one.rank != last.rank for one in job.suspicions):
+        return f"; its reboot on suspicion has not helped {last.instance_id}: that speaks for the machine"
+    return ""
+
+
 def once_lasted(job: Job) -> dict[str, Any]:
     """The changes once an attempt has lasted: its machines have proved themselves, and others may be suspected.
 
@@ -123,8 +137,9 @@ def once_lasted(job: Job) -> dict[str, Any]:
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Those that still count."""
-    return tuple(one for one in job.suspicions if one.attempt > job.attempt - policy.suspect_window)
+    """Those that still count: for the window, and at least until an attempt has lasted."""
+    since = job.attempt - policy.suspect_window
+    return tuple(one for one in job.suspicions if one.attempt > since or not one.lasted)
 
 
 def _recent_ends(job: Job, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
