@@ -17,7 +17,7 @@ from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.placement import Snapshot, place
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.core.build import (
@@ -308,6 +308,12 @@ def test_the_same_rank_first_on_another_machine_speaks_for_the_program() -> None
         assert f"rank 1 has ended first on {IDS[1]} and on {SPARE}: that speaks for the program" in decision.reason
 
 
+def test_a_program_that_lets_attempts_last_now_and_then_does_not_go_through_the_fleet() -> None:
+    """Lasting forgives failures; which rank was suspected is remembered all the same."""
+    record = _lasts(_after(1, 1), ids=MOVED)
+    assert _suspect(_ended(_after(1, record=record, ids=MOVED), 1, ids=MOVED)) == ""
+
+
 @settings(max_examples=150, deadline=None)
 @given(ranks=st.lists(st.integers(0, 3), min_size=1, max_size=40), spares=st.integers(0, 2), lasting=st.booleans())
 def test_a_program_that_ends_one_rank_first_costs_one_machine_its_reboot(
@@ -335,6 +341,7 @@ def _placed(record: Job, fleet: tuple[str, ...]) -> tuple[str, ...]:
 
 @settings(max_examples=150, deadline=None)
 @given(ranks=st.lists(st.integers(0, 3), max_size=40))
+@example(ranks=[0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 0, 0])  # past the window
 def test_until_an_attempt_has_lasted_one_machine_at_most_is_suspected(ranks: list[int]) -> None:
     """Whoever ends first, in whatever order; and what is remembered has a bound."""
     record, suspects = _job(), set[str]()

@@ -24,18 +24,17 @@ from .assessment import is_retried
 from .record import FirstEnd, Job, Suspicion
 
 LISTED_MAX = 3
-INSTANCES_LEAST = 2
-"""In a gang of one the first end says nothing that the failure itself does not say."""
 
 
 def ends_with(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
     """The first ends remembered once every rank of the job's attempt has ended, `own_ends` of them by themselves.
 
-    Where more than half of the gang ended by itself, as it does after a collective's time-out, nobody ended first; nor
-    can anybody tell where the number is 0, because the attempt began under a release that did not count.
+    Where more than half of the gang ended by itself, as it does after a collective's time-out, nobody ended first; in
+    a gang of one somebody always does, which says no more than the failure itself. Where the number is 0, the attempt
+    began under a release that did not count, and nobody can tell.
     """
     failure, before = job.failure, _recent_ends(job, policy)
-    if failure is None or not failure.instance_id or len(job.instances) < INSTANCES_LEAST:
+    if failure is None or not failure.instance_id:
         return before
     if not 1 <= own_ends <= len(job.instances) // 2 or not is_retried(failure.ending.kind, policy):
         return before
