@@ -186,7 +186,7 @@ def test_a_gang_that_ended_as_a_whole_had_no_first(own_ends: int, suspect: str) 
 def test_a_gang_of_one_is_never_suspected() -> None:
     """Its only rank is always the first to end."""
     alone, record = IDS[:1], queued(LONG, spec=replace(SPEC, nnodes=1))
-    record = _after(0, 0, record=record, ids=alone)
+    record = _after(0, record=record, ids=alone)
     assert record.first_ends == () and _suspect(_ended(record, 0, ids=alone)) == ""
 
 
@@ -365,6 +365,23 @@ def test_the_same_machine_first_under_another_rank_was_not_cured() -> None:
     request = _request(decision)
     assert (request.suspect, request.again) == (IDS[1], True)
     assert "repaired on suspicion, it ended the gang of sft-1 first again" in request.because
+
+
+def test_a_suspect_that_was_only_a_spare_since_has_not_proved_itself() -> None:
+    """However many attempts have lasted without it: it is the last to be taken, and one end more is enough."""
+    record = _lasts(_after(1, 1), ids=MOVED)
+    record = replace(record, attempt=record.attempt + 2 * LONG.suspect_window)
+    (assignment,) = place(Snapshot((record,), _instances(*IDS[:3], SPARE)), LONG).assignments
+    assert assignment.instances == (IDS[0], SPARE, IDS[2], IDS[1])
+    request = _request(_ended(record, 3, ids=assignment.instances))
+    assert (request.suspect, request.again) == (IDS[1], True)
+
+
+def test_long_after_a_suspicion_its_rank_says_nothing_of_another_machine() -> None:
+    """Two machines may be bad, one after the other, under one rank."""
+    record = _lasts(_after(1, 1), ids=MOVED)
+    record = _after(1, record=replace(record, attempt=record.attempt + 2 * LONG.suspect_window), ids=MOVED)
+    assert _suspect(_ended(record, 1, ids=MOVED)) == SPARE
 
 
 def test_a_job_that_ends_says_what_speaks_for_the_machine() -> None:

@@ -62,7 +62,7 @@ def suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> Sus
     if not policy.suspect_repeats or last is None or not job.attempts_left(policy):
         return NOBODY
     known = _recent_suspicions(job, policy)
-    if job.repairs >= policy.job_repairs_max or any(_contradicts(last, one) for one in known):
+    if job.repairs >= policy.job_repairs_max or any(_contradicts(last, one, policy) for one in known):
         return NOBODY
     where = last.instance_id
     before = [one for one in known if one.instance_id == where]
@@ -82,9 +82,13 @@ def _listed(*ends: FirstEnd) -> str:
     return ", ".join(f"attempt {one.attempt} with rank {one.rank}" for one in ends[-LISTED_MAX:])
 
 
-def _contradicts(end: FirstEnd, known: Suspicion) -> bool:
-    """Whether the rank that was suspected to have ended for its machine's sake has ended first on another."""
-    return end.rank == known.rank and end.instance_id != known.instance_id
+def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
+    """Whether the rank that was suspected to have ended for its machine's sake has ended first on another.
+
+    Long after it that is chance: another machine under that rank may be as bad.
+    """
+    counts = not known.lasted or known.attempt > end.attempt - policy.suspect_window
+    return counts and end.rank == known.rank and end.instance_id != known.instance_id
 
 
 def remembered(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def remembered(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy)
     if last is not None and not blamed:
         # It goes on: the program stays the one to blame for as long as this rank keeps ending first.
         known = tuple(
-            replace(one, attempt=job.attempt, elsewhere=last.instance_id) if _contradicts(last, one) else one
+            replace(one, attempt=job.attempt, elsewhere=last.instance_id) if _contradicts(last, one, policy) else one
             for one in known
         )
     if last is not None and last.instance_id in suspected:
@@ -136,9 +140,9 @@ def once_lasted(job: Job) -> dict[str, Any]:
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Those that still count: for the window, and at least until an attempt has lasted."""
+    """Those that still count: for the window, until an attempt has lasted, and until the instance has proved itself."""
     since = job.attempt - policy.suspect_window
-    return tuple(one for one in job.suspicions if one.attempt > since or not one.lasted)
+    return tuple(one for one in job.suspicions if one.attempt > since or not one.lasted or one.stands)
 
 
 def _recent_ends(job: Job, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
