@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery import acts
 from gpu_recovery.core import commands
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.events import JobDeadlineReached
+from gpu_recovery.core.events import AllRanksStopped, JobDeadlineReached
 from gpu_recovery.core.instance import repairing
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job import stopping
@@ -114,7 +114,8 @@ def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -
     """A rank that does not end in time is taken for ended: the job runs twice."""
 
     def suspect(record: Any, event: Any, given: Any) -> Any:
-        return stopping.all_stopped(record, event, given)
+        ended = AllRanksStopped(at=event.at, attempt=event.attempt)
+        return stopping.all_stopped(record, ended, given)
 
     row = Row.to(suspect, *JobStatus)
     monkeypatch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), row)
