@@ -191,7 +191,9 @@ class MemoryStore(MemoryBeats):
         if known is None or rank >= known.world or rank in known.stopped:
             return None
         first = failure is not None and known.failure is None
-        after = replace(known, stopped=known.stopped | {rank}, failure=failure if first else known.failure)
+        own_ends = known.own_ends + (failure is not None and failure.ending.is_own)
+        failed = failure if first else known.failure
+        after = replace(known, stopped=known.stopped | {rank}, failure=failed, own_ends=own_ends)
         return Addition(self._progressed(after), first)
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:

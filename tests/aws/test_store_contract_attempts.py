@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 from gpu_recovery.core.attempt import Progress
 from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.task import EndingKind
 from gpu_recovery.ports import Store
 
 from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
@@ -121,6 +122,19 @@ def test_exactly_one_failure_is_the_first_whatever_the_order(store: Store, order
     assert [rank for rank, answer in answers if answer is not None] == list(order)
     progress = store.load_progress(JOB, 1)
     assert progress is not None and progress.all_stopped and progress.failure == failure(failing[0])
+
+
+def test_what_ended_by_itself_is_counted_once_and_what_was_stopped_is_not(store: Store) -> None:
+    """Delivered twice each: a success, an exit, a rank that we stopped, another exit."""
+    store.begin_attempt(plan(world=4))
+    ours = replace(failure(2), ending=replace(failure(2).ending, kind=EndingKind.STOPPED_BY_US))
+    counts: list[int] = []
+    for rank, failed in ((0, None), (1, failure(1)), (2, ours), (3, failure(3))):
+        first, again = store.add_stopped(JOB, 1, rank, failed), store.add_stopped(JOB, 1, rank, failed)
+        assert first is not None and again is None
+        counts.append(first.after.own_ends)
+    progress = store.load_progress(JOB, 1)
+    assert counts == [0, 1, 1, 2] and progress is not None and progress.own_ends == 2
 
 
 def test_the_addition_that_completes_a_set_shows_it_complete(store: Store) -> None:

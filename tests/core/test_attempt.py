@@ -43,6 +43,14 @@ def test_the_end_that_completes_the_gang_is_news_before_the_first_failure() -> N
     assert news_of_stopped(ALL_DONE, False, NOW) == AllRanksStopped(at=NOW, attempt=1)
 
 
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPING])
+def test_a_job_hears_how_many_ended_by_themselves(status: JobStatus) -> None:
+    """From the last end, and from a look that finds it untold."""
+    both = replace(ALL_FAILED, own_ends=2)
+    told = AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=2)
+    assert news_of_stopped(both, False, NOW) == untold(status, both, PLAN, NOW) == told
+
+
 def test_only_the_first_failure_is_news() -> None:
     """The rest of a gang follows it."""
     assert news_of_stopped(ONE_FAILED, True, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)

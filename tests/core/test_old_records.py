@@ -94,6 +94,7 @@ def test_every_event_is_answered_on_an_old_job(status: JobStatus, policy: Any) -
     """Without the time of its incident and of its start, it goes on as it would have."""
     record = _as_of_release_1(Job, MAKE[status]())
     assert (record.incident_at, record.running_at, record.quick_ends) == (None, None, 0)
+    assert (record.first_ends, record.suspicions) == ((), ())
     for at, event in tellings.anything_for_job(record, NOW):
         decision = tell(record, event, policy, at)
         after = decision.record

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.task_facts import task_fact
-from gpu_recovery.core.task import OUR_STOP, Container, EndingKind, StopCode, TaskFact, ending
+from gpu_recovery.core.task import OUR_STOP, Container, Ending, EndingKind, StopCode, TaskFact, ending
 
 from tests.core.build import NOW
 
@@ -150,3 +150,12 @@ def test_a_running_task_may_carry_a_stop_code_already() -> None:
 def test_every_published_task_event_can_be_read(path: Path) -> None:
     """Whatever is missing from them, none raises, and an end has a sentence."""
     assert ending(_published(path.stem), "").sentence
+
+
+OWN = {EndingKind.FAILED, EndingKind.CRASHED, EndingKind.NEVER_STARTED, EndingKind.HOST_FAULT}
+
+
+@pytest.mark.parametrize("kind", EndingKind)
+def test_an_end_is_the_ranks_own_unless_somebody_ordered_it_or_took_the_capacity(kind: EndingKind) -> None:
+    """Only such ends tell whether one rank ended or the gang."""
+    assert Ending(kind, None, "it ended").is_own is (kind in OWN)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core.events import JobDeadlineReached
+from gpu_recovery.core.events import AllRanksStopped, JobDeadlineReached
 from gpu_recovery.core.instance import repairing
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job import stopping
@@ -57,6 +57,7 @@ def free_on_suspicion(patch: pytest.MonkeyPatch) -> None:
     """Ranks that do not end in time are taken for ended, and their GPUs for free."""
 
     def suspect(record: Any, event: Any, given: Any) -> Any:
-        return stopping.all_stopped(record, event, given)
+        ended = AllRanksStopped(at=event.at, attempt=event.attempt)
+        return stopping.all_stopped(record, ended, given)
 
     patch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), Row.to(suspect, *JobStatus))

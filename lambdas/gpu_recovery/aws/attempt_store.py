@@ -76,6 +76,8 @@ class AttemptStore(JobStore):
         if failure is not None:
             # The first failure of the attempt stays; later ones are what it caused.
             change, values = f"SET failure = if_not_exists(failure, :f) {change}", {**values, ":f": encode(failure)}
+        if failure is not None and failure.ending.is_own:
+            change, values = f"{change}, own_ends :one", {**values, ":one": 1}
         after = self.jobs.update(progress_key(job_id, attempt), change, known, {}, values)
         if after is None:
             return None

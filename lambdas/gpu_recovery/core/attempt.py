@@ -30,7 +30,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks."""
+    """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks.
+
+    own_ends: how many of those that have ended did not succeed, without having been stopped.
+    """
 
     job_id: str
     attempt: int
@@ -39,6 +42,7 @@ class Progress:
     stopped: frozenset[int] = frozenset()
     failure: RankFailure | None = None
     checked: Mapping[int, Checked] = field(default_factory=dict)
+    own_ends: int = 0
 
     @property
     def all_running(self) -> bool:
@@ -76,7 +80,7 @@ def news_of_running(after: Progress, at: datetime) -> JobEvent | None:
 def news_of_stopped(after: Progress, first_failure: bool, at: datetime) -> JobEvent | None:
     """The event that a rank's end makes: the completing one, else the first failure, else none."""
     if after.all_stopped:
-        return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure)
+        return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure, own_ends=after.own_ends)
     if first_failure and after.failure is not None:
         return RankFailed(at=at, attempt=after.attempt, failure=after.failure)
     return None

@@ -20,6 +20,7 @@ class CheckOutcome(StrEnum):
     CONFIGURATION = "CONFIGURATION"
     INCONCLUSIVE = "INCONCLUSIVE"
     GONE = "GONE"  # no check says so: the instance left before it could be checked
+    SUSPECTED = "SUSPECTED"  # the check found nothing; what its job has seen there again and again says so
 
     @property
     def blames_hardware(self) -> bool:

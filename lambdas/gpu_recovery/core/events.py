@@ -97,9 +97,13 @@ class RankFailed(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllRanksStopped(JobEvent):
-    """Every rank's end is confirmed; `failure` is the first that did not succeed, None if all did."""
+    """Every rank's end is confirmed; `failure` is the first that did not succeed, None if all did.
+
+    own_ends: how many ranks did not succeed without having been stopped; 0 where nobody counted.
+    """
 
     failure: RankFailure | None = None
+    own_ends: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,12 +223,17 @@ class CheckRequested(InstanceEvent):
     """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
 
     since: when the attempt began; what the machine logged before is about somebody else's work.
+    suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
+    `again`: it was before, and that has not helped.
     """
 
     job_id: str
     attempt: int
     may_reboot: bool
     since: datetime | None = None
+    suspect: str = ""
+    because: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,13 +123,29 @@ def _choose(job: Job, fitting: list[Instance], policy: RecoveryPolicy) -> list[I
     if recovering and policy.relaunch_on_same_instances:
         own = [by_id[i] for i in last if i in by_id]
         return own if len(own) == job.spec.nnodes and not job.repairing else None
+    suspects = {one.instance_id: one.rank for one in job.suspicions if one.stands}
+    last = [i if i not in suspects else "" for i in last]
     kept: list[Instance | None] = [by_id.get(i) for i in last] if recovering else [None] * job.spec.nnodes
     kept = kept[: job.spec.nnodes] + [None] * (job.spec.nnodes - len(kept))
     taken = {instance.instance_id for instance in kept if instance is not None}
     # Smallest sufficient instances first, so that larger ones stay whole for those who need them.
-    others = sorted((i for i in fitting if i.instance_id not in taken), key=lambda i: (i.gpus, i.instance_id))
-    chosen = [instance or (others.pop(0) if others else None) for instance in kept]
-    return [i for i in chosen if i is not None] if all(chosen) else None
+    others = sorted(
+        (i for i in fitting if i.instance_id not in taken),
+        key=lambda i: (i.instance_id in suspects, i.gpus, i.instance_id),
+    )
+    filled = [instance or (others.pop(0) if others else None) for instance in kept]
+    chosen = [i for i in filled if i is not None]
+    return _under_other_ranks(chosen, suspects) if len(chosen) == job.spec.nnodes else None
+
+
+def _under_other_ranks(chosen: list[Instance], suspects: Mapping[str, int]) -> list[Instance]:
+    """`chosen`, no suspect among them with the rank it was suspected for: who ends first next tells which it is."""
+    ranked = list(chosen)
+    for rank, instance in enumerate(chosen):
+        if suspects.get(instance.instance_id) == rank:
+            other = (rank + 1) % len(ranked)
+            ranked[rank], ranked[other] = ranked[other], ranked[rank]
+    return ranked
 
 
 def _assignment(job: Job, chosen: list[Instance]) -> Assignment:

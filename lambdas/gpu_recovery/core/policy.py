@@ -28,6 +28,7 @@ CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 """How long a check of a DCGM run level may take (`health_check/settings.py`): one cut short looks like a hang."""
 CHECK_MARGIN_S = 180
 """How long before a check is given up it must have given up itself."""
+REPEATS_MIN = 2
 CLAIM_S_MIN = 120
 """No function may have a timeout this long (`infra/functions.py`)."""
 
@@ -56,6 +57,12 @@ class RecoveryPolicy:
     """An instance blamed again this soon after a repair is not repaired in the same way again."""
     job_repairs_max: int = 8
     """Instances that one job may have repaired; past that its checks blame, but nothing is repaired for it."""
+    suspect_repeats: bool = True
+    """A machine on which a job's gang ends first again and again is repaired even if its check finds nothing."""
+    suspect_after: int = 2
+    """So many first ends of one job on one machine are a repetition."""
+    suspect_window: int = 8
+    """How many attempts of a job back its first ends, and what was repaired for them, are remembered."""
     blame_needs_document: bool = True
 
     observe_only: bool = False
@@ -140,6 +147,8 @@ class RecoveryPolicy:
             raise PolicyInvalid(
                 "policy suspect_s, unreachable_s and heartbeat_stale_s must not fall: they are one silence"
             )
+        if self.suspect_after < REPEATS_MIN:
+            raise PolicyInvalid(f"policy suspect_after must be at least {REPEATS_MIN}: one failure is no repetition")
         if self.claim_s < CLAIM_S_MIN:
             raise PolicyInvalid(f"policy claim_s must be at least {CLAIM_S_MIN}: a claim must outlive any function")
 
@@ -155,6 +164,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         attempts_max=2,
         only_exit_one_is_checked=True,
         lasting_forgives=False,
+        suspect_repeats=False,
         retry_crashes=False,
         relaunch_on_same_instances=True,
         reboots_max=1,

@@ -112,6 +112,11 @@ class Ending:
     exit_code: int | None
     sentence: str
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the rank, or its host, ended without anybody's order, and not because the capacity went away."""
+        return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
+
 
 @dataclass(frozen=True, slots=True)
 class RankFailure:

@@ -27,6 +27,8 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
         return _ASKED_BEFORE
     left = _without_claim(instance, event.job_id)
     run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left), since=event.since)
+    if event.suspect == instance.instance_id:
+        run = replace(run, because=event.because, again=event.again)
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
@@ -96,6 +98,12 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, given)
+    if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
+        # What a reboot has not cured is rebooted once more only where there is nothing better.
+        rung = Rung.REPLACE if run.again and given.policy.replace else Rung.REBOOT
+        evidence = f"{run.because}; its check found nothing ({told})"
+        said = CheckOutcome.SUSPECTED, run.because
+        return _to_repair(instance, run, (rung, evidence), said, changes, given)
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
@@ -110,6 +118,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
+_NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
 _STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
 
 
@@ -125,15 +134,23 @@ def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[s
         reported = report(run, verdict.outcome, verdict.summary)
         reason = f"{told}; nothing more is repaired for {run.job_id}"
         return given_up(instance, reason, given, {**changes, "blamed_at": given.now}, reported)
+    rung = Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT
+    return _to_repair(instance, run, (rung, told), (verdict.outcome, verdict.summary), changes, given)
+
+
+def _to_repair(
+    instance: Instance, run: CheckRun, wanted: tuple[Rung, str], said: tuple[CheckOutcome, str],
+    changes: dict[str, Any], given: Given,
+) -> Step:  # fmt: skip
+    """Through the one door: `wanted` are the rung and the evidence, `said` is what the job hears of it."""
     waiting = run.waiting
     need = Need(
-        Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT, told, given.now,
+        *wanted, given.now, boot_id=changes["boot_id"],
         job_id=waiting.job_id if waiting else run.job_id, attempt=waiting.attempt if waiting else run.attempt,
-        boot_id=verdict.boot_id or instance.boot_id,
     )  # fmt: skip
     step = meet(instance, need, given, changes)
     repairing = step.changes.get("need") is not None
-    return replace(step, commands=(*step.commands, *report(run, verdict.outcome, verdict.summary, repairing)))
+    return replace(step, commands=(*step.commands, *report(run, *said, repairing)))
 
 
 def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:

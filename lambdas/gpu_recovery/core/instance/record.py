@@ -69,6 +69,10 @@ class CheckRun:
     passive: bool = False
     since: datetime | None = None
     """When the failed attempt began: what the machine logged before is about somebody else's work."""
+    because: str = ""
+    """Why the instance is repaired even if the check finds nothing; "" if it is not."""
+    again: bool = False
+    """It was repaired for that before, and it has not helped."""
     waiting: Rank | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
 

@@ -80,6 +80,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
         "to_leave": (), "silent": (), "running_at": None, "quick_ends": 0, "not_before": None, "repairs": 0,
+        "first_ends": (), "suspicions": (),
     }  # fmt: skip
     told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

@@ -65,6 +65,13 @@ def _opens_incident(job: Job) -> bool:
     )
 
 
+def is_retried(kind: EndingKind | None, policy: RecoveryPolicy) -> bool:
+    """Whether an attempt that ended so on GPUs that pass their check is followed by another; None: none ended."""
+    if kind is EndingKind.FAILED:
+        return policy.retry_exits
+    return policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART)
+
+
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
     """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
     told = _told(job, results)
@@ -73,7 +80,8 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
             False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"
         )
     faulty = tuple(i for i in job.instances if i in results and results[i].outcome.blames_hardware)
-    if not faulty:
+    suspected = tuple(i for i in job.instances if i in results and results[i].outcome is CheckOutcome.SUSPECTED)
+    if not faulty and not suspected:
         return _without_evidence(job, told, policy)
     beyond_repair = tuple(i for i in faulty if not (results[i].repairing or job.repaired.get(i, False)))
     beyond_repair += tuple(i for i in faulty if job.repaired.get(i) is False)
@@ -81,8 +89,11 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
         return Assessment(
             False, f"{beyond_repair[0]} cannot be repaired and the job waits for its own instances ({told})"
         )
-    repairing = tuple(i for i in faulty if results[i].repairing and i not in job.repaired)
-    return Assessment(True, f"faulty GPUs found ({told}); waiting for healthy instances", repairing)
+    repairing = tuple(i for i in (*faulty, *suspected) if results[i].repairing and i not in job.repaired)
+    found = f"faulty GPUs found ({told})"
+    if not faulty:
+        found = f"{suspected[0]} is left out though its check found nothing: {results[suspected[0]].summary} ({told})"
+    return Assessment(True, f"{found}; waiting for healthy instances", repairing)
 
 
 def _told(job: Job, results: Mapping[str, Checked]) -> str:
@@ -97,8 +108,8 @@ def _told(job: Job, results: Mapping[str, Checked]) -> str:
 def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment:
     """No instance is to blame: retry what a restart usually cures, fail what it does not."""
     kind = job.failure.ending.kind if job.failure else None
-    if policy.retry_exits and kind is EndingKind.FAILED:
-        return Assessment(True, f"no instance is to blame ({told}); {job.stop_reason}, and exits are retried")
-    if policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART):
-        return Assessment(True, f"no instance is to blame ({told}); {job.stop_reason}, which a restart usually cures")
-    return Assessment(False, f"no instance is to blame ({told}); {job.stop_reason}")
+    reason = f"no instance is to blame ({told}); {job.stop_reason}"
+    if not is_retried(kind, policy):
+        return Assessment(False, reason)
+    why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
+    return Assessment(True, f"{reason}, {why}")

@@ -68,6 +68,37 @@ UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.RE
 
 
 @dataclass(frozen=True, slots=True)
+class FirstEnd:
+    """The end that brought an attempt down, where one rank ended and the others were stopped for it."""
+
+    attempt: int
+    rank: int
+    instance_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """An instance repaired because the job's attempts ended there first, as `rank`, though no check found anything.
+
+    attempt: the last one that spoke of it.
+    lasted: an attempt has lasted since; proved: one that it took part in.
+    elsewhere: where the same rank has ended first after that, which speaks for the program; "" nowhere.
+    """
+
+    attempt: int
+    rank: int
+    instance_id: str
+    lasted: bool = False
+    proved: bool = False
+    elsewhere: str = ""
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing has spoken for the instance since."""
+        return not self.proved and not self.elsewhere
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """The record of one job. `instances` are those of the current or last attempt, in rank order."""
 
@@ -122,6 +153,10 @@ class Job:
     """Instances that the current attempt, which is only observed, was asked to leave."""
     repairs: int = 0
     """Instances that were repaired for this job."""
+    first_ends: tuple[FirstEnd, ...] = ()
+    """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
+    suspicions: tuple[Suspicion, ...] = ()
+    """The instances that were repaired for that."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     in_line_at: datetime | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from .. import events
 from ..machine import Given, Ignore, Step
+from . import suspicion
 from .assessment import assess
 from .endings import cooled_down, failed, poke
 from .record import Job, JobStatus
@@ -22,14 +23,15 @@ def checks_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
 def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) -> Step:
     """The judgement: on to healthy instances, or the end."""
     assessment = assess(job, results, given.policy)
-    changes = {"attempts_counted": job.attempts_counted + 1}
+    changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
+    reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
-        return failed(job, assessment.reason, (), changes, results)
+        return failed(job, reason, (), changes, results)
     recovering = {
         **changes, **cooled_down(job, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
     }  # fmt: skip
-    return Step(JobStatus.RECOVERING, assessment.reason, recovering, (poke(job),))
+    return Step(JobStatus.RECOVERING, reason, recovering, (poke(job),))
 
 
 def repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:

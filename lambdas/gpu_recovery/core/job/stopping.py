@@ -12,6 +12,7 @@ from ..names import attempt_id, listed
 from ..notices import of_jobs
 from ..policy import within
 from ..task import EndingKind, RankFailure
+from . import suspicion
 from .assessment import purpose_of
 from .endings import cooled_down, failed, finished, has_lasted, poke
 from .record import Cause, Job, JobStatus, StopPurpose
@@ -132,11 +133,17 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
             policy = given.policy
             since = job.running_at or given.now - within(policy.launch_timeout_s + policy.start_timeout_s)
+            ends = suspicion.ends_with(job, event.own_ends, policy)
+            suspect = suspicion.suspect(job, ends, policy)
             request = events.CheckRequested(
-                at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since
-            )
+                at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since,
+                suspect=suspect.instance_id, because=suspect.because, again=suspect.again,
+            )  # fmt: skip
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
-            return Step(JobStatus.DIAGNOSING, reason, {}, (commands.CheckInstances(job.attempt, request),))
+            if suspect.instance_id:
+                reason = f"{reason}, of which {suspect.instance_id} is suspected: {suspect.because}"
+            order = commands.CheckInstances(job.attempt, request)
+            return Step(JobStatus.DIAGNOSING, reason, {"first_ends": ends}, (order,))
 
 
 def relaunch(job: Job, given: Given) -> Step:
@@ -235,5 +242,5 @@ def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
     lasted = job.status is JobStatus.RUNNING and has_lasted(job, given)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and given.policy.lasting_forgives:
-        changes |= {"attempts_counted": 0, "repairs": 0}
+        changes |= {"attempts_counted": 0, "repairs": 0, **suspicion.once_lasted(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))
