@@ -60,6 +60,10 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
             "version": "2.0", "rawPath": "/api/v2/jobs", "headers": {},
             "requestContext": {"http": {"method": "GET", "path": "/api/v2/jobs"}, "stage": "$default"},
         },
+        "node_api": {
+            "version": "2.0", "rawPath": "/api/v1/reports", "headers": {},
+            "requestContext": {"http": {"method": "POST", "path": "/api/v1/reports"}, "stage": "$default"},
+        },
     }  # fmt: skip
     with pytest.raises(SettingsMissing, match="ECS_CLUSTER_NAME"):
         functions.call(name, events[name])

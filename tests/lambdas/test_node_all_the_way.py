@@ -1,0 +1,104 @@
+"""A report all the way: from the request of an agent to the tables, and what each costs in calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.core.heartbeat import running_log_id
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.tokens import issue
+
+from tests.aws.records import JOB, NOW, A, B, claim, instance, later
+from tests.lambdas.conftest import Functions
+from tests.lambdas.situations import gang
+from tests.lambdas.test_node_api import BEAT, BOOT, OLDER, REPORTS, Agent, Ear
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+RANK = {"job": JOB, "attempt": 1, "rank": 0, "pid": 4242, "ticks": 99}
+
+
+@pytest.fixture
+def agent(functions: Functions) -> Agent:
+    """The agent of instance A, on which rank 0 of a running gang has its GPUs; the hearing is the real one."""
+    gang(functions)
+    for rank, name in enumerate((A, B)):
+        functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
+    tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
+    return Agent(functions, Ear(), tokens, issue(tokens, A, NOW, "a test", {}))
+
+
+def test_an_older_agents_tasks_are_known_by_their_logs(agent: Agent) -> None:
+    """The number that we handed out counts; another instance's and an invented one do not."""
+    logs = [running_log_id(JOB, 1, 0), running_log_id(JOB, 1, 1), running_log_id(JOB, 2, 0), 17]
+    said = agent.older(OLDER[1], tasks=[{"running_log_id": str(log), "remote_pid": "1"} for log in logs])
+    assert (said.status, said.body["updated"], said.body["revived"]) == (200, 1, 0)
+
+
+def test_a_report_of_a_rank_that_is_not_there_is_refused_with_the_reason(agent: Agent) -> None:
+    """Another attempt, or the same rank of the gang elsewhere: told to the agent, and written nowhere."""
+    running = [RANK, RANK | {"attempt": 2}, RANK | {"rank": 1}]
+    said = agent.call(REPORTS, BEAT | {"running": running})
+    assert [(one["job"], one["attempt"]) for one in said.body["refused"]] == [(JOB, 2), (JOB, 1)]
+    assert all(one["why"] for one in said.body["refused"])
+    beat = agent.functions.store.beats([A])[A]
+    assert set(beat.ranks) == {str(running_log_id(JOB, 1, 0))} and beat.boot_id == BOOT
+
+
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda agent, n: agent.call(REPORTS, BEAT | {"sequence": n, "running": [RANK]}),
+        lambda agent, n: agent.call(REPORTS, BEAT | {"sequence": n, "running": [RANK] * 8}),
+        lambda agent, n: agent.older(OLDER[1], tasks=[{"running_log_id": running_log_id(JOB, 1, 0)}]),
+    ],
+    ids=["one rank", "eight ranks", "older"],
+)
+def test_a_heartbeat_is_one_call_once_its_token_is_known(agent: Agent, say: Callable[[Agent, int], Any]) -> None:
+    """One write; with the token to be read anew, two calls."""
+    for number in (1, 2, 3):
+        agent.functions.now = later(number * 15)
+        assert say(agent, number).status == 200
+    assert agent.functions.aws.operations() == {"UpdateItem": 1}
+    agent.functions.now = later(90)
+    assert say(agent, 4).status == 200
+    assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1}
+
+
+def test_a_report_that_comes_late_is_stale(agent: Agent) -> None:
+    """409 with the newest number; the same report again, after a lost answer, is heard."""
+    assert agent.call(REPORTS, BEAT | {"sequence": 5}).status == 200
+    agent.functions.now = later(15)
+    said = agent.call(REPORTS, BEAT | {"sequence": 4})
+    assert (said.status, said.body["error"], said.body["last"]) == (409, "stale_sequence", 5)
+    assert agent.call(REPORTS, BEAT | {"sequence": 5}).status == 200
+
+
+def test_an_inventory_is_asked_for_until_it_is_there(agent: Agent) -> None:
+    """By its digest: sent once, and not again while it stays the same."""
+    health = {"status": "ok", "digest": "d-1"}
+    inventory = {"agent": "0.3.0", "driver": "580", "gpus": [{"uuid": "GPU-1", "power_w": 700.5}]}
+    wishes = [
+        agent.call(REPORTS, BEAT | {"sequence": number, "health": health} | more).body["inventory"]
+        for number, more in enumerate([{}, {"inventory": inventory}, {}], 1)
+    ]
+    assert wishes[0] is True and wishes[2] is False
+    kept = agent.functions.store.inventory(A)
+    assert kept is not None and kept[0] == "d-1" and "power_w" in kept[1]
+
+
+def test_a_failure_that_an_agent_reports_is_looked_into_at_once(agent: Agent) -> None:
+    """Its word alone ends nothing: ECS is asked."""
+    said = agent.call(REPORTS, BEAT | {"exits": [RANK | {"signal": 9, "age_s": 0.5}]})
+    assert said.status == 200
+    assert agent.functions.aws.operations("ecs")["DescribeTasks"] == 1
+    assert agent.functions.job().status is JobStatus.RUNNING
+
+
+def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> None:
+    """429 with Retry-After, after 120 reports in five minutes."""
+    answers = [agent.call(REPORTS, BEAT | {"sequence": number}).status for number in range(1, 125)]
+    assert answers[:120] == [200] * 120 and 429 in answers[120:]
