@@ -22,7 +22,7 @@ from gpu_recovery_agent import clock
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 REST_ENDS_WITHIN_S = 5.0
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # Python ignores the first two, we the third
 
 
@@ -44,7 +44,7 @@ class Command:
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *FORWARDED})
-        _adopt_orphans()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children also where we are not the first process
         waits, self._gate = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -108,6 +108,7 @@ class Command:
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without its wrapper nobody would know of it, and it holds GPUs
             if os.read(gate, 1) != b"g":
                 os._exit(NOT_EXECUTABLE)  # the wrapper is gone: nobody would know of this rank
             for number in _DEFAULT_IN_COMMAND:
@@ -122,10 +123,10 @@ class Command:
             os._exit(NOT_EXECUTABLE)
 
 
-def _adopt_orphans() -> None:
-    """Orphans become our children also where we are not the first process. Where that fails, only this is lost."""
+def _prctl(option: int, value: int) -> None:
+    """Where the C library or a sandbox has no such call, only what it would have given is lost."""
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _to_the_foreground(group: int) -> None:

@@ -118,14 +118,8 @@ class Agent:
         found = health.inventory(reading, self._kernel_log.unread) if reading else None
         pids = [one["pid"] for gpu in health.gpus_in(reading) for one in gpu.get("processes") or []]
         self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
-        return self._untold.facts(
-            self._some(self._all_live),
-            self._health(),
-            health.digest(found),
-            found,
-            _uuids(reading),
-            clock.monotonic_s(),
-        )
+        live = self._some(self._all_live)
+        return self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
 
     def _some(self, live: list[Live]) -> list[Live]:
         """As many as a report may have, others each time: nobody is silent for long."""

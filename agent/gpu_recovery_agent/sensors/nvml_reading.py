@@ -42,7 +42,7 @@ class _Gpu:
         self._lost = False
 
     def read(self) -> dict[str, Any]:
-        self._handle = self._asked("handle", lambda: self._nvml.nvmlDeviceGetHandleByIndex_v2(self._index))
+        self._handle = self._asked("handle", lambda: self._nvml.nvmlDeviceGetHandleByIndex(self._index))
         if self._handle is not None:
             for name, ask in self._questions().items():
                 self._found[name] = self._asked(name, ask)
@@ -124,7 +124,8 @@ class _Gpu:
     def _sram(self) -> bool:
         status = self._nvml.c_nvmlEccSramErrorStatus_v1_t()
         status.version = self._nvml.nvmlEccSramErrorStatus_v1
-        self._nvml.nvmlDeviceGetSramEccErrorStatus(self._handle, status)
+        # The binding hands on what it is given, and the library wants a pointer.
+        self._nvml.nvmlDeviceGetSramEccErrorStatus(self._handle, ctypes.byref(status))
         return bool(status.bThresholdExceeded)
 
     def _remapped(self) -> dict[str, Any]:
