@@ -36,9 +36,9 @@ class Heard:
         return json.loads(self.raw)
 
 
-def ok(**more: Any) -> Said:
+def ok(next_s: float = 1, ts: int = 1, **more: Any) -> Said:
     """What a server says that has heard: the next report in a second, which is the least."""
-    return Said(body={"ok": True, "ts": 1, "next_s": 1, **more})
+    return Said(body={"ok": True, "ts": ts, "next_s": next_s, **more})
 
 
 def refusal(status: int, error: str, headers: dict[str, str] | None = None, **more: Any) -> Said:

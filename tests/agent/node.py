@@ -83,7 +83,9 @@ class Node:
         return self.log.read_text() if self.log.exists() else ""
 
     def files(self) -> list[str]:
-        return sorted(path.name for path in self.running.iterdir()) if self.running.exists() else []
+        """The files of ranks; those that are being written have other names."""
+        found = self.running.iterdir() if self.running.exists() else []
+        return sorted(path.name for path in found if not path.name.startswith("."))
 
     def end(self) -> None:
         """Ends what this test began, and nothing else."""
