@@ -47,6 +47,7 @@ CORE_LIBRARY = {
     "datetime",
     "enum",
     "functools",
+    "hashlib",
     "itertools",
     "json",
     "re",
