@@ -24,6 +24,7 @@ CHOSEN = {
     "CHAT_TOPIC_ARN": "", "FAILED_QUEUE_URL": f"{QUEUES}/failed", "UNDELIVERED_QUEUE_URL": f"{QUEUES}/undelivered",
     "SCHEDULER_DEAD_LETTERS_URL": f"{QUEUES}/scheduler-dead-letters.fifo",
     "MANAGED_TAG_VALUE": "true", "CHECK_RESERVES_GPUS": "true", "OPERATOR_TOKEN_SECRET": "operator-token",
+    "NODE_ROLE_ARNS": "",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery", "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",
 }  # fmt: skip

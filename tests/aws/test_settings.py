@@ -42,6 +42,37 @@ def test_an_impossible_value_is_named(name: str, value: str) -> None:
         Settings.from_environment(FUNCTION | {name: value})
 
 
+STALE_S = "GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS"
+
+
+@pytest.mark.parametrize(
+    ("text", "suspect_s", "unreachable_s", "stale_s"),
+    [("", 45, 120, 180), ("300", 45, 120, 300), ("120", 45, 120, 120), ("60", 45, 60, 60), ("10", 10, 10, 10)],
+)
+def test_seed_000s_own_variable_says_when_an_instance_is_lost(
+    text: str, suspect_s: int, unreachable_s: int, stale_s: int
+) -> None:
+    """It goes before the policy; suspicion and doubt come no later than loss."""
+    told = Settings.from_environment(FUNCTION | {STALE_S: text}).policy
+    assert (told.suspect_s, told.unreachable_s, told.heartbeat_stale_s) == (suspect_s, unreachable_s, stale_s)
+    policy = {"RECOVERY_POLICY": '{"heartbeat_stale_s": 600, "unreachable_s": 400}'}
+    told = Settings.from_environment(FUNCTION | policy | {STALE_S: "500"}).policy
+    assert (told.unreachable_s, told.heartbeat_stale_s) == (400, 500)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "3 minutes", "\u0663", "9" * 12, " 180"])
+def test_a_time_of_seed_000_that_is_none_is_named(text: str) -> None:
+    """A function that guessed would call machines lost that are not."""
+    with pytest.raises(SettingsMissing, match=STALE_S):
+        Settings.from_environment(FUNCTION | {STALE_S: text})
+
+
+@pytest.mark.parametrize(("text", "roles"), [("", ()), ("arn:a arn:b", ("arn:a", "arn:b"))])
+def test_the_roles_that_may_sign_are_listed_with_spaces(text: str, roles: tuple[str, ...]) -> None:
+    """None is the default."""
+    assert Settings.from_environment(FUNCTION | {"NODE_ROLE_ARNS": text}).node_roles == roles
+
+
 def test_what_may_be_left_out_has_a_safe_default() -> None:
     """Adoption off, level 2, GPUs reserved, the adaptive preset."""
     told = Settings.from_environment(REQUIRED)

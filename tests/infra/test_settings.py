@@ -28,6 +28,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("training_task_families", ["a", "a"]),
         ("training_task_families", 3),
         ("training_role_arns", ["my-role"]),
+        ("node_role_arns", "gpu-nodes"),
+        ("node_role_arns", "arn:aws:sts::111122223333:assumed-role/gpu-nodes/i-0123456789abcdef0"),
         ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
         ("adopt", "yes"),
         ("preset", "Adaptive"),

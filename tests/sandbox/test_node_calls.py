@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 
 pytestmark = pytest.mark.slow
+PATIENCE_S = 60.0
 BOOT = "0b7f3c1e-6a55-4e0c-9f3b-2a9c7d1e4f60"
 BEAT = {"boot_id": BOOT, "uptime_s": 120.5, "sequence": 1, "running": []}
 GPU = {
@@ -67,6 +69,28 @@ def test_gputaskers_report_of_tasks_is_accepted(state: dict[str, Any], path: str
     status, answer, _ = post(state, path, body)
     assert (status, set(answer)) == (200, {"ok", "updated", "revived", "ts"})
     assert (answer["ok"], answer["updated"], answer["revived"]) == (True, 0, 0)
+
+
+def test_gputaskers_agent_is_told_of_ranks_that_are_ours(state: dict[str, Any]) -> None:
+    """By the number that the rank was given; that of its next attempt, which is not there, counts for nothing."""
+    spec = {
+        "workload": "heard", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
+        "command": ["python", "-c", "import time; time.sleep(600)"],
+    }  # fmt: skip
+    with RecoveryClient(state["api_url"], state["operator_token"]) as client:
+        job_id = client.submit(spec)["job_id"]
+        deadline = time.monotonic() + PATIENCE_S
+        while client.job(job_id)["status"] != "RUNNING":
+            assert time.monotonic() < deadline, client.job(job_id)["reason"]
+            time.sleep(0.2)
+        logs = [running_log_id(job_id, attempt, 0) for attempt in (1, 2)]
+        tasks = [{"running_log_id": str(log), "remote_pid": "4242", "remote_pgid": "4242"} for log in logs]
+        answers = [
+            post(state, "/api/v1/report_tasks/", {"token": state["node_token"], "tasks": [task], "timestamp": "1"})
+            for task in tasks
+        ]
+        client.cancel(job_id)
+    assert [(status, body["updated"], body["revived"]) for status, body, _ in answers] == [(200, 1, 0), (200, 0, 0)]
 
 
 @pytest.mark.parametrize(
