@@ -78,7 +78,8 @@ def _running(live: Live) -> dict[str, Any]:
         if live.rank.epoch is not None:
             found["epoch"] = live.rank.epoch
     found |= {"pid": live.pid, "ticks": live.ticks}
-    return found | ({"log": live.log} if live.log is not None else {})
+    # The running log's number is made of job, attempt and rank: beside them it would only cost bytes.
+    return found | ({"log": live.log} if live.rank is None and live.log is not None else {})
 
 
 def _exit(one: Exit, boot_id: str, uptime_s: float) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.sensors import running
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id, uptime_s
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile, containers_in
 from gpu_recovery_agent.sensors.running import RunningSensor
@@ -114,8 +116,6 @@ def test_a_broken_file_that_is_mended_counts(place: Place) -> None:
 
 def test_a_link_or_a_pipe_in_a_files_place_is_not_followed(place: Place, tmp_path: Path) -> None:
     """Whoever may write to the folder could have the agent read, or wait for, anything."""
-    import os
-
     place.proc.add(42, TICKS)
     place.file("real.txt")
     (place.folder / "1.json").symlink_to(place.folder / "real.txt")
@@ -145,7 +145,9 @@ def test_an_exit_that_was_told_is_removed_unless_it_is_another_one(place: Place)
     assert place.sensor.look()[1] == []
 
 
-@pytest.mark.parametrize("fields", [{}, {"code": 1, "signal": 9}, {"code": 256}, {"signal": 0}, {"code": 1, "job_id": 7}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"code": 1, "signal": 9}, {"code": 256}, {"signal": 0}, {"code": 1, "job_id": 7}]
+)
 def test_an_exit_that_says_nothing_is_not_told(place: Place, fields: dict[str, Any]) -> None:
     """It stays where it is, for a person."""
     place.file("100.exit.json", **fields)
@@ -175,8 +177,6 @@ def test_a_process_that_is_not_found_is_not_searched_for_at_every_look(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search reads all of /proc; the file of a container that was killed stays for ever."""
-    from gpu_recovery_agent.sensors import running
-
     searches = []
     monkeypatch.setattr(running.processes, "pids", lambda proc: searches.append(1) or iter(()))
     place.file(remote_pid=1, pid_namespace=7)
@@ -214,9 +214,7 @@ def test_a_rank_that_has_a_file_is_not_told_twice(place: Place) -> None:
     assert RanksWithoutFile(None, place.proc.folder, Journal()).look([11], known) == []
 
 
-def test_a_container_of_ecs_tells_its_rank_by_its_first_process(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_of_ecs_tells_its_rank_by_its_first_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may not use a GPU yet: it loads its data, and trains all the same."""
     ours, other = "a" * 64, "b" * 64
     place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{ours}", environment=environment())

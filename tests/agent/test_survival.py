@@ -173,7 +173,9 @@ def test_a_full_disk_is_said_in_its_own_words(
     state = State(tmp_path, "b", Journal())
     state.open()
     with monkeypatch.context() as full:
-        full.setattr(files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        full.setattr(
+            files.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device"))
+        )
         assert [state.next_sequence(), state.next_sequence()] == [1, 2]
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
     assert capfd.readouterr().err.count("No space left on device; the agent goes on") == 1

@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.sensors import processes
+from gpu_recovery_agent.sensors.running import RunningSensor, carries
 
 from tests.agent.api import WITHIN_S
 from tests.agent.node import Node, wait_until
@@ -55,7 +57,9 @@ def test_a_command_that_cannot_be_started_has_an_exit_as_well(node: Node) -> Non
     assert node.rank("no-such-command-here").wait() == 127
     assert content(node, "100.exit.json")["code"] == 127
     assert node.rank("/etc/passwd", rank=1).wait() == 126
-    misused = subprocess.run(node.processes[0].args[:3] + ["--"], env=node.environment, capture_output=True, check=False)
+    misused = subprocess.run(
+        [*node.processes[0].args[:3], "--"], env=node.environment, capture_output=True, check=False
+    )
     assert misused.returncode == 125 and b"usage" in misused.stderr
 
 
@@ -64,7 +68,8 @@ def test_signals_reach_the_command_and_all_of_its_group(node: Node, name: str) -
     """A shell in between would keep them for itself, and the training would never hear of its suspension."""
     ready, got = node.running.parent / "ready", node.running.parent / "got"
     program = (
-        f"import signal,time,sys\nsignal.signal(signal.{name}, lambda *_: (open({str(got)!r},'w').write('x'), sys.exit(5)))\n"
+        f"import signal,time,sys\n"
+        f"signal.signal(signal.{name}, lambda *_: (open({str(got)!r},'w').write('x'), sys.exit(5)))\n"
         f"open({str(ready)!r},'w')\ntime.sleep(600)"
     )
     (node.running.parent / "p.py").write_text(program)
@@ -135,7 +140,9 @@ def test_a_rank_runs_where_its_file_cannot_be_written(node: Node, folder: str) -
     assert err.count(b"warning") == 1 and b"cannot be written" in err
 
 
-@pytest.mark.parametrize("missing", [{"JOB_ID": "", "RUNNING_LOG_ID": ""}, {"HOME": "", "JOB_ID": "", "RUNNING_LOG_ID": ""}])
+@pytest.mark.parametrize(
+    "missing", [{"JOB_ID": "", "RUNNING_LOG_ID": ""}, {"HOME": "", "JOB_ID": "", "RUNNING_LOG_ID": ""}]
+)
 def test_a_rank_of_nobody_runs_and_says_so(node: Node, missing: dict[str, str]) -> None:
     """Without a job there is nothing to tell."""
     rank = node.rank("true", **missing)
@@ -165,9 +172,6 @@ def test_a_new_run_of_the_same_rank_forgets_the_exit_of_the_one_before(node: Nod
 @pytest.mark.skipif(os.getuid() != 0, reason="a pid namespace needs root")
 def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: Node) -> None:
     """It knows itself as 1 there; its start is the same in every namespace."""
-    from gpu_recovery_agent.journal import Journal
-    from gpu_recovery_agent.sensors.running import RunningSensor, carries
-
     probe = subprocess.run(["unshare", "-p", "-f", "--mount-proc", "true"], capture_output=True, check=False)
     if probe.returncode != 0:
         pytest.skip("no namespaces here")
