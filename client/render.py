@@ -93,6 +93,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("waits until", until(view.get("deadline_at"), now)),
         ("gpus", count(view.get("gpus"))),
         ("agent", agent(view)),
+        ("heartbeat", heartbeat(view, now)),
         *(("health", sentence) for sentence in health(view)),
         ("leaves", leaving(view, now)),
         ("needs", needs(view)),
@@ -108,6 +109,16 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
     history = [(clock(e["at"]), moved(e), e["event"], e.get("reason") or "") for e in view.get("history") or ()]
     return text + ("\n" + table(("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
+
+
+def heartbeat(view: View, now: datetime) -> str:
+    """When the instance was last heard of, and the ranks it spoke of; "" for one that has never been."""
+    beat = view.get("heartbeat")
+    if not beat:
+        return ""
+    ranks = ", ".join(f"rank {one['rank']} of {one['job_id']} (attempt {one['attempt']})" for one in beat["ranks"])
+    told = f"{beat['liveness']}, {since(beat['seen_at'], now)} ago"
+    return f"{told}: {ranks}" if ranks else told
 
 
 def mailbox(mails: Iterable[Mapping[str, str]]) -> str:

@@ -20,6 +20,7 @@ def fleet(view: View, now: datetime, width: int | None = None) -> str:
         ("instances with GPUs", str(view["gpu_instances"])),
         ("breaker", _breaker(view["breaker"], now)),
         ("blamed lately", ", ".join(view["breaker"]["blamed"])),
+        ("deaf", _deaf(view["deaf"], now)),
         ("paused", _pause(view["pause"], now)),
         ("observe-only", "yes: nothing is stopped, rebooted or replaced" if view["observe_only"] else ""),
         ("replacing", "on" if view["replace"] else "off: what a reboot does not cure waits for a person"),
@@ -44,6 +45,13 @@ def _breaker(breaker: View, now: datetime) -> str:
     if breaker["probe"]:
         return f"{words}; {breaker['probe']} tries"
     return f"{words}; one instance may try {until(breaker['probe_at'], now)}"
+
+
+def _deaf(deaf: View | None, now: datetime) -> str:
+    """Why nothing is concluded from silence, "" if it is."""
+    if deaf is None:
+        return ""
+    return f"since {clock(deaf['since'])} ({since(deaf['since'], now)}): {deaf['because']}"
 
 
 def _pause(pause: View | None, now: datetime) -> str:

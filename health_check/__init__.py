@@ -9,6 +9,7 @@
     xid.py              its messages -> XIDs and SXids                           pure
     xid_table.py        the table of XIDs, in the presets `nvidia` and `aws`
     nvlink.py           what XIDs of NVLink say in their registers              pure
+    recovery_action.py  what the driver wants done with a GPU: names and numbers     pure
     driver.py           asks `nvidia-smi`, and reads its answer
     kernel_evidence.py  XIDs in the light of each other -> findings             pure
     evidence.py         kernel log and driver -> findings, suspects, and which diagnostics to run   pure

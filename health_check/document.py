@@ -6,9 +6,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from health_check.driver import DriverReport, RecoveryAction
+from health_check.driver import DriverReport
 from health_check.examine import Diagnosis, Examination
 from health_check.kernel_evidence import XidSeen
+from health_check.recovery_action import RecoveryAction
 from health_check.settings import Settings
 from health_check.verdict import Verdict
 

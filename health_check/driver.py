@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from xml.etree import ElementTree
 
+from health_check.recovery_action import RecoveryAction, action_in
 from health_check.remedies import DEADLINE_PASSED
 from health_check.run import Run, run_bounded
 from health_check.xid import bus_id
@@ -26,37 +26,6 @@ _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s{0,2}(?:(\d{1,3}):\s)?([0-9a-fA-F:.]{7,20})?"
     r"[^\n]{0,80}?(Unknown Error|is lost)",
 )
-
-
-class RecoveryAction(StrEnum):
-    """What the driver wants done with a GPU. UNKNOWN: it did not say, or in words we do not know."""
-
-    NONE = "NONE"
-    GPU_RESET = "GPU_RESET"
-    NODE_REBOOT = "NODE_REBOOT"
-    DRAIN_P2P = "DRAIN_P2P"
-    DRAIN_AND_RESET = "DRAIN_AND_RESET"
-    UNKNOWN = "UNKNOWN"
-
-    @property
-    def asks(self) -> bool:
-        """Whether it asks for anything: no GPU can be reset from a container, so all of them mean a reboot."""
-        return self not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN)
-
-
-BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
-
-
-def action_in(text: str | None) -> RecoveryAction:
-    """The action that a few words name, as nvidia-smi or the kernel's log writes it."""
-    words = set(re.findall(r"[a-z0-9]+", (text or "").casefold()[:TEXT_MAX]))
-    if "reboot" in words:
-        return RecoveryAction.NODE_REBOOT
-    if "drain" in words:
-        return RecoveryAction.DRAIN_AND_RESET if "reset" in words else RecoveryAction.DRAIN_P2P
-    if "reset" in words:
-        return RecoveryAction.GPU_RESET
-    return RecoveryAction.NONE if words == {"none"} else RecoveryAction.UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from itertools import groupby, pairwise
 
 from health_check import nvlink
-from health_check.driver import BY_NUMBER, DriverReport, RecoveryAction, action_in
+from health_check.driver import DriverReport
+from health_check.recovery_action import RecoveryAction, changed_to
 from health_check.remedies import Remedy
 from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, Finding
 from health_check.xid import Events, XidEvent
@@ -100,14 +101,8 @@ def _is_current(at: datetime | None, since: datetime | None) -> bool:
 
 
 def new_action(event: XidEvent) -> RecoveryAction:
-    """The action that an XID 154 changed to. What stands before ` to ` is what it was, and says nothing."""
-    _, separator, new = event.text.rpartition(" to ")
-    words = re.findall(r"\(([^()]{1,60})\)", new)
-    action = action_in(words[-1]) if separator and words else RecoveryAction.UNKNOWN
-    number = re.match(r"\s{0,4}0x([0-9a-fA-F]{1,8})\b", new)
-    if action is RecoveryAction.UNKNOWN and separator and number:
-        return BY_NUMBER.get(int(number[1], 16), RecoveryAction.UNKNOWN)
-    return action
+    """The action that an XID 154 changed to."""
+    return changed_to(event.text)
 
 
 @dataclass(frozen=True)

@@ -55,25 +55,35 @@ def read(path: Path, booted_at: datetime | None) -> KernelLog:
 
 
 def _bytes(path: Path) -> bytes:
-    kept = bytearray()
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_log(path)
     try:
-        for _ in range(READS_MAX):
-            try:
-                record = os.read(descriptor, RECORD_BYTES_MAX)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno != errno.EPIPE:
-                    raise
-                continue  # the next record was overwritten before it was read; the one after it is there
-            if not record:
-                break
-            kept += record
-            if len(kept) > 2 * LOG_BYTES_MAX:
-                del kept[:-LOG_BYTES_MAX]
+        return drain(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor at the oldest record that is still there, whose reads never wait. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def drain(descriptor: int) -> bytes:
+    """What has been written since the last read, or its newest LOG_BYTES_MAX. Raises OSError."""
+    kept = bytearray()
+    for _ in range(READS_MAX):
+        try:
+            record = os.read(descriptor, RECORD_BYTES_MAX)
+        except BlockingIOError:
+            break
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            continue  # the next record was overwritten before it was read; the one after it is there
+        if not record:
+            break
+        kept += record
+        if len(kept) > 2 * LOG_BYTES_MAX:
+            del kept[:-LOG_BYTES_MAX]
     return bytes(kept[-LOG_BYTES_MAX:])
 
 

@@ -197,7 +197,7 @@ def read_instance(instance_id: str) -> Response[str]:
     instance = loop.store.load_instance(instance_id)
     if instance is None:
         return _no_instance(instance_id)
-    beat = loop.store.beats([instance_id]).get(instance_id)
+    beat = next(iter(loop.store.beats([instance_id]).values()), None)
     told = wire.heartbeat_view(beat, loop.store.inventory(instance_id), settings().policy, loop.clock())
     return answer(200, {**wire.instance_view(instance), "heartbeat": told})
 

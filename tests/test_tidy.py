@@ -31,6 +31,11 @@ IMPORTS = {
         "gpu_recovery.core.instance.record", "gpu_recovery.core.names",
     },
     "health_check": {"health_check", "boto3", "botocore"},
+    # A GPU instance has Python and the driver; the wheel brings what of the health check reads the kernel's log.
+    "agent": {
+        "gpu_recovery_agent", "pynvml", "health_check.boot", "health_check.kernel_log", "health_check.recovery_action",
+        "health_check.xid",
+    },
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
     "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore", "matplotlib", "tomli_w"},
 }  # fmt: skip
@@ -42,6 +47,7 @@ CORE_LIBRARY = {
     "datetime",
     "enum",
     "functools",
+    "hashlib",
     "itertools",
     "json",
     "re",

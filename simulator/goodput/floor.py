@@ -11,11 +11,16 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
+from gpu_recovery.core.policy import PRESETS, Preset
+
 from .calls import Calls
 from .contender import REPEATS_MAX, Episode, Run
 from .facts import Conditions, Cure, Profile, Shows
 from .gang import NEVER, Answer, Felt, Gang, Tally, shown_at
 from .trace import Course, Failure
+
+SUSPECT_AFTER = PRESETS[Preset.ADAPTIVE].suspect_after
+"""The floor goes the way of the product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +101,15 @@ def least_s(episode: Episode, course: Course, level: int | None) -> float:
 class FloorRules:
     """The product's policy, without any time or error of its own.
 
-    leave_out_after: a machine whose rank has ended first so often in a row is left out though no check blames it;
-    None, as the product has it: what comes back is a person's to find out, who is asked when it does so again.
+    leave_out_after: a machine whose rank has ended first so often in a row is left out though no check blames it, as
+    the product has it; None: what comes back is a person's to find out, who is asked when it does so again.
     waits_for_checks: False, not as the product has it: where one rank ended first, its machine alone is left out and
     looked at behind the job's back, and the others are launched again at once.
     """
 
     level: int
     spares: int
-    leave_out_after: int | None = None
+    leave_out_after: int | None = SUSPECT_AFTER
     waits_for_checks: bool = True
     _ready: list[float] = field(default_factory=list)
 
@@ -168,7 +173,7 @@ class Floor:
 
     level: int = 2
     spares: int = 0
-    leave_out_after: int | None = None
+    leave_out_after: int | None = SUSPECT_AFTER
     waits_for_checks: bool = True
 
     @property

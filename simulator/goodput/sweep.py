@@ -31,7 +31,6 @@ EVERY_STEP = {"checkpoint_s": 10.0, "stall_s": 0.0897, "persist_s": 0.0}
 
 RUNGS: tuple[tuple[str, str, dict[str, Any], dict[str, float]], ...] = (
     ("as it is", "", {}, {}),
-    ("a machine whose rank has ended first twice is left out", "the product", {"leave_out_after": 2}, {}),
     ("where one rank ended first, nobody waits for checks", "the product", {"waits_for_checks": False}, {}),
     ("collectives give up after a minute", "the trainer", {}, {"hang_s": 60.0}),
     ("every step is kept, as ByteRobust does it", "the trainer", {}, EVERY_STEP),

@@ -16,7 +16,7 @@ from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery_client import explain, render
+from gpu_recovery_client import explain, render, render_fleet
 
 HERE = Path(__file__).parent
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
@@ -187,3 +187,23 @@ def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None
     assert "2026-11-21 09:32:08Z (in 29m08s)" in block
     assert "7c9e6679-7425-40de-944b-e07fc1f90ae7 since 2026-11-20 08:00:00Z" in block
     assert history.splitlines()[2].startswith("2026-11-21 09:01:31Z  AVAILABLE -> CHECKING  CheckRequested    checked")
+
+
+def test_an_instance_says_when_it_was_last_heard_of() -> None:
+    """With the ranks it spoke of; one that never reported has no such line."""
+    beat = {
+        "seen_at": "2026-11-21T09:02:50.000Z", "liveness": "HEARD",
+        "ranks": [{"job_id": "sft-1", "attempt": 2, "rank": 0, "seen_at": "2026-11-21T09:02:50.000Z"}],
+    }  # fmt: skip
+    view = {"instance_id": "i-1", "status": "AVAILABLE"}
+    told = render.instance_details({**view, "heartbeat": beat}, NOW)
+    assert "HEARD, 10s ago: rank 0 of sft-1 (attempt 2)" in told
+    assert "heartbeat" not in render.instance_details({**view, "heartbeat": None}, NOW)
+
+
+def test_a_deaf_fleet_says_so() -> None:
+    """Who looks at the brakes at night must see why nothing is concluded."""
+    deaf = {"since": "2026-11-21T09:00:00.000Z", "because": "5 of 8 instances are silent at once", "incident_id": "s"}
+    view = json.loads((HERE / "fleet.json").read_text())
+    assert "5 of 8 instances are silent at once" in render_fleet.fleet({**view, "deaf": deaf}, NOW)
+    assert "deaf" not in render_fleet.fleet(view, NOW)

@@ -40,6 +40,7 @@ FINDINGS = (
     results(REBOOT, HEALTHY, repairing=False),
     results(CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION),
     {},
+    {**results(HEALTHY, HEALTHY), IDS[0]: events.Checked(CheckOutcome.SUSPECTED, "it ended first", repairing=True)},
 )
 AGES = timedelta(days=8)
 """Longer than a job may wait in line."""
@@ -87,6 +88,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
         *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
+        *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(
             events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
@@ -124,6 +126,18 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
             for job_id in ("sft-1", "sft-2")
             for attempt in (1, 2)
             for may_reboot in (True, False)
+        ),
+        *(
+            events.CheckRequested(
+                at=now,
+                job_id="sft-1",
+                attempt=1,
+                may_reboot=True,
+                suspect=record.instance_id,
+                because="it ended first",
+                again=again,
+            )
+            for again in (False, True)
         ),
         events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
         events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
@@ -280,6 +294,7 @@ def job_signature(record: Job) -> Any:
     return (
         record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, cured,
         record.attempts_counted, _used_up(record), bool(record.repairing), bool(record.to_leave), under_way,
+        bool(record.first_ends), len(record.suspicions),
     )  # fmt: skip
 
 
@@ -296,7 +311,9 @@ def instance_signature(record: Instance) -> Any:
     return (
         record.status, tuple(sorted(record.claims)) if at_rest else bool(record.claims),
         min(len(record.reboots), 2), record.withdrawn,
-        (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats) if check else None,
+        (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats, bool(check.because), check.again)
+        if check
+        else None,
         (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
         if reboot
         else None,

@@ -109,8 +109,12 @@ def test_an_unreachable_rank_that_nothing_ends_keeps_its_claim() -> None:
 
 
 def test_attempts_exhausted_fail_the_job_and_tell_once() -> None:
-    """A rank that crashes every time on healthy GPUs ends the job after its last counted attempt."""
+    """A rank that crashes every time on healthy GPUs ends the job after its last counted attempt.
+
+    Its machine is suspected once, and rebooted once; no other is.
+    """
     world, job_id = incidents.running()
+    suspect = world.job(job_id).instances[0]
     for attempt in (1, 2, 3):
         world.until(lambda n=attempt: world.job(job_id).attempt == n, "no further attempt")  # type: ignore[misc]
         world.until_status(job_id, JobStatus.RUNNING)
@@ -119,7 +123,7 @@ def test_attempts_exhausted_fail_the_job_and_tell_once() -> None:
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.FAILED, 3, 3)
     assert [subject for subject in serious(world) if "FAILED" in subject] == serious(world) and len(serious(world)) == 1
-    assert not world.fleet.boots
+    assert world.fleet.boots == {suspect: 1}
 
 
 def test_a_gpu_that_no_reboot_cures_is_not_rebooted_for_ever() -> None:

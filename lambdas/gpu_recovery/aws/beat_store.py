@@ -8,12 +8,13 @@ first of each window; what stood there before comes back with it, so nothing nee
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..core.heartbeat import REPORTS_MAX, Beat, Order, remembered, retry_after_s, window_of
+from ..core.heartbeat import REPORTS_MAX, Beat, Order, RankBeat, remembered, retry_after_s, window_of
 from ..core.instance.rules import CLOCK_SKEW
 from ..ports import SequenceStale, TooManyReports, TryAgainSoon
 from .instance_store import InstanceStore
@@ -49,7 +50,8 @@ class BeatStore(InstanceStore):
 
     def _first(self, beat: Beat) -> bool:
         """Write the first report of an instance; False if somebody else just did."""
-        said = {name: value for name, value in encode(beat).items() if value not in (None, "")}
+        said = {name: value for name, value in encode(replace(beat, ranks={})).items() if value not in (None, "")}
+        said["ranks"] = {log: _text(rank) for log, rank in beat.ranks.items()}
         counted = {"schema": SCHEMA, "window": window_of(beat.seen_at), "reports": 1}
         item = {**said, **counted, "container_inst_id": beat_key(beat.instance_id)}
         return self.machines.put(item, "attribute_not_exists(container_inst_id)")
@@ -78,8 +80,11 @@ class BeatStore(InstanceStore):
         return self._mark(instance_id, "SET silent_since = :seen", "seen_at = :seen", {}, values)
 
     def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
-        names, values = {"#log": str(log_id)}, {":seen": to_iso(seen_at), ":yes": True}
-        return self._mark(instance_id, "SET ranks.#log.silent = :yes", "ranks.#log.seen_at = :seen", names, values)
+        log = str(log_id)
+        values = {":seen": to_iso(seen_at), ":logs": {log}}
+        return self._mark(
+            instance_id, "ADD silent_ranks :logs", "begins_with(ranks.#log, :seen)", {"#log": log}, values
+        )
 
     def give_order(self, instance_id: str, order: Order) -> bool:
         names, values = {"#o": order.order_id}, {":o": encode(order)}
@@ -114,6 +119,7 @@ class _Update:
         self.values: dict[str, Any] = {}
         self.sets: list[str] = []
         self.gone: list[str] = []
+        self.taken_out: list[str] = []
         self.conditions: list[str] = []
 
     def name(self, path: str) -> str:
@@ -134,8 +140,9 @@ class _Update:
     def request(self) -> dict[str, Any]:
         """The parameters of the call."""
         gone = f" REMOVE {', '.join(self.gone)}" if self.gone else ""
+        taken_out = f" DELETE {', '.join(self.taken_out)}" if self.taken_out else ""
         return {
-            "UpdateExpression": f"SET {', '.join(self.sets)}{gone}",
+            "UpdateExpression": f"SET {', '.join(self.sets)}{gone}{taken_out}",
             "ConditionExpression": " AND ".join(self.conditions),
             "ExpressionAttributeNames": self.names,
             "ExpressionAttributeValues": typed(self.values),
@@ -188,7 +195,10 @@ def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
         update.set("health", beat.health)
         update.set("digest", beat.digest)
     for log, rank in beat.ranks.items():
-        update.set(f"ranks.{log}", rank)
+        update.set(f"ranks.{log}", _text(rank))
+    if beat.ranks:
+        update.values[":logs"] = set(beat.ranks)
+        update.taken_out.append("silent_ranks :logs")
     old = remembered(known.ranks, beat.ranks) if known is not None else ()
     update.gone += [update.name(f"ranks.{log}") for log in old]
 
@@ -212,5 +222,18 @@ def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
 def _beat(item: Mapping[str, Any]) -> Beat:
     name = item["container_inst_id"]
     with reading(f"heartbeat {name}", item):
-        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item})
-        return beat
+        silent = item.get("silent_ranks", frozenset())
+        ranks = {log: replace(_rank(text), silent=log in silent) for log, text in item.get("ranks", {}).items()}
+        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item, "ranks": {}})
+        return replace(beat, ranks=ranks)
+
+
+def _text(rank: RankBeat) -> str:
+    """A rank in one text that begins with when it was seen: eight maps would be most of a heartbeat's work."""
+    epoch = "" if rank.epoch is None else rank.epoch
+    return f"{to_iso(rank.seen_at)} {rank.attempt} {rank.rank} {epoch} {rank.job_id}"
+
+
+def _rank(text: str) -> RankBeat:
+    seen_at, attempt, rank, epoch, job_id = text.split(" ", 4)
+    return RankBeat(job_id, int(attempt), int(rank), from_iso(seen_at), int(epoch) if epoch else None)

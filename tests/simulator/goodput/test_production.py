@@ -11,7 +11,7 @@ from gpu_recovery.scheduling import schedule
 from simulator.goodput.contender import Episode, Run
 from simulator.goodput.facts import Cure, Shows
 from simulator.goodput.floor import least_s
-from simulator.goodput.production import Production, adaptive, seed_001
+from simulator.goodput.production import FOR_MONTHS, Production, adaptive, seed_001
 from simulator.goodput.report import overhead
 from simulator.goodput.trace import Course, Failure, course
 from simulator.world import World
@@ -135,14 +135,22 @@ def test_a_reboot_cures_no_machine_that_needs_another_cure() -> None:
 
 
 def test_what_no_check_sees_comes_back_until_a_person_looks() -> None:
-    """The third time somebody is called; when they have been there, it does not come back again."""
-    run = adaptive(2, 1).run(_small(failure(depth=1.0, relapse_s=300.0, human_s=1_000.0)))
+    """Where no machine is suspected: the third time somebody is called, and after them it does not come back."""
+    trusting = replace(adaptive(2, 1), settings={**FOR_MONTHS, "suspect_repeats": False})
+    run = trusting.run(_small(failure(depth=1.0, relapse_s=300.0, human_s=1_000.0)))
     assert len(run.episodes) >= 3
     assert all(one.is_relapse for one in run.episodes[1:])
     assert run.called == 1
     last = run.episodes[-1].training_at
     assert last is not None
     assert last < run.episodes[2].fault_at + 1_000.0 + 1_500.0
+
+
+def test_what_no_check_sees_is_suspected_the_second_time_and_nobody_is_called() -> None:
+    """Its machine is rebooted, which cures it, while the spare trains in its place."""
+    run = adaptive(2, 1).run(_small(failure(depth=1.0, relapse_s=300.0)))
+    assert [one.is_relapse for one in run.episodes] == [False, True]
+    assert [one.needed for one in run.reboots] == [True] and run.called == 0
 
 
 def test_a_failure_in_the_middle_of_a_recovery_meets_no_program() -> None:

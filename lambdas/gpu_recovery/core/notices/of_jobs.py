@@ -157,7 +157,7 @@ def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at
         ],
         Part.IDS: _ids(job, incident_id),
     }
-    subject = f"{job.job_id}: LOST, {instance_id} is silent"
+    subject = f"{job.job_id}: LOST, a rank is silent"
     return message(
         incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id
     )  # fmt: skip

@@ -1,0 +1,58 @@
+"""`gpu-recovery-agent`: one agent for this instance. Its exit statuses are in README.md."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from gpu_recovery_agent import VERSION
+from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.loop import Agent
+from gpu_recovery_agent.sensors.boot import BootUnknown
+from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.state import AlreadyRunning
+from gpu_recovery_agent.telling import NOT_ALONE, Ends
+
+
+def main() -> None:
+    """Runs until SIGTERM or SIGINT, and ends with 0; with 77 or 78 where a restart would change nothing."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
+        return
+    journal = Journal()
+    if sys.argv[1:]:
+        journal.say("gpu-recovery-agent takes no arguments: its settings are in the environment")
+        sys.exit(NOT_ALONE)
+    sys.exit(run(journal))
+
+
+def run(journal: Journal) -> int:
+    """The exit status of an agent with the environment of this process."""
+    try:
+        settings = Settings.from_environment(os.environ)
+        settings.token(os.environ)
+        agent = Agent(settings, os.environ, journal)
+
+        def stop(_signal: int, _frame: FrameType | None) -> None:
+            agent.stop.set()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        journal.say(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
+        agent.run()
+    except (SettingsError, AlreadyRunning) as error:
+        journal.say(f"the agent ends: {error}")
+        return NOT_ALONE
+    except Ends as end:
+        journal.say(f"the agent ends: {end}")
+        return end.status
+    except BootUnknown as error:
+        journal.say(f"the agent ends: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Look, tell, obey, wait. One thread, in which nothing waits for long: the API answers within seconds or not at all."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.answers import Answer, Kind
+from gpu_recovery_agent.channel import Channel
+from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.orders import Orders
+from gpu_recovery_agent.pacing import Pace
+from gpu_recovery_agent.report import RUNNING_MAX, Facts
+from gpu_recovery_agent.sensors import boot, health
+from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
+from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
+from gpu_recovery_agent.sensors.nvml import NvmlSensor
+from gpu_recovery_agent.sensors.running import Live, RunningSensor
+from gpu_recovery_agent.settings import Settings
+from gpu_recovery_agent.state import State
+from gpu_recovery_agent.telling import Teller
+from gpu_recovery_agent.untold import Untold
+from health_check.xid import bus_id
+
+
+class Agent:
+    """One agent. `run` returns when `stop` is set; it raises Ends, AlreadyRunning and BootUnknown."""
+
+    def __init__(self, settings: Settings, environment: Mapping[str, str], journal: Journal) -> None:
+        self.stop = threading.Event()
+        self._settings, self._journal = settings, journal
+        boot_id = boot.boot_id(settings.host_proc)
+        self._state = State(settings.state_folder, boot_id, journal)
+        self._running = RunningSensor(settings.running_folder, settings.host_proc, boot_id, journal)
+        self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal)
+        self._kernel_log = KernelLogSensor(settings.host_kmsg, journal)
+        self._nvml = NvmlSensor(
+            environment, journal, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s
+        )
+        self._orders = Orders(settings.host_proc, self._state, journal)
+        self._untold = Untold(boot_id, self._state, self._running, journal, settings.inventory_s)
+        self._teller = Teller(settings, environment, self._state, Channel(settings.reports_url), journal)
+        self._pace = Pace(settings.interval_s, random.random, clock.monotonic_s())
+        self._live: list[Live] = []
+        self._all_live: list[Live] = []
+        self._turn = 0
+        self._gpus_before = 0
+
+    def run(self) -> None:
+        """Until `stop` is set."""
+        self._state.open()
+        try:
+            while not self.stop.is_set():
+                self._once()
+                left = self._pace.due_at - clock.monotonic_s()
+                self.stop.wait(min(max(left, 0.0), self._settings.look_s))
+        finally:
+            self._state.save()
+            self._nvml.close()
+            self._kernel_log.close()
+            self._state.close()
+
+    def _once(self) -> None:
+        self._live, exits = self._running.look()
+        xids = self._kernel_log.look()
+        if self._settings.nvml:
+            self._nvml.look()
+        if self._untold.sees(exits, xids, self._health()):
+            self._pace.urgent(clock.monotonic_s())
+        self._orders.act()
+        if clock.monotonic_s() >= self._pace.due_at:
+            self._tell()
+
+    def _health(self) -> health.Health:
+        if not self._settings.nvml:
+            return health.Health(health.UNKNOWN, "NVML is switched off")
+        nvml = self._nvml
+        self._gpus_before = max(self._gpus_before, len(health.gpus_in(nvml.reading)))
+        return health.judge(
+            nvml.reading, trouble=nvml.trouble, hung=nvml.hung, silent_s=nvml.silent_s, gpus_before=self._gpus_before
+        )
+
+    def _tell(self) -> None:
+        facts = self._facts()
+        answer = self._teller.tell(facts, self._settings.interval_s)
+        if answer.kind is Kind.TOO_LARGE and facts.inventory is not None:
+            self._journal.say(f"{answer.why}: the report goes again without its inventory")
+            facts = self._untold.without_inventory(facts, clock.monotonic_s())
+            answer = self._teller.tell(facts, self._settings.interval_s)
+        self._answered(facts, answer, clock.monotonic_s())
+
+    def _answered(self, facts: Facts, answer: Answer, now: float) -> None:
+        if answer.kind in (Kind.AWAY, Kind.TOO_MANY):
+            self._journal.once("api", answer.why)
+            self._pace.failed(now, answer.retry_after_s)
+            return
+        if answer.kind is Kind.HEARD:
+            self._journal.over("api", "the API answers again")
+            self._journal.over("report")
+            self._journal.once("heard", f"the API has heard this agent; its time is {answer.ts}")
+            more = self._untold.heard(facts, inventory_wanted=answer.inventory, now=now)
+            for refused in answer.refused:
+                self._journal.once(f"refused {refused}", f"refused: {refused}")
+            self._orders.given(answer.orders, self._all_live)
+            self._state.save()
+        else:
+            self._journal.once("report", f"{answer.why}: the report is dropped")
+            more = self._untold.dropped(facts, now)
+        self._pace.heard(now, answer.next_s)
+        if more:
+            self._pace.urgent(now)
+
+    def _facts(self) -> Facts:
+        reading = self._nvml.gpus
+        found = health.inventory(reading, self._kernel_log.unread) if reading else None
+        pids = [one["pid"] for gpu in health.gpus_in(reading) for one in gpu.get("processes") or []]
+        self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
+        live = self._some(self._all_live)
+        return self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
+
+    def _some(self, live: list[Live]) -> list[Live]:
+        """As many as a report may have, others each time: nobody is silent for long."""
+        if len(live) <= RUNNING_MAX:
+            return live
+        self._journal.once("many", f"{len(live)} ranks run here; a report has {RUNNING_MAX} of them, in turn")
+        begin = self._turn * RUNNING_MAX % len(live)
+        self._turn += 1
+        return (live + live)[begin : begin + RUNNING_MAX]
+
+
+def _uuids(reading: dict[str, Any] | None) -> dict[str, str]:
+    """The GPUs' UUIDs by their address as the kernel's log writes it."""
+    pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in health.gpus_in(reading))
+    return {address: uuid for address, uuid in pairs if address and uuid}

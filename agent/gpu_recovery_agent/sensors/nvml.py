@@ -1,0 +1,150 @@
+"""Keeps the child that asks NVML, and its deadline: whatever a GPU does, the heartbeat goes on.
+
+One child at a time. Past the deadline it is killed, and what sleeps in the driver does not even die of that: it is
+left behind, and no other is started until the kernel has let go of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.journal import Journal
+
+COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.nvml_child")
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+SECRETS = ("GPU_RECOVERY_TOKEN", "CREDENTIALS_DIRECTORY")
+
+
+class NvmlSensor:
+    """Asks every `interval_s`; `look` never waits. `reading` is the last answer, None before the first; `gpus` the last
+    that told of GPUs.
+
+    `trouble` says what keeps it from answering, None when nothing does; `hung` that its deadline has passed.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        journal: Journal,
+        *,
+        interval_s: float,
+        deadline_s: float,
+        command: Sequence[str] = COMMAND,
+        now: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        self._command, self._journal, self._now = command, journal, now
+        self._environment = {name: value for name, value in environment.items() if name not in SECRETS}
+        self._interval_s, self._deadline_s = interval_s, deadline_s
+        self._child: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._asked_at: float | None = None
+        self._killed = False
+        self._next_at = self._heard_at = now()
+        self.started = 0
+        self.reading: dict[str, Any] | None = None
+        self.gpus: dict[str, Any] | None = None
+        self.trouble: str | None = None
+        self.hung = False
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last answer."""
+        return self._now() - self._heard_at
+
+    def look(self) -> bool:
+        """Asks when it is time, and takes what has come. True when there is a new reading or a new trouble."""
+        if self._child is not None and (status := self._child.poll()) is not None:
+            return self._ended(status)
+        if self._child is None:
+            if self._now() >= self._next_at:
+                self._ask()
+            return False
+        if self._asked_at is None:
+            if self._now() >= self._next_at:
+                self._ask()
+            return False
+        if not self._killed and self._take():
+            return True
+        if not self._killed and self._now() - self._asked_at >= self._deadline_s:
+            self._killed, self.hung = True, True
+            self._child.kill()
+            self._journal.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
+            return True
+        return False
+
+    def close(self) -> None:
+        """Ends the child without waiting for it."""
+        if self._child is not None:
+            self._child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(timeout=0.2)
+
+    def _ask(self) -> None:
+        try:
+            if self._child is None:
+                self._child = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+                assert self._child.stdout
+                os.set_blocking(self._child.stdout.fileno(), False)
+                self._pending, self._killed = b"", False
+                self.started += 1
+            assert self._child.stdin
+            os.write(self._child.stdin.fileno(), b"read\n")
+            self._asked_at = self._now()
+        except OSError as error:
+            self.trouble = f"the reader of NVML cannot be asked: {error.strerror or error}"
+            self._journal.once("nvml", self.trouble)
+            self._next_at = self._now() + self._interval_s
+
+    def _take(self) -> bool:
+        assert self._child and self._child.stdout
+        while True:
+            try:
+                part = os.read(self._child.stdout.fileno(), 65_536)
+            except BlockingIOError:
+                return False
+            if not part:
+                return False  # it has ended; the next look says how
+            self._pending += part
+            if b"\n" in part or len(self._pending) > ANSWER_BYTES_MAX:
+                break
+        line, _, self._pending = self._pending.partition(b"\n")
+        return self._heard(line)
+
+    def _heard(self, line: bytes) -> bool:
+        self._asked_at = None
+        self._next_at = self._now() + self._interval_s
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            found = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
+        self._heard_at, self.hung = self._now(), False
+        self._journal.over("nvml", "NVML answers again")
+        self.reading, self.trouble = found, None
+        self.gpus = found if "gpus" in found else self.gpus
+        return True
+
+    def _ended(self, status: int) -> bool:
+        assert self._child and self._child.stdin and self._child.stdout
+        self._child.stdin.close()
+        self._child.stdout.close()
+        if not self._killed:
+            self.trouble = f"the reader of NVML ended with {status}"
+            self._journal.once("nvml", self.trouble)
+        self._child, self._asked_at = None, None
+        self._next_at = self._now() + self._interval_s
+        return not self._killed

@@ -1,0 +1,91 @@
+"""What /proc says of processes. One that is gone, or of which it says nothing, is None."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ENVIRONMENT_BYTES_MAX = 1024 * 1024
+ZOMBIE, DEAD = "Z", "X"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: `ticks` is its start in clock ticks since the boot, which with its pid names it for ever."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    ticks: int
+
+    @property
+    def lives(self) -> bool:
+        """Whether it still executes: a zombie has ended and waits for its parent."""
+        return self.state not in (ZOMBIE, DEAD)
+
+
+def read(host_proc: Path, pid: int) -> Process | None:
+    """The process of that pid, as /proc/<pid>/stat has it."""
+    try:
+        text = (host_proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name in brackets may hold blanks and brackets of its own; what is counted begins after its last one.
+    fields = text.rpartition(")")[2].split()
+    try:
+        return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+    except (IndexError, ValueError):
+        return None
+
+
+def pids(host_proc: Path) -> Iterator[int]:
+    """All pids of the namespace of `host_proc`, in no order."""
+    try:
+        with os.scandir(host_proc) as entries:
+            yield from (int(entry.name) for entry in entries if entry.name.isdigit())
+    except OSError:
+        return
+
+
+def namespace_pids(host_proc: Path, pid: int) -> tuple[int, ...]:
+    """The pids of a process from the namespace of `host_proc` inwards; the last is the one it knows itself."""
+    try:
+        status = (host_proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    return tuple(int(one) for one in line.split()[1:] if one.isdigit())
+
+
+def pid_namespace(host_proc: Path, pid: int | str) -> int | None:
+    """The inode of a process's pid namespace; None without the right to ask (CAP_SYS_PTRACE, or the same user)."""
+    try:
+        return os.stat(host_proc / str(pid) / "ns" / "pid").st_ino
+    except OSError:
+        return None
+
+
+def environment(host_proc: Path, pid: int) -> dict[str, str] | None:
+    """The environment that a process began with; None without the right to read it."""
+    try:
+        with (host_proc / str(pid) / "environ").open("rb") as file:
+            raw = file.read(ENVIRONMENT_BYTES_MAX)
+    except OSError:
+        return None
+    pairs = (one.partition("=") for one in raw.decode("utf-8", errors="replace").split("\0"))
+    return {key: value for key, separator, value in pairs if separator}
+
+
+def container_id(host_proc: Path, pid: int) -> str | None:
+    """The container that a process's control group names: 64 hexadecimal digits."""
+    try:
+        text = (host_proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    for part in text.replace("\n", "/").replace("docker-", "/").replace(".scope", "/").split("/"):
+        if len(part) == 64 and all(digit in "0123456789abcdef" for digit in part):
+            return part
+    return None

@@ -1,0 +1,141 @@
+"""What the environment tells the agent, read once. The token is not kept here, and never shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+REPORTS = "/api/v1/reports"
+TOKEN_MAX = 256
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class SettingsError(ValueError):
+    """A variable is missing or unusable. The message names it, and never holds a secret."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment."""
+
+    reports_url: str
+    token_file: Path | None
+    running_folder: Path
+    state_folder: Path
+    host_proc: Path
+    host_kmsg: Path | None
+    ecs_agent_url: str | None
+    nvml: bool
+    interval_s: float
+    look_s: float
+    nvml_deadline_s: float
+    inventory_s: float
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises SettingsError at the first variable that is missing or out of range."""
+        return cls(
+            reports_url=_url(environment),
+            token_file=_token_file(environment),
+            running_folder=running_folder(environment),
+            state_folder=state_folder(environment),
+            host_proc=Path(environment.get("HOST_PROC") or "/proc"),
+            host_kmsg=_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
+            ecs_agent_url=_ecs_agent(environment),
+            nvml=_switch(environment, "GPU_RECOVERY_NVML"),
+            interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
+            look_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
+            nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),
+            inventory_s=_milliseconds(environment, "GPU_RECOVERY_INVENTORY_MS", 300_000, least=10),
+        )
+
+    def token(self, environment: Mapping[str, str]) -> str:
+        """The token as it is now: a file may have got the next one since. Raises SettingsError."""
+        text = environment.get("GPU_RECOVERY_TOKEN", "")
+        if self.token_file is not None:
+            try:
+                with self.token_file.open(encoding="ascii") as file:
+                    text = file.read(TOKEN_MAX + 2)
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+                raise SettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
+        text = text.strip()
+        if not text or len(text) > TOKEN_MAX or not all("!" <= one <= "~" for one in text):
+            raise SettingsError("the token is empty, too long, or has characters that no token has")
+        return text
+
+
+def running_folder(environment: Mapping[str, str]) -> Path:
+    """Where the files of ranks are: seed 000's folder and variable, for the wrapper too. Raises SettingsError."""
+    return _at_home(environment.get("GPUTASKER_RUNNING_TASKS_DIR") or "~/.gputasker/running_tasks")
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """What systemd made for the unit (STATE_DIRECTORY), or what the variable says. Raises SettingsError."""
+    given = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
+    return _at_home(given or "~/.gputasker/agent")
+
+
+def _at_home(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
+
+
+def _url(environment: Mapping[str, str]) -> str:
+    text = environment.get("GPU_RECOVERY_API_URL", "").strip().rstrip("/")
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    local = host in LOOPBACK or host.endswith(".localhost")
+    if not host or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
+        raise SettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
+    if parts.scheme == "http" and not local:
+        raise SettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
+    return text + REPORTS
+
+
+def _token_file(environment: Mapping[str, str]) -> Path | None:
+    """GPU_RECOVERY_TOKEN_FILE, or the credential `token` that systemd hands over, or None for the variable."""
+    if given := environment.get("GPU_RECOVERY_TOKEN_FILE"):
+        return Path(given)
+    if folder := environment.get("CREDENTIALS_DIRECTORY"):
+        return Path(folder) / "token"
+    if not environment.get("GPU_RECOVERY_TOKEN"):
+        raise SettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
+    return None
+
+
+def _ecs_agent(environment: Mapping[str, str]) -> str | None:
+    text = environment.get("GPU_RECOVERY_ECS_AGENT", "").strip() or "http://127.0.0.1:51678"
+    if text == "off":
+        return None
+    parts = urlsplit(text)
+    if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
+        raise SettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
+    return text.rstrip("/")
+
+
+def _or_off(environment: Mapping[str, str], variable: str, default: str) -> Path | None:
+    text = environment.get(variable) or default
+    return None if text == "off" else Path(text)
+
+
+def _switch(environment: Mapping[str, str], variable: str) -> bool:
+    text = environment.get(variable) or "on"
+    if text not in ("on", "off"):
+        raise SettingsError(f"{variable} is {text!r}; it must be on or off")
+    return text == "on"
+
+
+def _milliseconds(environment: Mapping[str, str], variable: str, default: int, *, least: int) -> float:
+    text = environment.get(variable, "").strip() or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text)):
+        raise SettingsError(f"{variable} is {text!r}; it must be a whole number of milliseconds, {least} or more")
+    return int(text) / 1_000

@@ -1,0 +1,93 @@
+"""The folder that outlives the agent: one agent at a time, and what it must not forget within a boot.
+
+A folder that cannot be written, or a disk that is full, is said once and costs only the memory: the heartbeat goes on,
+and the server's 409 finds a second agent as well.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+from gpu_recovery_agent.files import read_object, write_whole
+from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.metadata import whole
+
+OBEYED_MAX = 64
+
+
+class AlreadyRunning(RuntimeError):
+    """Another agent holds the lock of this instance."""
+
+
+class State:
+    """`sequence` is the last one used, `told_s` the time of the newest XID that was told, by the kernel log's clock,
+    `obeyed` the orders that were carried out and when, in seconds since the boot."""
+
+    def __init__(self, folder: Path, boot_id: str, journal: Journal) -> None:
+        self._folder, self._boot_id, self._journal = folder, boot_id, journal
+        self._lock: int | None = None
+        self.sequence = 0
+        self.told_s = -1.0
+        self.obeyed: dict[str, float] = {}
+
+    def open(self) -> None:
+        """Takes the lock and reads what is kept. Raises AlreadyRunning."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            self._journal.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise AlreadyRunning(f"another agent holds {self._folder / 'lock'}") from None
+        self._lock = lock
+        self._read()
+
+    def close(self) -> None:
+        """Lets go of the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def next_sequence(self) -> int:
+        """A number that no report of this boot had, on the disk before it is used."""
+        self.sequence += 1
+        self.save()
+        return self.sequence
+
+    def save(self) -> None:
+        """Keeps everything. A disk that takes nothing is said once."""
+        while len(self.obeyed) > OBEYED_MAX:
+            del self.obeyed[next(iter(self.obeyed))]
+        content = {
+            "boot_id": self._boot_id, "sequence": self.sequence, "told_s": self.told_s, "obeyed": self.obeyed,
+        }  # fmt: skip
+        try:
+            write_whole(self._folder / "state.json", content, 0o600)
+        except OSError as error:
+            said = error.strerror or error
+            self._journal.once("state", f"{self._folder / 'state.json'} cannot be written: {said}; the agent goes on")
+        else:
+            self._journal.over("state", f"{self._folder / 'state.json'} can be written again")
+
+    def _read(self) -> None:
+        try:
+            found: dict[str, Any] = read_object(self._folder / "state.json")
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            self._journal.say(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
+            return
+        if found.get("boot_id") != self._boot_id:
+            return  # of another boot: all of it counts from that one
+        self.sequence = whole(found.get("sequence")) or 0
+        told, obeyed = found.get("told_s"), found.get("obeyed")
+        self.told_s = float(told) if isinstance(told, int | float) and not isinstance(told, bool) else -1.0
+        if isinstance(obeyed, dict):
+            self.obeyed = {key: float(at) for key, at in obeyed.items() if isinstance(at, int | float)}

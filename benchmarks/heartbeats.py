@@ -1,0 +1,131 @@
+"""What a heartbeat costs the node API: processor time of the whole handler, the SDK included, without the network.
+
+The handler is the function's own, from the request of API Gateway to its answer, on the real SDK; only the HTTP
+exchange with DynamoDB is cut off and answered as DynamoDB answers it. Hence the cores that 10,000 instances need.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+from botocore.awsrequest import AWSResponse
+from gpu_recovery.aws.beat_store import beat_key
+from gpu_recovery.aws.items import encode, to_iso
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.aws.tables import typed
+from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.core.heartbeat import Beat, running_log_id, window_of
+from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.door import Door
+from gpu_recovery.node_calls import NodeApi
+from gpu_recovery.recovery import Recovery
+from gpu_recovery.tokens import NodeToken, digest_of
+
+RANKS, HEARTBEATS = 8, 2_000
+FLEET, INTERVAL_S = 10_000, 15
+INSTANCE, BOOT = "i-0123456789abcdef0", "0b7c1d2e-1111-4222-8333-444455556666"
+TOKEN = f"grn_{'a' * 12}_{'b' * 43}"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def heartbeat_figures() -> dict[str, Any]:
+    """Microseconds of processor a heartbeat, calls to DynamoDB of each, and cores for a large fleet."""
+    calls: list[str] = []
+    api = NodeApi(_loop(calls), Door(DynamoTokenStore(_client(calls), "instances"), lambda: NOW))
+    _beat(api, 1)  # reads the token and the claims, as the first of a function does
+    calls.clear()
+    began = time.process_time()
+    for sequence in range(2, HEARTBEATS + 2):
+        _beat(api, sequence)
+    taken_us = (time.process_time() - began) / HEARTBEATS * 1e6
+    per_s = FLEET / INTERVAL_S
+    return {
+        f"handler_us_with_{RANKS}_ranks": round(taken_us, 1),
+        "dynamodb_calls_each": round(len(calls) / HEARTBEATS, 3),
+        f"cores_for_{FLEET}_instances": round(taken_us * per_s / 1e6, 2),
+    }
+
+
+def _loop(calls: list[str]) -> Recovery:
+    store = DynamoStore(_client(calls), "jobs", "instances")
+    nothing: Any = None  # a heartbeat that is no news orders nothing and tells nobody
+    return Recovery(store, nothing, PRESETS[Preset.ADAPTIVE], lambda: NOW, nothing)
+
+
+def _client(calls: list[str]) -> Any:
+    client = boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        operation = request.headers["X-Amz-Target"].decode().rsplit(".", 1)[-1]
+        calls.append(operation)
+        return _Answer(json.dumps(_ANSWERS[operation](json.loads(request.body))).encode())
+
+    client.meta.events.register("before-send.dynamodb", answer)
+    return client
+
+
+_HEADERS: Any = {"content-type": "application/x-amz-json-1.0"}
+
+
+class _Answer(AWSResponse):
+    """An HTTP answer that nobody had to wait for."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("https://dynamodb/", 200, _HEADERS, None)
+        self._content = body
+
+
+def _item(asked: dict[str, Any]) -> dict[str, Any]:
+    key = asked["Key"]["container_inst_id"]["S"]
+    if key == INSTANCE:
+        claims = {f"sft-{n}": Claim(1, 1, n, n) for n in range(RANKS)}
+        record = encode(Instance(INSTANCE, NOW, claims=claims))
+        return {"Item": typed({**record, "container_inst_id": key, "commands": {}})}
+    token = NodeToken(
+        token_id="a" * 12, instance_id=INSTANCE, digest=digest_of(TOKEN), issued_at=NOW,
+        expires_at=NOW + timedelta(days=90), issued_by="bench",
+    )  # fmt: skip
+    return {"Item": typed({"container_inst_id": key, **encode(token)})}
+
+
+def _before(asked: dict[str, Any]) -> dict[str, Any]:
+    return _STOOD_THERE
+
+
+def _stood_there() -> dict[str, Any]:
+    """The heartbeat before, as DynamoDB gives it back."""
+    beat = encode(Beat(INSTANCE, NOW, BOOT, NOW, 1, INTERVAL_S, window=window_of(NOW), reports=7))
+    ranks = {str(running_log_id(f"sft-{n}", 1, n)): f"{to_iso(NOW)} 1 {n} 0 sft-{n}" for n in range(RANKS)}
+    return {"Attributes": typed({**beat, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
+
+
+_STOOD_THERE = _stood_there()
+_ANSWERS = {"GetItem": _item, "UpdateItem": _before}
+
+
+def _beat(api: NodeApi, sequence: int) -> None:
+    running = [
+        {"job": f"sft-{n}", "attempt": 1, "rank": n, "epoch": 0, "pid": 4_000 + n, "ticks": 123_456}
+        for n in range(RANKS)
+    ]
+    report = {
+        "boot_id": BOOT, "uptime_s": 5_000.0, "sequence": sequence, "interval_s": INTERVAL_S, "running": running,
+        "health": {"status": "ok", "digest": ""},
+    }  # fmt: skip
+    answer = api.answer(
+        {
+            "rawPath": "/api/v1/reports", "headers": {"authorization": f"Bearer {TOKEN}"}, "body": json.dumps(report),
+            "requestContext": {"http": {"method": "POST"}}, "isBase64Encoded": False,
+        }
+    )  # fmt: skip
+    if answer["statusCode"] != 200:
+        raise AssertionError(f"a heartbeat was refused: {answer}")
+
+
+if __name__ == "__main__":
+    print(json.dumps(heartbeat_figures(), indent=2))

@@ -1,0 +1,179 @@
+"""NVML as a test wants it, under the binding's own name: the real binding's errors and structures, other answers.
+
+The file that FAKE_NVML names is read at every question, so that a GPU can break while it is watched: `gpus` with what
+differs from a healthy one, `init` an error to begin with, `hang` the name of a function that never returns.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+
+def _real() -> Any:
+    """The installed binding, found behind this file."""
+    own = Path(__file__).parent
+    for folder in sys.path:
+        path = Path(folder, "pynvml.py")
+        if folder and Path(folder).resolve() != own and path.is_file():
+            spec = importlib.util.spec_from_file_location("real_pynvml", path)
+            assert spec is not None and spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            sys.modules["real_pynvml"] = module
+            spec.loader.exec_module(module)
+            return module
+    raise ImportError("nvidia-ml-py is not installed")
+
+
+real = _real()
+globals().update({name: value for name, value in vars(real).items() if not name.startswith("__")})
+HEALTHY: dict[str, Any] = {
+    "ecc": [0, 0, 0, 0], "remapped": [0, 0, 0, 0], "action": 0, "links": "11", "link_errors": 0, "processes": [],
+    "sram": 0, "temperature": 40, "power": 90_000, "utilization": 0, "reasons": 1, "raises": {},
+}  # fmt: skip
+
+
+def _behaviour() -> dict[str, Any]:
+    return json.loads(Path(os.environ["FAKE_NVML"]).read_text())
+
+
+def _asked(function: str, index: int | None = None) -> dict[str, Any]:
+    """The GPU that is asked, unless the question hangs or has an error for an answer."""
+    behaviour = _behaviour()
+    if behaviour.get("hang") == function:
+        threading.Event().wait()
+    gpu = {**HEALTHY, **(behaviour["gpus"][index] if index is not None else {})}
+    code = {**behaviour.get("raises", {}), **gpu["raises"]}.get(function, gpu["raises"].get("*"))
+    if code is not None:
+        raise real.NVMLError(code)
+    return gpu
+
+
+def nvmlInit() -> None:
+    if (code := _behaviour().get("init")) is not None:
+        raise real.NVMLError(code)
+
+
+def nvmlShutdown() -> None:
+    return
+
+
+def nvmlSystemGetDriverVersion() -> str:
+    return "580.82.07"
+
+
+def nvmlDeviceGetCount() -> int:
+    _asked("nvmlDeviceGetCount")
+    return len(_behaviour()["gpus"])
+
+
+def nvmlDeviceGetHandleByIndex(index: int) -> int:
+    _asked("nvmlDeviceGetHandleByIndex", index)
+    return index
+
+
+def nvmlDeviceGetUUID(handle: int) -> str:
+    _asked("nvmlDeviceGetUUID", handle)
+    return f"GPU-{handle}"
+
+
+def nvmlDeviceGetPciInfo_v3(handle: int) -> Any:
+    _asked("nvmlDeviceGetPciInfo_v3", handle)
+    return SimpleNamespace(busId=f"00000000:{0x10 + handle:02X}:00.0")
+
+
+def nvmlDeviceGetName(handle: int) -> str:
+    _asked("nvmlDeviceGetName", handle)
+    return "NVIDIA H100 80GB HBM3"
+
+
+def nvmlDeviceGetFieldValues(handle: int, fields: list[Any]) -> list[Any]:
+    gpu = _asked("nvmlDeviceGetFieldValues", handle)
+    known = {230: gpu["action"], real.NVML_FI_DEV_MEMORY_TEMP: 50}
+    values = []
+    for field in fields:
+        number = field[0] if isinstance(field, tuple) else field
+        value = real.c_nvmlFieldValue_t()
+        value.fieldId, value.valueType = number, real.NVML_VALUE_TYPE_UNSIGNED_INT
+        code = gpu["raises"].get(str(number), 0)
+        value.nvmlReturn = code
+        value.value.uiVal = known.get(number, gpu["link_errors"])
+        values.append(value)
+    return values
+
+
+def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> int:
+    return _asked("nvmlDeviceGetTotalEccErrors", handle)["ecc"][2 * kind + counter]
+
+
+def nvmlDeviceGetRemappedRows(handle: int) -> tuple[int, ...]:
+    return tuple(_asked("nvmlDeviceGetRemappedRows", handle)["remapped"])
+
+
+def nvmlDeviceGetRetiredPagesPendingStatus(handle: int) -> int:
+    _asked("nvmlDeviceGetRetiredPagesPendingStatus", handle)
+    raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
+
+
+def nvmlDeviceGetSramEccErrorStatus(handle: int, status: Any) -> None:
+    """`status` is a pointer, as the library has it: the real binding does not make one of a structure."""
+    status._obj.bThresholdExceeded = _asked("nvmlDeviceGetSramEccErrorStatus", handle)["sram"]
+
+
+def nvmlDeviceGetMemoryInfo(handle: int) -> Any:
+    _asked("nvmlDeviceGetMemoryInfo", handle)
+    return SimpleNamespace(total=80 * 2**30, used=2**30)
+
+
+def nvmlDeviceGetCurrentClocksEventReasons(handle: int) -> int:
+    return _asked("nvmlDeviceGetCurrentClocksEventReasons", handle)["reasons"]
+
+
+def nvmlDeviceGetTemperatureV(handle: int, sensor: int) -> int:
+    return _asked("nvmlDeviceGetTemperatureV", handle)["temperature"] + 0 * sensor
+
+
+def nvmlDeviceGetPowerUsage(handle: int) -> int:
+    return _asked("nvmlDeviceGetPowerUsage", handle)["power"]
+
+
+def nvmlDeviceGetUtilizationRates(handle: int) -> Any:
+    return SimpleNamespace(gpu=_asked("nvmlDeviceGetUtilizationRates", handle)["utilization"])
+
+
+def nvmlDeviceGetCurrPcieLinkWidth(handle: int) -> int:
+    _asked("nvmlDeviceGetCurrPcieLinkWidth", handle)
+    return 16
+
+
+def nvmlDeviceGetMaxPcieLinkWidth(handle: int) -> int:
+    _asked("nvmlDeviceGetMaxPcieLinkWidth", handle)
+    return 16
+
+
+def nvmlDeviceGetPcieReplayCounter(handle: int) -> int:
+    _asked("nvmlDeviceGetPcieReplayCounter", handle)
+    return 0
+
+
+def nvmlDeviceGetMigMode(handle: int) -> list[int]:
+    _asked("nvmlDeviceGetMigMode", handle)
+    raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
+
+
+def nvmlDeviceGetNvLinkState(handle: int, link: int) -> int:
+    links = _asked("nvmlDeviceGetNvLinkState", handle)["links"]
+    if link >= len(links):
+        raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED if not links else real.NVML_ERROR_INVALID_ARGUMENT)
+    return int(links[link])
+
+
+def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[Any]:
+    pids = _asked("nvmlDeviceGetComputeRunningProcesses", handle)["processes"]
+    return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]

@@ -1,0 +1,227 @@
+"""NVML through its own binding, in a child process: values, nothing, errors, silence."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.sensors import health, nvml_reading
+from gpu_recovery_agent.sensors.nvml import NvmlSensor
+
+from tests.agent.node import Node, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+class Watched:
+    """A sensor whose clock is the test's."""
+
+    def __init__(self, node: Node) -> None:
+        self.now = 0.0
+        self.sensor = NvmlSensor(
+            node.environment, Journal(), interval_s=15.0, deadline_s=30.0, now=lambda: self.now
+        )  # fmt: skip
+
+    def reading(self) -> dict[str, Any]:
+        """The next answer."""
+        self.now += 15.0
+        self.sensor.look()
+        wait_until(self.sensor.look, "no answer of NVML")
+        assert self.sensor.reading is not None
+        return self.sensor.reading
+
+    def health(self, gpus_before: int = 0) -> health.Health:
+        sensor = self.sensor
+        return health.judge(
+            sensor.reading, trouble=sensor.trouble, hung=sensor.hung, silent_s=sensor.silent_s, gpus_before=gpus_before
+        )
+
+
+@pytest.fixture
+def watched(node: Node) -> Any:
+    found = Watched(node)
+    yield found
+    found.sensor.close()
+
+
+def test_a_healthy_gpu_is_read_whole(watched: Watched) -> None:
+    """Every question has a value, or is one that this GPU does not know."""
+    reading = watched.reading()
+    (gpu,) = reading["gpus"]
+    assert (reading["driver"], reading["count"]) == ("580.82.07", 1)
+    assert gpu["uuid"] == "GPU-0" and gpu["pci"] == "00000000:10:00.0"
+    assert gpu["ecc"] == {
+        "corrected_volatile": 0, "corrected_aggregate": 0, "uncorrected_volatile": 0, "uncorrected_aggregate": 0,
+    }  # fmt: skip
+    assert gpu["remapped"] == {"corrected": 0, "uncorrected": 0, "pending": False, "failure": False}
+    assert (gpu["recovery_action"], gpu["links"], gpu["sram_threshold_exceeded"]) == (0, "11", False)
+    assert gpu["missing"] == {"Not Supported (3)": ["retirement_pending", "mig"]}
+    assert watched.health() == health.Health("ok")
+
+
+def test_what_a_gpu_does_not_know_is_null_with_its_reason(node: Node, watched: Watched) -> None:
+    """N/A costs one value and never the reading."""
+    silent = ("nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetNvLinkState", "230")
+    node.set_nvml(gpus=[{"raises": dict.fromkeys((*silent, "nvmlDeviceGetPowerUsage"), 3)}])
+    (gpu,) = watched.reading()["gpus"]
+    assert gpu["remapped"] is None and gpu["links"] is None and gpu["power_mw"] is None
+    assert gpu["recovery_action"] is None and set(gpu["ecc"].values()) == {None}
+    assert {"recovery_action", "remapped", "ecc.uncorrected_volatile", "links", "power_mw"} <= set(
+        gpu["missing"]["Not Supported (3)"]
+    )
+    assert watched.health() == health.Health("ok")
+
+
+def test_nothing_at_all_is_no_crash(node: Node, watched: Watched) -> None:
+    """A GPU that answers no question is still one that is there."""
+    node.set_nvml(gpus=[{"raises": {"*": 3}}])
+    assert watched.reading()["gpus"] == [{"index": 0, "missing": {"Not Supported (3)": ["handle"]}}]
+    assert "cannot be reached" in watched.health().sentence
+
+
+@pytest.mark.parametrize(("code", "words"), [(14, "InfoROM"), (15, "lost"), (16, "reset")])
+def test_a_gpu_that_is_lost_or_needs_a_reset_is_impaired(node: Node, watched: Watched, code: int, words: str) -> None:
+    """NVML's own words for it, on any question; the other GPU is read all the same."""
+    node.set_nvml(gpus=[{"raises": {"nvmlDeviceGetRemappedRows": code}}, {}])
+    lost, other = watched.reading()["gpus"]
+    assert lost["error"] == code and other["ecc"]["uncorrected_volatile"] == 0
+    found = watched.health()
+    assert found.status == "impaired" and words in found.sentence and "GPU 0" in found.sentence
+
+
+def test_a_lost_gpu_is_asked_nothing_more(node: Node, watched: Watched) -> None:
+    """Every further question could be the one that never returns."""
+    node.set_nvml(gpus=[{"raises": {"nvmlDeviceGetName": 15}}], hang="nvmlDeviceGetTemperatureV")
+    (gpu,) = watched.reading()["gpus"]
+    assert "temperature" in gpu["missing"]["the GPU is lost"]
+
+
+def test_errors_that_rise_are_told(node: Node, watched: Watched) -> None:
+    """Corrected ones are the gauge's, uncorrectable ones a reason to look."""
+    node.set_nvml(gpus=[{"ecc": [7, 9, 0, 0]}])
+    watched.reading()
+    assert watched.health().status == "ok"
+    node.set_nvml(gpus=[{"ecc": [7, 9, 2, 5]}])
+    assert watched.reading()["gpus"][0]["ecc"]["uncorrected_aggregate"] == 5
+    assert watched.health() == health.Health(
+        "impaired", "GPU 0: 2 uncorrectable memory errors since the driver was loaded"
+    )
+
+
+def test_a_row_that_waits_is_in_the_inventory_and_ends_nobodys_work(node: Node, watched: Watched) -> None:
+    """A failed remapping is what no reset cures."""
+    node.set_nvml(gpus=[{"remapped": [0, 1, 1, 0], "ecc": [0, 0, 1, 1]}])
+    assert watched.reading()["gpus"][0]["remapped"]["pending"] is True
+    assert watched.health().status == "ok"
+    node.set_nvml(gpus=[{"remapped": [0, 1, 0, 1]}])
+    watched.reading()
+    assert watched.health() == health.Health("impaired", "GPU 0: a spare row could not be mapped in")
+
+
+@pytest.mark.parametrize(("action", "words"), [(1, "reset of the GPU"), (2, "reboot"), (5, "bus"), (9, "action 9")])
+def test_the_recovery_that_the_driver_asks_for_is_an_impairment(
+    node: Node, watched: Watched, action: int, words: str
+) -> None:
+    """Its field 230 has six values, and may get more."""
+    node.set_nvml(gpus=[{"action": action}])
+    assert watched.reading()["gpus"][0]["recovery_action"] == action
+    found = watched.health()
+    assert found.status == "impaired" and words in found.sentence
+
+
+def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> None:
+    """Errors of its SRAM beyond the threshold: no reset gives it a longer life."""
+    node.set_nvml(gpus=[{"sram": 1}])
+    watched.reading()
+    assert watched.health() == health.Health("impaired", "GPU 0: its count of SRAM errors has passed the threshold")
+
+
+def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched) -> None:
+    """A list that is shorter than before says nothing of whom it leaves out."""
+    node.set_nvml(gpus=[{}, {}])
+    watched.reading()
+    node.set_nvml(gpus=[{}])
+    watched.reading()
+    assert watched.health(gpus_before=2) == health.Health("impaired", "1 of 2 GPUs are present")
+
+
+def test_a_reader_that_hangs_is_killed_once_and_another_asks_when_it_is_gone(node: Node, watched: Watched) -> None:
+    """Past the deadline the health is impaired, and says for how long; afterwards it is well again."""
+    sensor = watched.sensor
+    watched.reading()
+    node.set_nvml(hang="nvmlDeviceGetUUID")
+    watched.now = 30.0
+    sensor.look()
+    watched.now = 59.9
+    sensor.look()
+    assert not sensor.hung
+    watched.now = 60.0
+    assert sensor.look()
+    watched.now = 77.0
+    assert watched.health() == health.Health("impaired", "NVML has not answered for 62 s")
+    node.set_nvml()
+    wait_until(lambda: sensor.look() or sensor._child is None)
+    assert watched.health().status == "impaired"
+    assert watched.reading()["count"] == 1
+    assert watched.health().status == "ok" and sensor.started == 2
+
+
+def test_a_reader_that_cannot_be_killed_is_left_behind_alone(node: Node, watched: Watched) -> None:
+    """What sleeps in the driver survives SIGKILL; a new reader every minute would pile up until the memory is full."""
+    sensor = watched.sensor
+    watched.reading()
+    assert sensor._child is not None
+    real, killed = sensor._child.kill, []
+    sensor._child.kill = lambda: killed.append(1)  # type: ignore[method-assign]
+    node.set_nvml(hang="nvmlDeviceGetUUID")
+    for _ in range(100):
+        watched.now += 15.0
+        sensor.look()
+    assert (sensor.started, len(killed)) == (1, 1)
+    assert watched.health().status == "impaired"
+    real()
+
+
+def test_a_reader_that_dies_is_no_verdict_on_the_gpus(watched: Watched) -> None:
+    """The library may crash; the next reading says how the GPUs are."""
+    watched.reading()
+    assert watched.sensor._child is not None
+    watched.sensor._child.kill()
+    wait_until(lambda: watched.sensor.look() or watched.sensor.trouble)
+    assert watched.health().status == "unknown"
+    watched.reading()
+    assert watched.health().status == "ok"
+
+
+@pytest.mark.parametrize(("code", "status"), [(12, "unknown"), (9, "unknown"), (999, "impaired"), (15, "impaired")])
+def test_an_nvml_that_does_not_begin_is_said(node: Node, watched: Watched, code: int, status: str) -> None:
+    """A machine without a driver is no broken one; and no list is never an empty list."""
+    node.set_nvml(init=code)
+    watched.reading()
+    assert watched.health().status == status and "NVML does not begin" in watched.health().sentence
+    assert watched.sensor.gpus is None
+
+
+def test_the_reader_never_gets_the_token(node: Node, watched: Watched) -> None:
+    """It loads a library that is not ours."""
+    watched.reading()
+    assert watched.sensor._child is not None
+    raw = Path(f"/proc/{watched.sensor._child.pid}/environ").read_bytes()
+    assert b"FAKE_NVML=" in raw and b"s3cret" not in raw
+
+
+def test_the_installed_binding_knows_every_name_that_is_asked() -> None:
+    """The fake has what the test wrote; only the real one says whether the names are right."""
+    folder = str(Path(__file__).parent / "fake_nvml")
+    assert folder not in sys.path
+    binding = importlib.import_module("pynvml")
+    names = set(re.findall(r"(?:nvml|_nvml)\.(\w+)", inspect.getsource(nvml_reading)))
+    assert {"nvmlDeviceGetTotalEccErrors", "c_nvmlEccSramErrorStatus_v1_t", "NVMLError"} <= names
+    assert not {name for name in names if not hasattr(binding, name)}
+    assert binding.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION == nvml_reading.RECOVERY_ACTION

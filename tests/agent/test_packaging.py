@@ -1,0 +1,121 @@
+"""What is installed: the wheel, the unit, the daemon of ECS, and the page that describes them."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import gpu_recovery_agent
+import pytest
+from gpu_recovery_agent.settings import Settings
+from gpu_recovery_agent.telling import DENIED, NOT_ALONE
+
+ROOT = Path(__file__).parents[2]
+AGENT = ROOT / "agent"
+PACKAGE = Path(gpu_recovery_agent.__file__).parent
+PAGE = (AGENT / "README.md").read_text()
+OF_THE_RANK = {"JOB_ID", "ATTEMPT", "RANK", "EPOCH", "RUNNING_LOG_ID", "NODE_RANK"}
+
+
+class Unit(configparser.RawConfigParser):
+    """A unit file: names keep their case, and may come more than once."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+def unit() -> dict[str, str]:
+    parser = Unit(strict=False, comment_prefixes=("#",), delimiters=("=",))
+    parser.read_string((AGENT / "gpu-recovery-agent.service").read_text())
+    return dict(parser["Service"])
+
+
+@pytest.mark.slow
+def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    """Built without network from the tree, it brings the parsers of the kernel's log and both programs."""
+    source = tmp_path / "source"
+    ignore = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+    for name in ("agent", "health_check"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignore)
+    build = [sys.executable, "-m", "pip", "wheel", "./agent", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([*build, "-w", str(tmp_path)], cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as found:
+        names = set(found.namelist())
+        entry = found.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
+    ours = {path.relative_to(AGENT).as_posix() for path in PACKAGE.rglob("*.py")}
+    assert ours <= names and "health_check/xid.py" in names and "health_check/check.py" not in names
+    assert "gpu-recovery-run = gpu_recovery_agent.wrapper:main" in entry
+    program = "import gpu_recovery_agent.__main__, gpu_recovery_agent.wrapper, gpu_recovery_agent.sensors.nvml_child"
+    alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program], env=alone, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_versions_agree() -> None:
+    """The one that is installed is the one that is told."""
+    project = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == gpu_recovery_agent.VERSION
+    assert project["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    image = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"][0]["image"]
+    assert image.endswith(f":{gpu_recovery_agent.VERSION}")
+
+
+def test_the_unit_restarts_what_a_restart_mends_and_nothing_else() -> None:
+    """A revoked token would be knocked with every five seconds, for ever."""
+    found = unit()
+    assert found["Restart"] == "always"
+    assert found["RestartPreventExitStatus"].split() == [str(DENIED), str(NOT_ALONE)]
+
+
+def test_the_unit_has_the_rights_it_needs_and_no_others() -> None:
+    """Three capabilities, its own folders, and the devices that a stricter line would take away."""
+    found = unit()
+    rights = {"CAP_SYSLOG", "CAP_KILL", "CAP_SYS_PTRACE"}
+    assert set(found["AmbientCapabilities"].split()) == set(found["CapabilityBoundingSet"].split()) == rights
+    assert (found["ProtectSystem"], found["NoNewPrivileges"], found["ProtectHome"]) == ("strict", "yes", "yes")
+    assert found["MemoryMax"] and found["User"] not in ("root", "0")
+    takes_away = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectKernelLogs", "PrivateUsers"}
+    assert not takes_away & set(found)
+    assert found["ReadWritePaths"] in found["Environment"]
+    assert "TOKEN" not in found["Environment"] and found["LoadCredential"].startswith("token:")
+
+
+def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> None:
+    """A GPU that it reserved could be used by nobody else."""
+    task = json.loads((AGENT / "ecs-daemon.json").read_text())
+    (container,) = task["containerDefinitions"]
+    assert (task["pidMode"], task["networkMode"]) == ("host", "host")
+    assert "resourceRequirements" not in container and not container.get("privileged")
+    assert container["linuxParameters"]["devices"][0]["hostPath"] == "/dev/kmsg"
+    given = {one["name"]: one["value"] for one in container["environment"]}
+    assert "GPU_RECOVERY_TOKEN" not in given
+    settings = Settings.from_environment({**given, "GPU_RECOVERY_API_URL": "https://h"})
+    mounted = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
+    assert mounted == {
+        str(settings.token_file and settings.token_file.parent): True, str(settings.state_folder): False,
+        str(settings.running_folder): False,
+    }  # fmt: skip
+
+
+def test_the_page_says_every_variable_and_status() -> None:
+    """Whoever looks at a node finds out what each of them does."""
+    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    read = set(re.findall(r'"((?:GPU_RECOVERY|GPUTASKER|HOST)_[A-Z_]+)"', source))
+    assert len(read) >= 12
+    for name in read | OF_THE_RANK - {"NODE_RANK"}:
+        assert f"`{name}`" in PAGE, name
+    documented = set(re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE))
+    assert documented == read
+    for status in (0, 1, DENIED, NOT_ALONE):
+        assert re.search(rf"^\| {status} \|", PAGE, re.MULTILINE), status
