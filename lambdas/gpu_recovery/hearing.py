@@ -126,8 +126,10 @@ class Hearing:
         return revived
 
     def _ended(self, report: Report) -> None:
-        """An exit is a reason to ask ECS at once."""
+        """An exit that is no success is a reason to ask ECS soon."""
         for one in report.exits:
+            if one.code == 0:
+                continue
             how = f"with code {one.code}" if one.code is not None else f"by signal {one.signal}"
             sentence = f"rank {one.rank} on {report.instance_id} has ended {how}, says its agent"
             event = events.RankExited(

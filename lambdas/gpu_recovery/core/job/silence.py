@@ -8,14 +8,18 @@ either the gang is stopped and the machine repaired, and where they do it is the
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from .. import commands, events
-from ..machine import Given, Ignore, Step, unless_pending
+from ..machine import Given, Ignore, Step
 from ..names import attempt_id, listed
 from ..notices import of_jobs
 from ..policy import within
 from .record import Job, JobStatus, StopPurpose
 from .stopping import observed, stop
+
+EXIT_TOLD_WITHIN = timedelta(seconds=15)
+"""So long after an exit ECS is asked, unless it has told by then."""
 
 
 def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Ignore:
@@ -46,9 +50,14 @@ def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore
 
 
 def rank_exited(job: Job, event: events.RankExited, given: Given) -> Step | Ignore:
-    """A reason to ask ECS at once: an exit says neither who ended the rank nor that its GPUs are free."""
-    orders = unless_pending(job, commands.ObserveAttempt(job.attempt))
-    return Step(job.status, job.reason, {}, orders) if orders else Ignore("ECS is being asked")
+    """A reason to ask ECS soon: an exit says neither who ended the rank nor that its GPUs are free.
+
+    ECS mostly tells by itself, within seconds; a large gang that dies brings the look forward once, not for each rank.
+    """
+    soon = given.now + EXIT_TOLD_WITHIN
+    if job.look_at is not None and job.look_at <= soon:
+        return Ignore("ECS is to be asked soon")
+    return Step(job.status, job.reason, {"look_at": soon})
 
 
 def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
