@@ -56,10 +56,11 @@ def test_a_change_is_in_both_places(tokens: DynamoTokenStore) -> None:
     assert tokens.load_tokens(A) == TokenList(A, (dead,), 2)
 
 
-@pytest.mark.parametrize("revision", [0, 2])
+@pytest.mark.parametrize("revision", [0, 1, 3])
 def test_a_list_that_others_wrote_is_not_written_over(tokens: DynamoTokenStore, revision: int) -> None:
     """Neither the list nor the token: both or none."""
     tokens.save_token(TokenList(A, (FIRST,)), FIRST)
+    tokens.save_token(TokenList(A, (FIRST,), 1), FIRST)
     with pytest.raises(StaleRecord, match=A):
         tokens.save_token(TokenList(A, (FIRST, SECOND), revision), SECOND)
     assert tokens.load_token(SECOND.token_id) is None
