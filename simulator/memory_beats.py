@@ -76,8 +76,10 @@ class MemoryBeats:
 
 def _is_newest(beat: Beat, known: Beat, present: bool) -> bool:
     """False for what need not be kept, of a boot that is over. SequenceStale for what must not be."""
-    if not beat.boot_id or not known.boot_id:
+    if not beat.boot_id:
         return True
+    if not known.boot_id:
+        return present
     if known.boot_id == beat.boot_id:
         if known.sequence > beat.sequence:
             raise SequenceStale(known.sequence)

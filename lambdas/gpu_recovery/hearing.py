@@ -61,13 +61,13 @@ class Hearing:
         if report.inventory is not None:
             text = json.dumps(report.inventory, separators=(",", ":"))
             recovery.store.keep_inventory(report.instance_id, report.digest, text, now)
-        revived = self._presence(before, beat, report) if present and before is not None else 0
+        revived = self._presence(before, beat) if present and before is not None else 0
         self._ended(report)
-        self._health(before, report, now)
+        self._health(before, report, present)
         known_digest = before.digest if before is not None else ""
         return Answer(
             len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
-            self._orders(before, ranks), refused,
+            self._orders(before, ranks) if present and _speaks_of_ranks(report) else (), refused,
         )  # fmt: skip
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Hearing:
 
     # -- what is news --------------------------------------------------------------------------------------------------
 
-    def _presence(self, before: Beat, beat: Beat, report: Report) -> int:
+    def _presence(self, before: Beat, beat: Beat) -> int:
         """Tell of another boot, and of who is heard of again; how many ranks that are."""
         now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
@@ -118,16 +118,19 @@ class Hearing:
             self._tell(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
         revived = 0
         for log, rank in beat.ranks.items():
-            was_silent = log in before.ranks and before.ranks[log].silent
-            if was_silent:
+            # By its age, and not by the mark alone: whoever tells of the silence may be between telling and marking.
+            known = before.ranks.get(log)
+            if known is not None and (known.silent or not is_fresh(known.seen_at, now, self.recovery)):
                 heard = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
                 self._tell(rank.job_id, heard)
-            revived += was_silent or (before.silent_since is not None and log in before.ranks)
+                revived += 1
         return revived
 
     def _ended(self, report: Report) -> None:
-        """An exit is a reason to ask ECS at once."""
+        """An exit that is no success is a reason to ask ECS soon."""
         for one in report.exits:
+            if one.code == 0:
+                continue
             how = f"with code {one.code}" if one.code is not None else f"by signal {one.signal}"
             sentence = f"rank {one.rank} on {report.instance_id} has ended {how}, says its agent"
             event = events.RankExited(
@@ -135,13 +138,21 @@ class Hearing:
             )
             self._tell(one.job_id, event)
 
-    def _health(self, before: Beat | None, report: Report, now: datetime) -> None:
-        """A watcher's word, where it is another than before or names an XID that asks for a look."""
+    def _health(self, before: Beat | None, report: Report, present: bool) -> None:
+        """A watcher's word, where it is another than before or names an XID that asks for a look.
+
+        A late report says how the GPUs were; of it only the XIDs count. What a repeated one says is told again: whoever
+        heard it first may have died before telling.
+        """
+        now = self.recovery.clock()
         profile = self.recovery.policy.xid_profile
         grave = [one for one in report.xids if asks_for_a_look(one.xid, one.count, one.action, profile)]
         word = _word(report, grave)
-        said = before.health if before is not None and before.health is not None else GpuHealth.OK
-        if word is None or (not grave and said is report.health):
+        repeated = before is not None and bool(report.boot_id) and _numbered(before) == _numbered(report)
+        said = None if repeated else GpuHealth.OK
+        if before is not None and before.health is not None and not repeated:
+            said = before.health
+        if word is None or (not grave and (said is report.health or not present)):
             return
         self._tell(
             report.instance_id,
@@ -165,6 +176,16 @@ class Hearing:
         if before is not None and void:
             self.recovery.store.withdraw_orders(before.instance_id, void)
         return due
+
+
+def _speaks_of_ranks(report: Report) -> bool:
+    """Whether a rank that it does not name is one that it denies."""
+    return report.running is not None or report.running_logs is not None
+
+
+def _numbered(one: Beat | Report) -> tuple[str | None, int | None]:
+    """Which report it is, or was the latest."""
+    return one.boot_id, one.sequence
 
 
 def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:

@@ -228,7 +228,8 @@ class Store(Protocol):
     def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
         """Write what an instance reports; its heartbeat as it was before, None if this is the first.
 
-        present: False for a report that is no sign of life any more; it moves the sequence and nothing else.
+        present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
+        nothing else.
         `beat.ranks` are those it reports; others that are remembered stay, the latest RANKS_KEPT_MAX. Raises
         SequenceStale and TooManyReports.
         """

@@ -13,7 +13,7 @@ from . import hearing
 from .core import events
 from .core.fleet import Fleet
 from .core.fleet import listening as listening_to
-from .core.heartbeat import Beat, Liveness, liveness, running_log_id
+from .core.heartbeat import Beat, Liveness, RankBeat, liveness, running_log_id
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.notices import of_fleet
@@ -68,11 +68,12 @@ def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
 
 
 def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> None:
-    now = recovery.clock()
     if record.silent_since is not None:
-        recovery.tell(beat.instance_id, events.InstanceHeard(at=now, heard=hearing.attempts_of(beat.ranks)))
+        # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
+        latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
+        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=hearing.attempts_of(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
-        recovery.tell(beat.instance_id, hearing.booted(beat, now))
+        recovery.tell(beat.instance_id, hearing.booted(beat, recovery.clock()))
 
 
 def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None:
@@ -85,8 +86,9 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
         event = events.RankSilent(
-            at=recovery.clock(), attempt=rank.attempt, instance_id=beat.instance_id, sentence=sentence
-        )
+            at=recovery.clock(), attempt=rank.attempt, instance_id=beat.instance_id, seen_at=rank.seen_at,
+            sentence=sentence,
+        )  # fmt: skip
         recovery.tell(rank.job_id, event)
         recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
 
@@ -98,10 +100,15 @@ def heard_again(recovery: Recovery, job: Job) -> events.RankHeard | None:
     """What a LOST job was never told: the rank on a silent instance has been heard of since."""
     now = recovery.clock()
     for instance_id, beat in recovery.store.beats(job.silent).items():
-        log = str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id)))
-        if log in beat.ranks and hearing.is_fresh(beat.ranks[log].seen_at, now, recovery):
-            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
+        rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
+        if rank is not None and hearing.is_fresh(rank.seen_at, now, recovery) and _is_later(job, instance_id, rank):
+            return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
     return None
+
+
+def _is_later(job: Job, instance_id: str, rank: RankBeat) -> bool:
+    """Whether the rank was seen after the silence that the job knows of."""
+    return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
 
 
 def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], Fleet]:

@@ -33,7 +33,7 @@ class Heard:
 
     @property
     def report(self) -> dict[str, Any]:
-        return json.loads(self.raw)
+        return json.loads(self.raw or b"{}")
 
 
 def ok(next_s: float = 1, ts: int = 1, **more: Any) -> Said:
@@ -88,7 +88,7 @@ def serving(api: Api, port: int = 0) -> Iterator[Api]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
             said = api.answer(Heard(self.path, dict(self.headers), raw))
             if said.hold is not None:
                 said.hold.wait(WITHIN_S)
@@ -101,6 +101,9 @@ def serving(api: Api, port: int = 0) -> Iterator[Api]:
                 self.wfile.write(body)
             except (BrokenPipeError, ConnectionResetError):
                 return  # it did not wait for us
+
+        def do_GET(self) -> None:
+            self.do_POST()  # whoever follows a redirect comes with another method
 
         def log_message(self, *_: Any) -> None:
             return

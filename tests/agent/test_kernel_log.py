@@ -65,6 +65,16 @@ def test_a_record_that_is_half_written_waits_for_its_other_half(log: Log) -> Non
     assert log.look() == [(79, "0000:10:00", 1)]
 
 
+def test_lines_without_a_time_are_counted_once_too(log: Log) -> None:
+    """A log that was copied without them: each look has only what was added."""
+    for _ in range(2):
+        with log.path.open("a") as file:
+            file.write("NVRM: Xid (PCI:0000:10:00): 31, pid=7\n")
+    assert log.look() == [(31, "0000:10:00", 1), (31, "0000:10:00", 2)]
+    log.add("something else")
+    assert log.look() == []
+
+
 def test_a_loss_that_is_told_in_two_messages_is_one_whenever_we_look(log: Log) -> None:
     """The first names the GPU, the second says what happened; a look may come between them, and come again."""
     log.add("NVRM: The NVIDIA GPU 0000:3b:00.0 (PCI ID: 10de:2330)", 5.0)

@@ -48,7 +48,7 @@ def test_an_agent_that_is_killed_between_telling_and_hearing_tells_again(api: Ap
     path = leave_exit(node, 0, code=1)
     api.lasting = refusal(500, "down", {"Retry-After": "3600"})
     agent = node.agent()
-    api.count(1)
+    wait_until(lambda: "500 down" in node.said())
     agent.kill()
     agent.wait()
     assert path.exists()

@@ -11,6 +11,7 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 from gpu_recovery.aws.requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask, check_request, rank_request
+from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
 from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
 
@@ -74,7 +75,7 @@ def test_a_rank_is_told_everything_it_needs() -> None:
     assert {name: told[name] for name in OUR_VARIABLES} == {
         "JOB_ID": JOB, "ATTEMPT": "1", "RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "1", "NNODES": "2",
         "GPUS_PER_NODE": "8", "MASTER_IP": "10.0.0.7", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "2222",
-        "INSTANCE_ID": plan().instances[1],
+        "INSTANCE_ID": plan().instances[1], "RUNNING_LOG_ID": str(running_log_id(JOB, 1, 1)), "EPOCH": "0",
     }  # fmt: skip
     assert told["LR"] == "0.1"
 

@@ -83,6 +83,26 @@ def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = N
     return applied(tell(record, events.AllRanksRunning(at=now, attempt=record.attempt), policy, now))
 
 
+def rank_silent(record: Job, which: int = 0, seen_at: datetime = NOW, at: datetime | None = None) -> events.RankSilent:
+    """The rank on instance `which` was heard of until `seen_at`."""
+    return events.RankSilent(
+        at=at or seen_at + timedelta(seconds=200), attempt=record.attempt, instance_id=IDS[which], seen_at=seen_at,
+        sentence=f"last heard of at {seen_at:%H:%M:%S} UTC",
+    )  # fmt: skip
+
+
+def rank_heard(record: Job, which: int = 0, at: datetime | None = None) -> events.RankHeard:
+    """The rank on instance `which` is heard of again."""
+    return events.RankHeard(at=at or NOW + timedelta(seconds=300), attempt=record.attempt, instance_id=IDS[which])
+
+
+def lost(policy: Any = ADAPTIVE, record: Job | None = None, which: int = 0, seen_at: datetime = NOW) -> Job:
+    """A job that is LOST, because the rank on instance `which` was last heard of at `seen_at`."""
+    record = record or running(policy)
+    event = rank_silent(record, which, seen_at)
+    return applied(tell(record, event, policy, event.at))
+
+
 def stopping(first: RankFailure, policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:
     """A job whose gang is being stopped because of `first`."""
     record = record or running(policy)

@@ -42,6 +42,8 @@ FINDINGS = (
     {},
     {**results(HEALTHY, HEALTHY), IDS[0]: events.Checked(CheckOutcome.SUSPECTED, "it ended first", repairing=True)},
 )
+SILENCE = timedelta(milliseconds=1)
+"""How long before it is told a silence begins here: after whatever was told before."""
 AGES = timedelta(days=8)
 """Longer than a job may wait in line."""
 Telling = tuple[datetime, Any]
@@ -86,6 +88,8 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
         events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
         events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
+        events.CancelRequested(**about, by="ada", force=True),
+        *(event for one in IDS for event in silences(about, one, now)),
         *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
@@ -107,7 +111,20 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
                 at=at, attempt=record.attempt, deadline_at=record.deadline_at, unconfirmed=IDS[:1], results=found
             )
             tellings.append((at, event))
+        dead = dict.fromkeys(record.silent, "EC2 shows it terminated")
+        for said in ({"dead": dead}, {"dead": dead, "deaf": "9 of 10 instances are silent at once"}):
+            about |= {"at": due, "deadline_at": record.deadline_at, **said}
+            tellings.append((due, events.JobDeadlineReached(**about)))
     return tellings
+
+
+def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[events.JobEvent]:
+    """What an agent's heartbeats, or their absence, may say of the rank on this instance."""
+    return [
+        events.RankSilent(**about, instance_id=instance_id, seen_at=now - SILENCE, sentence="it is silent"),
+        events.RankHeard(**about, instance_id=instance_id),
+        events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
+    ]
 
 
 def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
@@ -148,6 +165,12 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.ReleaseRequested(at=now, by="ada"),
         *(events.MachineSeen(at=now, state=state) for state in MachineState),
         *warnings(now),
+        events.InstanceSilent(at=now, seen_at=now - SILENCE, heard={"sft-1": 1}),
+        events.InstanceHeard(at=now, heard={"sft-1": 1}),
+        *(
+            events.InstanceBooted(at=now, boot_id=f"boot-{now:%H%M%S}", booted_at=booted_at, ended={"sft-1": 1})
+            for booted_at in (now, record.reboot.asked_at if record.reboot is not None else now - SILENCE)
+        ),
     ]
     if record.check is not None:
         told += [

@@ -27,6 +27,7 @@ from tests.core.build import (
     diagnosing,
     failure,
     later,
+    lost,
     orders,
     placed,
     queued,
@@ -64,6 +65,7 @@ MAKE: dict[JobStatus, Any] = {
     S.SUBMITTING: lambda: placed(queued()),
     S.SUBMITTED: _submitted,
     S.RUNNING: running,
+    S.LOST: lost,
     S.STOPPING: lambda: stopping(failure(EndingKind.FAILED)),
     S.DIAGNOSING: diagnosing,
     S.RECOVERING: _recovering,
@@ -71,7 +73,7 @@ MAKE: dict[JobStatus, Any] = {
     S.FAILED: lambda: applied(checked(diagnosing(), results(HEALTHY, HEALTHY))),
     S.CANCELED: lambda: applied(tell(queued(), events.CancelRequested(at=NOW, attempt=0, by="ada"))),
 }
-MOVED = (S.SUBMITTING, S.SUBMITTED, S.RUNNING)
+MOVED = (S.SUBMITTING, S.SUBMITTED, S.RUNNING, S.LOST)
 
 
 @KINDS

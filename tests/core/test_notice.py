@@ -12,7 +12,7 @@ import typer
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.fleet import Deaf, Fleet
 from gpu_recovery.core.instance.record import Departure, Health
 from gpu_recovery.core.machine import Decision, HistoryEntry, Outcome, Pending
 from gpu_recovery.core.notices import form, of_fleet, of_instances, of_jobs
@@ -33,6 +33,7 @@ BREAKER = Fleet(
     gpu_instances=8, opened_at=NOW, opened_because="4 of 8 instances looked bad within 300 s",
     incident_id="breaker/20261121T030000", blamed={f"i-0{n}": NOW for n in range(40)}, repairing=frozenset({"i-01"}),
 )  # fmt: skip
+DEAF = Fleet(gpu_instances=10, deaf=Deaf(NOW, 7, 10, "silence/20261121T030000"))
 
 
 def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
@@ -54,6 +55,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "started_anew": of_jobs.started_anew(job),
         "would_have_acted": of_jobs.would_have_acted(job, reason, lost),
         "adoption_refused": of_jobs.adoption_refused(name, "task-1", reason),
+        "lost": of_jobs.lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
+        "heard": of_jobs.heard(job, reason),
+        "agent_silent": of_jobs.agent_silent(replace(job, silent=(name, *IDS)), reason),
         "unwatched": of_jobs.unwatched(job, reason),
         "quarantined": of_instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": of_instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
@@ -67,6 +71,8 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "misconfigured": of_instances.misconfigured(machine, reason),
         "breaker_opened": of_fleet.of_breaker(Fleet(), BREAKER, ADAPTIVE)[0],
         "breaker_stays_open": of_fleet.of_breaker(probing, replace(BREAKER, opened_at=later(900)), ADAPTIVE)[0],
+        "deaf": of_fleet.deaf(DEAF),
+        "hears_again": of_fleet.hears_again(DEAF),
         "breaker_closed": of_fleet.breaker_closed(BREAKER, reason),
     }  # fmt: skip
 
@@ -125,7 +131,7 @@ def test_a_body_names_whom_it_is_about_and_the_id_to_follow_it_by(kind: str) -> 
     ids = form.parts_of(message.body)[Part.IDS]
     assert ids[-1] == f"correlation id {message.incident_id}"
     assert message.incident_id
-    if not kind.startswith("breaker"):
+    if not message.incident_id.startswith(("breaker/", "silence/")):
         assert "sft-1" in ids[0] and "sft-1" in (message.job_id, message.instance_id)
 
 
@@ -153,7 +159,7 @@ def _accepts(command: Any, words: list[str]) -> None:
 def test_only_what_needs_a_person_is_urgent() -> None:
     """What heals by itself wakes nobody."""
     urgent = {kind for kind, message in messages_about("sft-1", "why").items() if message.severity == Severity.SEV2}
-    assert urgent == {"failed", "quarantined", "breaker_opened", "breaker_stays_open"}
+    assert urgent == {"failed", "quarantined", "breaker_opened", "breaker_stays_open", "deaf"}
 
 
 def test_good_news_is_quiet_and_ends_its_thread() -> None:
@@ -161,7 +167,8 @@ def test_good_news_is_quiet_and_ends_its_thread() -> None:
     messages = messages_about("sft-1", "why")
     resolved = {kind for kind, message in messages.items() if message.phase == Phase.RESOLVED}
     assert resolved == {kind for kind, message in messages.items() if message.severity == Severity.SEV4}
-    assert resolved == {"recovered", "closed", "started_anew", "back", "gone", "breaker_closed"}
+    of_silence = {"heard", "agent_silent", "hears_again"}
+    assert resolved == {"recovered", "closed", "started_anew", "back", "gone", "breaker_closed", *of_silence}
 
 
 def test_the_messages_of_one_incident_share_its_id() -> None:
@@ -253,7 +260,7 @@ def test_the_reason_is_told_in_the_body() -> None:
     """The same sentence as in the history."""
     told = messages_about("sft-1", "GPU 3 fell off the bus")
     silent = {kind for kind, message in told.items() if "GPU 3 fell off the bus" not in message.body}
-    assert silent == {"breaker_opened", "breaker_stays_open"}
+    assert silent == {"breaker_opened", "breaker_stays_open", "deaf", "hears_again"}
 
 
 def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace() -> None:

@@ -85,7 +85,7 @@ MAKE: dict[InstanceStatus, Any] = {
 }  # fmt: skip
 LEADS_TO = {
     HealthKind.ACCELERATED_COMPUTE: S.CHECKING, HealthKind.SYSTEM_STATUS: S.REPLACING,
-    HealthKind.INSTANCE_STATUS: S.REBOOTING,
+    HealthKind.INSTANCE_STATUS: S.REBOOTING, HealthKind.NODE_AGENT: S.CHECKING,
 }  # fmt: skip
 
 

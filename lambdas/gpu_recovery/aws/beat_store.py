@@ -177,7 +177,8 @@ def _fence(update: _Update, beat: Beat, present: bool) -> None:
         update.conditions += [same, newer]
     elif beat.booted_at is not None:
         booted = update.name("booted_at")
-        no_later = f"{booted} <= {update.value(beat.booted_at + CLOCK_SKEW)}"
+        latest = update.value(beat.booted_at + CLOCK_SKEW)
+        no_later = f"(attribute_not_exists({booted}) OR {booted} <= {latest})"
         first = f"attribute_not_exists({boot})"
         update.conditions.append(f"({first} OR ({same} AND {newer}) OR (NOT {same} AND {no_later}))")
         update.set("booted_at", beat.booted_at)
@@ -205,9 +206,9 @@ def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
 
 def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
     """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
-    over = bool(beat.boot_id and known.boot_id and known.boot_id != beat.boot_id)
-    if over and not present:
+    if beat.boot_id and known.boot_id != beat.boot_id and not present:
         return True
+    over = bool(beat.boot_id and known.boot_id and known.boot_id != beat.boot_id)
     if over and beat.booted_at is not None and known.booted_at is not None:
         over = known.booted_at > beat.booted_at + CLOCK_SKEW
     else:

@@ -26,7 +26,7 @@ NAMED: dict[str, type] = {
     for kind in (*commands.JOB_COMMANDS, *commands.INSTANCE_COMMANDS, *events.JOB_EVENTS, *events.INSTANCE_EVENTS)
 }
 _BASES = (events.JobEvent, events.InstanceEvent)
-SCHEMA = 2
+SCHEMA = 3
 """The version that every item is written with; one without it is of version 1.
 
 Raise it when a release that does not know the new form would do harm by reading it: a new command, event or status, or

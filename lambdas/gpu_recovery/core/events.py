@@ -140,15 +140,16 @@ class InstanceLeaving(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSilent(JobEvent):
-    """The rank on this instance, which used to be heard of, is not any more; `sentence` says since when."""
+    """The rank on this instance, which was heard of until `seen_at`, is not any more; `sentence` says so to people."""
 
     instance_id: str
+    seen_at: datetime
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHeard(JobEvent):
-    """The rank on this instance is heard of again."""
+    """The rank on this instance is heard of again; `at` is when it was, not when somebody tells of it."""
 
     instance_id: str
 
@@ -308,7 +309,7 @@ class InstanceSilent(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceHeard(InstanceEvent):
-    """The agent of an instance that had been silent reports again.
+    """The agent of an instance that had been silent reports again; `at` is when it did, not when somebody tells of it.
 
     heard: the attempt of each job whose rank it reports.
     """

@@ -24,7 +24,8 @@ def silent(instance: Instance, event: events.InstanceSilent, given: Given) -> St
         commands.TellJob(
             job_id,
             events.RankSilent(
-                at=given.now, attempt=attempt, instance_id=instance.instance_id, sentence=sentence
+                at=given.now, attempt=attempt, instance_id=instance.instance_id, seen_at=event.seen_at,
+                sentence=sentence,
             ),
         )
         for job_id, attempt in _claimed(instance, event.heard)
@@ -35,7 +36,7 @@ def silent(instance: Instance, event: events.InstanceSilent, given: Given) -> St
 def heard(instance: Instance, event: events.InstanceHeard, given: Given) -> Step | Ignore:
     """It is heard of again. Kept even if the silence was not known: whoever tells of it late must find it over."""
     told: tuple[Any, ...] = tuple(
-        commands.TellJob(job_id, events.RankHeard(at=given.now, attempt=attempt, instance_id=instance.instance_id))
+        commands.TellJob(job_id, events.RankHeard(at=event.at, attempt=attempt, instance_id=instance.instance_id))
         for job_id, attempt in _claimed(instance, event.heard)
     )
     if instance.status is InstanceStatus.AVAILABLE and instance.silent_since is not None:
@@ -47,7 +48,7 @@ def booted(instance: Instance, event: events.InstanceBooted, given: Given) -> St
     """It has booted, for whatever reason: the ranks that were heard of under the boot before have ended."""
     if event.boot_id == instance.boot_id:
         return Ignore("this boot is known")
-    changes = {"boot_id": event.boot_id, "booted_at": event.booted_at}
+    changes = {"boot_id": event.boot_id, "booted_at": event.booted_at, "boot_heard_at": event.booted_at}
     return Step(instance.status, instance.reason, changes, _ended(instance, event))
 
 

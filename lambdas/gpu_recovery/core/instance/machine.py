@@ -25,7 +25,6 @@ from .deadlines import deadlines
 from .observing import withheld
 from .orders import poke
 from .record import EcsStatus, Instance, InstanceStatus
-from .rules import CLOCK_SKEW as SKEW
 from .telling import with_words
 
 QUIET = (
@@ -89,8 +88,8 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
             return "it was heard of after that silence began"
         case events.InstanceHeard() if instance.heard_at is not None and event.at <= instance.heard_at:
             return "it was heard of later"
-        case events.InstanceBooted() if instance.booted_at is not None and event.booted_at < instance.booted_at - SKEW:
-            return "about a boot before the last"
+        case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
+            return "about the last boot that was told of, or one before"
         case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
             return "about a check that is not the one under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:

@@ -14,7 +14,9 @@ from .record import IN_USE, Instance, InstanceStatus
 from .warned import wake_later
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
-_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for", "silent_since")
+_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for", "silent_since",
+    "heard_at", "boot_heard_at",
+)  # fmt: skip
 _TOUCHING = (
     commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
     commands.DeregisterInstance,

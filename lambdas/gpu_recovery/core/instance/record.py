@@ -201,6 +201,8 @@ class Instance:
     """When its agent was last heard of, if it is not heard of any more."""
     heard_at: datetime | None = None
     """When it was last heard of after a silence: a silence that began before is over."""
+    boot_heard_at: datetime | None = None
+    """The latest boot that its agent told of, by our clock: `booted_at` may be by the machine's own."""
     departure: Departure | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """When each source of announcements last said something new: what it said before that, and comes late, is over."""

@@ -65,6 +65,14 @@ def _fence(job: Job, event: events.JobEvent) -> str:
         return "about a deadline that has moved"
     if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
         return "about a look that has been taken"
+    if isinstance(event, events.CancelRequested) and event.force and job.forced_at and event.at <= job.forced_at:
+        return "this wish, or a later one, is obeyed"
+    if isinstance(event, events.RankSilent | events.RankHeard) and event.instance_id in job.heard:
+        known = job.heard[event.instance_id]
+        if isinstance(event, events.RankSilent) and event.seen_at < known:
+            return "it was heard of after that silence began"
+        if isinstance(event, events.RankHeard) and event.at <= known:
+            return "that was before it fell silent, or is known"
     return ""
 
 
@@ -128,6 +136,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.RUNNING, events.JobLookDue): Row.to(stopping.observe, _S.RUNNING),
     (_S.RUNNING, events.JobDeadlineReached): Row.to(stopping.runtime_over, _S.STOPPING),
     (_S.RUNNING, events.RankSilent): Row.to(silence.rank_silent, _S.LOST),
+    (_S.RUNNING, events.RankHeard): Row.to(silence.rank_heard, _S.RUNNING),
     **{
         (status, events.RankExited): Row.to(silence.rank_exited, status)
         for status in (_S.SUBMITTED, _S.RUNNING, _S.LOST)
@@ -136,7 +145,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.LOST, events.RankHeard): Row.to(silence.rank_heard, _S.LOST, _S.RUNNING),
     (_S.LOST, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.LOST),
     (_S.LOST, events.AllRanksStopped): Row.to(
-        stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+        silence.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
     ),
     (_S.LOST, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.LOST),
     (_S.LOST, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.LOST),
@@ -229,7 +238,7 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the attempt has ended", events.RankSilent, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the gang is being stopped or has ended", events.RankExited, _S.STOPPING, *_AFTER_STOP, *_ENDED),
     **ignored("the launch tells how it ends", events.RankExited, *_IN_LINE, _S.SUBMITTING),
-    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.STOPPING),
+    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.STOPPING),
     **ignored("the attempt has ended", events.RankHeard, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),

@@ -149,6 +149,11 @@ class Job:
     """A cool-down: the next attempt is not placed before this time."""
     silent: tuple[str, ...] = ()
     """Instances whose rank used to be heard of and is not any more, while the job is LOST for them."""
+    heard: Mapping[str, datetime] = field(default_factory=dict)
+    """By instance, up to when its rank of the current attempt is known to have lived, where it was ever silent: a
+    silence that began before is over, and a heartbeat from before it is old."""
+    forced_at: datetime | None = None
+    """When a person last wanted it ended by force: the same wish delivered twice is obeyed once."""
     to_leave: tuple[str, ...] = ()
     """Instances that the current attempt, which is only observed, was asked to leave."""
     repairs: int = 0

@@ -8,14 +8,20 @@ either the gang is stopped and the machine repaired, and where they do it is the
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 from .. import commands, events
-from ..machine import Given, Ignore, Step, unless_pending
+from ..machine import Given, Ignore, Step
 from ..names import attempt_id, listed
 from ..notices import of_jobs
 from ..policy import within
+from . import stopping
 from .record import Job, JobStatus, StopPurpose
 from .stopping import observed, stop
+
+EXIT_TOLD_WITHIN = timedelta(seconds=15)
+"""So long after an exit ECS is asked, unless it has told by then."""
 
 
 def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Ignore:
@@ -25,30 +31,50 @@ def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Igno
     if event.instance_id not in job.instances:
         return Ignore("no rank of this attempt is there")
     silent = (*job.silent, event.instance_id)
+    changes: dict[str, Any] = {"silent": silent, "heard": {**job.heard, event.instance_id: event.seen_at}}
     if job.status is JobStatus.LOST:
-        return Step(JobStatus.LOST, _lost(silent, event.sentence), {"silent": silent})
+        return Step(JobStatus.LOST, _lost(silent, event.sentence), changes)
     decided_at = given.now + within(given.policy.lost_timeout_s)
     incident = job.incident_id or f"{attempt_id(job.job_id, job.attempt)}/lost/{job.version + 1}"
     note = of_jobs.lost(job, incident, event.instance_id, event.sentence, decided_at)
-    changes = {"silent": silent, "incident_id": incident}
-    return Step(JobStatus.LOST, _lost(silent, event.sentence), changes, (note,))
+    return Step(JobStatus.LOST, _lost(silent, event.sentence), {**changes, "incident_id": incident}, (note,))
 
 
 def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore:
-    """A heartbeat of this attempt: heard of everywhere again, the job is RUNNING as if nothing had been."""
+    """A heartbeat of this attempt: heard of everywhere again, the job is RUNNING as if nothing had been.
+
+    Kept even if the silence was not known: whoever tells of it late must find it over.
+    """
+    if event.instance_id not in job.instances:
+        return Ignore("no rank of this attempt is there")
+    changes: dict[str, Any] = {"heard": {**job.heard, event.instance_id: event.at}}
     if event.instance_id not in job.silent:
-        return Ignore("it is not LOST for this instance")
+        return Step(job.status, job.reason, changes)
     left = tuple(instance for instance in job.silent if instance != event.instance_id)
+    changes["silent"] = left
     if left:
-        return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", {"silent": left})
+        return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", changes)
     reason = f"every rank is heard of again, the last on {event.instance_id}"
-    return Step(JobStatus.RUNNING, reason, {"silent": (), "incident_id": None}, (of_jobs.heard(job, reason),))
+    return Step(JobStatus.RUNNING, reason, {**changes, "incident_id": None}, (of_jobs.heard(job, reason),))
 
 
 def rank_exited(job: Job, event: events.RankExited, given: Given) -> Step | Ignore:
-    """A reason to ask ECS at once: an exit says neither who ended the rank nor that its GPUs are free."""
-    orders = unless_pending(job, commands.ObserveAttempt(job.attempt))
-    return Step(job.status, job.reason, {}, orders) if orders else Ignore("ECS is being asked")
+    """A reason to ask ECS soon: an exit says neither who ended the rank nor that its GPUs are free.
+
+    ECS mostly tells by itself, within seconds; a large gang that dies brings the look forward once, not for each rank.
+    """
+    soon = given.now + EXIT_TOLD_WITHIN
+    if job.look_at is not None and job.look_at <= soon:
+        return Ignore("ECS is to be asked soon")
+    return Step(job.status, job.reason, {"look_at": soon})
+
+
+def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+    """As in RUNNING; but the incident was a silence, so an end that is a success is no recovery."""
+    step = stopping.ended(job, event, given)
+    if event.failure is not None:
+        return step
+    return replace(step, commands=tuple(one for one in step.commands if not isinstance(one, commands.PublishEvent)))
 
 
 def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
@@ -59,13 +85,15 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> St
     dead = {instance: event.dead[instance] for instance in job.silent if instance in event.dead}
     if not dead:
         alive = f"ECS and EC2 find {listed(job.silent)} alive: its node agent is silent, not the machine"
-        changes = {"silent": (), "incident_id": None}
+        lives = dict.fromkeys(job.silent, event.at)
+        changes = {"silent": (), "heard": {**job.heard, **lives}, "incident_id": None}
         return Step(JobStatus.RUNNING, alive, changes, (of_jobs.agent_silent(job, alive),))
     first = next(iter(dead))
     reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"
     step = stop(job, StopPurpose.DIAGNOSE, reason, given)
     if job.is_observed(given.policy):
-        return observed(job, step, later)
+        told = observed(job, step, later)
+        return replace(told, commands=()) if told.reason == job.reason else told
     # Nothing but a reboot, or the end of the machine, will ever confirm that these ranks have ended.
     repairs = tuple(
         commands.TellInstance(

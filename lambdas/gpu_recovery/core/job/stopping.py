@@ -202,7 +202,7 @@ def late_end(job: Job, event: events.AllRanksStopped, given: Given) -> Step | Ig
 
 def cancel_running(job: Job, event: events.CancelRequested, given: Given) -> Step:
     step = stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", given)
-    return replace(step, commands=(*step.commands, *_by_force(job, event)))
+    return replace(step, changes={**step.changes, **_when(event)}, commands=(*step.commands, *_by_force(job, event)))
 
 
 def cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
@@ -211,9 +211,8 @@ def cancel_stopping(job: Job, event: events.CancelRequested, given: Given) -> St
         return Ignore("it is being stopped for that already")
     how = "by force, " if event.force else ""
     orders = (commands.StopAttempt(job.attempt), *_by_force(job, event)) if event.force else ()
-    return Step(
-        JobStatus.STOPPING, f"canceled {how}by {event.by} while stopping", {"stop_purpose": StopPurpose.CANCEL}, orders
-    )
+    changes = {"stop_purpose": StopPurpose.CANCEL, **_when(event)}
+    return Step(JobStatus.STOPPING, f"canceled {how}by {event.by} while stopping", changes, orders)
 
 
 def cancel_failed(job: Job, event: events.CancelRequested, given: Given) -> Step | Ignore:
@@ -221,7 +220,12 @@ def cancel_failed(job: Job, event: events.CancelRequested, given: Given) -> Step
     if not (event.force and job.claims_kept):
         return Ignore("the job has ended")
     orders = (commands.StopAttempt(job.attempt), *_by_force(job, event))
-    return Step(job.status, f"{job.reason}; what is left of it was ended by force by {event.by}", {}, orders)
+    said = f"; what is left of it is ended by force by {event.by}"
+    return Step(job.status, job.reason.removesuffix(said) + said, _when(event), orders)
+
+
+def _when(event: events.CancelRequested) -> dict[str, Any]:
+    return {"forced_at": event.at} if event.force else {}
 
 
 def _by_force(job: Job, event: events.CancelRequested) -> tuple[Any, ...]:

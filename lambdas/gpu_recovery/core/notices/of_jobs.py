@@ -153,7 +153,7 @@ def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at
         Part.YOU: [
             "Nothing is needed. To see what was heard of the instance, or to end the job:",
             typed(f"instances {instance_id}"),
-            typed(f"cancel {job.job_id} --force"),
+            typed(f"cancel {job.job_id}"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
@@ -191,7 +191,7 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: the node agent is silent, not the machine"
-    return message(job.incident_id or "", Severity.SEV3, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
 
 
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:

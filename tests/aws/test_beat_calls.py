@@ -1,0 +1,150 @@
+"""What a heartbeat costs, and what DynamoDB may do between two writes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.aws.tables import typed
+from gpu_recovery.core.heartbeat import REPORTS_MAX, REPORTS_WINDOW_S, Beat
+from gpu_recovery.ports import SequenceStale, TooManyReports, TryAgainSoon
+
+from tests.aws.records import A, later
+from tests.aws.test_dynamo_calls import meddled
+from tests.aws.test_store_contract_beats import beat, by_gputasker, kept, of_next_boot
+
+RANKS = range(9)
+
+
+@dataclass
+class Counted:
+    """A client that counts its calls. `before` is done before the n-th of them."""
+
+    client: Any
+    before: dict[int, Callable[[], Any]] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.client, name)
+
+        def counted(**request: Any) -> Any:
+            self.made.append(name)
+            self.before.pop(len(self.made), lambda: None)()
+            return call(**request)
+
+        return counted
+
+
+def counted(store: DynamoStore, **before: Any) -> tuple[DynamoStore, Counted]:
+    """The same tables through a counting client."""
+    client = Counted(store.jobs.client, **before)
+    return DynamoStore(client, store.jobs.name, store.machines.name), client
+
+
+def calls_of(store: DynamoStore, report: Beat, present: bool = True) -> list[str]:
+    """The calls that keeping it takes."""
+    counting, client = counted(store)
+    counting.keep_beat(report, present)
+    return client.made
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_heartbeat_is_one_call_and_two_where_a_window_begins(moto_store: DynamoStore, ranks: int) -> None:
+    """However many ranks run there: 0 to 8."""
+    numbers = range(ranks)
+    assert calls_of(moto_store, beat(1, 0, *numbers)) == ["update_item", "put_item"]
+    for sequence in range(2, 6):
+        assert calls_of(moto_store, beat(sequence, 15 * sequence, *numbers)) == ["update_item"]
+    assert calls_of(moto_store, beat(6, REPORTS_WINDOW_S, *numbers)) == ["update_item"] * 2
+    assert calls_of(moto_store, beat(7, REPORTS_WINDOW_S + 15, *numbers)) == ["update_item"]
+
+
+def test_a_reboot_a_late_report_and_one_of_seed_000_cost_no_more(moto_store: DynamoStore) -> None:
+    """What stood there before comes back with the one write."""
+    moto_store.keep_beat(beat(1, 0, 0), True)
+    assert calls_of(moto_store, beat(2, 1), present=False) == ["update_item"]
+    assert calls_of(moto_store, by_gputasker(2, 0)) == ["update_item"]
+    assert calls_of(moto_store, of_next_boot(1, 3)) == ["update_item"]
+
+
+@pytest.mark.parametrize(("report", "refusal"), [
+    (beat(1, 15), SequenceStale), (beat(REPORTS_MAX + 1, 15), TooManyReports),
+])  # fmt: skip
+def test_what_is_refused_is_refused_at_the_first_call(
+    moto_store: DynamoStore, report: Beat, refusal: type[Exception]
+) -> None:
+    """A flood costs one write each, and no read."""
+    for n in range(REPORTS_MAX):
+        moto_store.keep_beat(beat(n + 1, 1), True)
+    counting, client = counted(moto_store)
+    with pytest.raises(refusal):
+        counting.keep_beat(report, True)
+    assert client.made == ["update_item"]
+
+
+def test_two_first_reports_at_once_are_both_heard(moto_store: DynamoStore) -> None:
+    """The second writer finds the first one's item, and what it held."""
+    racing, client = counted(moto_store, before={2: lambda: moto_store.keep_beat(beat(1), True)})
+    before = racing.keep_beat(beat(2, 1), True)
+    assert before is not None and before.sequence == 1
+    assert client.made == ["update_item", "put_item", "update_item"]
+    assert (kept(moto_store).sequence, kept(moto_store).reports) == (2, 2)
+
+
+def test_two_reports_that_open_a_window_are_both_counted(moto_store: DynamoStore) -> None:
+    """Neither takes the other's place."""
+    moto_store.keep_beat(beat(1), True)
+    other = by_gputasker(REPORTS_WINDOW_S, 0)
+    racing, client = counted(moto_store, before={2: lambda: moto_store.keep_beat(other, True)})
+    racing.keep_beat(beat(2, REPORTS_WINDOW_S + 1), True)
+    assert client.made == ["update_item"] * 3
+    found = kept(moto_store)
+    assert (found.sequence, found.reports, len(found.ranks)) == (2, 2, 1)
+
+
+def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: DynamoStore) -> None:
+    """It raises what is answered with 503, and has written nothing."""
+    moto_store.keep_beat(beat(1), True)
+
+    def overtaken(call: Any, request: dict[str, Any]) -> Any:
+        """Another window each time, as no clock would have it."""
+        never = {":w": {"N": "-1"}}
+        moto_store.jobs.client.update_item(
+            TableName=moto_store.machines.name, Key=request["Key"], UpdateExpression="SET #w = #w + :w",
+            ExpressionAttributeNames={"#w": "window"}, ExpressionAttributeValues=never,
+        )  # fmt: skip
+        return call(**request)
+
+    with pytest.raises(TryAgainSoon):
+        meddled(moto_store, "update_item", overtaken).keep_beat(beat(2, REPORTS_WINDOW_S), True)
+    assert kept(moto_store).sequence == 1
+
+
+@pytest.mark.parametrize("name", ["keep_beat", "mark_silent"])
+def test_only_a_failed_condition_is_an_answer(moto_store: DynamoStore, name: str) -> None:
+    """Any other error of DynamoDB is raised: it says nothing about the heartbeat."""
+
+    def refuse(call: Any, request: dict[str, Any]) -> Any:
+        raise ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, "UpdateItem")
+
+    given: tuple[Any, ...] = (beat(1), True) if name == "keep_beat" else (A, later(0))
+    with pytest.raises(ClientError, match="ProvisionedThroughput"):
+        getattr(meddled(moto_store, "update_item", refuse), name)(*given)
+
+
+def test_a_heartbeat_carries_the_schema_and_one_of_a_newer_release_is_not_read(moto_store: DynamoStore) -> None:
+    """As every item; the error names the instance."""
+    moto_store.keep_beat(beat(1), True)
+    item = moto_store.machines.get(f"{A}#beat")
+    assert item is not None and item["schema"] == SCHEMA
+    newer = typed({**item, "schema": SCHEMA + 1})
+    moto_store.jobs.client.put_item(TableName=moto_store.machines.name, Item=newer)
+    with pytest.raises(ItemUnreadable, match=A):
+        moto_store.beats((A,))
+    with pytest.raises(ItemUnreadable, match=A):
+        moto_store.keep_beat(beat(2, 15), True)
