@@ -92,7 +92,6 @@ _REPAIR = frozenset(
     }
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
-_SEEK = frozenset({P.DESCRIBE_EC2_INSTANCES})
 _COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
 _SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.REDRIVE})
 
@@ -112,10 +111,10 @@ FUNCTIONS = (
     # It cancels (stops tasks, ranks of a person that nobody saw among them) and releases (runs a check on an instance
     # that must be ACTIVE for it); it never repairs.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
-    # What agents report is told to jobs and instances: a rank that has ended is looked for (is its machine on?) and a
-    # failed one stops its gang; a fault has the instance checked. It repairs nothing, and reads no secret. Half the
-    # memory of the others: in a large fleet it runs hundreds of times a second, mostly for one write.
-    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT | _SEEK, _NODE_ENVIRONMENT, often=True),
+    # What agents report is told to jobs and instances: a fault has the instance checked, another boot ends the ranks of
+    # the one before, which stops their gang. It repairs nothing, asks EC2 nothing, and reads no secret. Half the memory
+    # of the others: in a large fleet it runs hundreds of times a second, mostly for one write.
+    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 
 
