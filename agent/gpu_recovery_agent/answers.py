@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isnan
@@ -42,7 +43,7 @@ class Order:
 @dataclass(frozen=True)
 class Answer:
     """`why` is for the journal. `last` is the sequence that the server heard, of STALE; `refused` of HEARD are ranks
-    that it does not know here, as lines for the journal."""
+    that it does not know here, as lines for the journal; `rank` of BAD_REPORT is the entry of `running` that is wrong."""
 
     kind: Kind
     why: str = ""
@@ -53,6 +54,7 @@ class Answer:
     inventory: bool = False
     orders: tuple[Order, ...] = ()
     refused: tuple[str, ...] = ()
+    rank: int | None = None
 
 
 def away(why: str) -> Answer:
@@ -73,7 +75,9 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
         return _heard(found) if found.get("ok") is True else Answer(Kind.AWAY, f"{why}, in words of nobody we know")
     if status == 400:
         field = _text(found.get("field"))
-        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why)
+        entry = re.match(r"running\[(\d{1,3})\]", field)
+        wrong = int(entry[1]) if entry else None
+        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong)
     if status in (401, 403):
         return Answer(Kind.DENIED, why)
     if status == 409:

@@ -14,6 +14,9 @@ EXIT_SUFFIX = ".exit.json"
 REFUSED_SUFFIX = ".exit.refused"
 NAME_MAX = 128
 NUMBER_MAX = 2**63 - 1
+SAFE_MAX = 2**53 - 1
+ATTEMPT_MAX, RANK_MAX, PID_MAX = 1_000_000, 1_000_000, 2**31 - 1
+"""The bounds of docs/protocol.md and of the API behind it: one rank beyond them would spoil the whole report."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ def name(value: Any) -> str | None:
 
 def rank_in(found: dict[str, Any]) -> Rank | None:
     """The rank that a file, or an environment in its words, names."""
-    job, attempt = name(found.get("job_id")), whole(found.get("attempt"), least=1)
-    rank = whole(found.get("rank"))
+    job, attempt = name(found.get("job_id")), whole(found.get("attempt"), least=1, most=ATTEMPT_MAX)
+    rank = whole(found.get("rank"), most=RANK_MAX)
     if job is None or attempt is None or rank is None:
         return None
-    return Rank(job, attempt, rank, whole(found.get("epoch")), whole(found.get("running_log_id")))
+    epoch, log = whole(found.get("epoch"), most=SAFE_MAX), whole(found.get("running_log_id"), most=SAFE_MAX)
+    return Rank(job, attempt, rank, epoch, log)
 
 
 def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
@@ -90,8 +94,8 @@ def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
 
 def running_in(found: dict[str, Any]) -> Running:
     """What a running file claims. Raises ValueError where it names no process, or nothing to report it by."""
-    pid = whole(found.get("remote_pid"), least=1)
-    rank, log = rank_in(found), whole(found.get("running_log_id"))
+    pid = whole(found.get("remote_pid"), least=1, most=PID_MAX)
+    rank, log = rank_in(found), whole(found.get("running_log_id"), most=SAFE_MAX)
     if pid is None:
         raise ValueError("it has no remote_pid")
     if rank is None and log is None:

@@ -91,7 +91,8 @@ def test_numbers_may_be_texts(place: Place, numbers: dict[str, str]) -> None:
     "raw",
     [b"", b"{", b"[1]", b'{"remote_pid": 42}', b'{"running_log_id": 1}', b'{"running_log_id": 1, "remote_pid": true}',
      b'{"running_log_id": -1, "remote_pid": 42}', b"\xff\xfe", b"[" * 60_000, b" " * 70_000,
-     b'{"running_log_id": 1, "remote_pid": "4_2"}'],
+     b'{"running_log_id": 1, "remote_pid": "4_2"}', b'{"running_log_id": 9007199254740992, "remote_pid": 42}',
+     b'{"job_id": "j", "attempt": 1, "rank": 1000001, "remote_pid": 42}'],
 )  # fmt: skip
 def test_a_broken_file_is_passed_over_and_said_once(
     place: Place, raw: bytes, capfd: pytest.CaptureFixture[str]
