@@ -42,8 +42,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Answer:
-    """`why` is for the journal. `last` is the sequence that the server heard, of STALE; `refused` of HEARD are ranks
-    that it does not know here, as lines for the journal; `rank` of BAD_REPORT is the entry of `running` that is wrong."""
+    """`why` is for the journal. `last` is the sequence that the server heard, of STALE.
+
+    Of HEARD, `refused` are ranks that it does not know here, as lines for the journal. Of BAD_REPORT, `field` is what
+    is wrong, and `rank` the entry of `running` that it is in.
+    """
 
     kind: Kind
     why: str = ""
@@ -55,6 +58,7 @@ class Answer:
     orders: tuple[Order, ...] = ()
     refused: tuple[str, ...] = ()
     rank: int | None = None
+    field: str = ""
 
 
 def away(why: str) -> Answer:
@@ -77,7 +81,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
         field = _text(found.get("field"))
         entry = re.match(r"running\[(\d{1,3})\]", field)
         wrong = int(entry[1]) if entry else None
-        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong)
+        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
         return Answer(Kind.DENIED, why)
     if status == 409:

@@ -112,7 +112,7 @@ class Agent:
             if answer.rank is not None and answer.rank < len(facts.running):
                 # What one rank says of itself must not silence the others, nor the instance.
                 self._unwanted.add(facts.running[answer.rank])
-            more = self._untold.dropped(facts, now)
+            more = self._untold.dropped(facts, now, answer.field)
         self._pace.heard(now, answer.next_s)
         if more:
             self._pace.urgent(now)

@@ -6,10 +6,12 @@ have been written by anybody who may write to the folder: it is read as a claim,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_JOB = re.compile(r"[A-Za-z0-9_/-]{1,120}")
 EXIT_SUFFIX = ".exit.json"
 REFUSED_SUFFIX = ".exit.refused"
 NAME_MAX = 128
@@ -74,9 +76,14 @@ def name(value: Any) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= NAME_MAX and value.isprintable() else None
 
 
+def job_name(value: Any) -> str | None:
+    """The id of a job, as the API admits it."""
+    return value if isinstance(value, str) and _JOB.fullmatch(value) else None
+
+
 def rank_in(found: dict[str, Any]) -> Rank | None:
     """The rank that a file, or an environment in its words, names."""
-    job, attempt = name(found.get("job_id")), whole(found.get("attempt"), least=1, most=ATTEMPT_MAX)
+    job, attempt = job_name(found.get("job_id")), whole(found.get("attempt"), most=ATTEMPT_MAX)
     rank = whole(found.get("rank"), most=RANK_MAX)
     if job is None or attempt is None or rank is None:
         return None
@@ -85,9 +92,12 @@ def rank_in(found: dict[str, Any]) -> Rank | None:
 
 
 def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
-    """The rank that an environment names; its number is given, since launchers overwrite RANK in what they start."""
+    """The rank that an environment names; its number is given, since launchers overwrite RANK in what they start.
+
+    A task that a person started was told no attempt: it is 0, and the server knows which that is.
+    """
     return rank_in({
-        "job_id": environment.get("JOB_ID"), "attempt": environment.get("ATTEMPT"), "rank": rank,
+        "job_id": environment.get("JOB_ID"), "attempt": environment.get("ATTEMPT") or 0, "rank": rank,
         "epoch": environment.get("EPOCH"), "running_log_id": environment.get("RUNNING_LOG_ID"),
     })  # fmt: skip
 
