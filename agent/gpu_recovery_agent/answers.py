@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isnan
@@ -41,8 +42,11 @@ class Order:
 
 @dataclass(frozen=True)
 class Answer:
-    """`why` is for the journal. `last` is the sequence that the server heard, of STALE; `refused` of HEARD are ranks
-    that it does not know here, as lines for the journal."""
+    """`why` is for the journal. `last` is the sequence that the server heard, of STALE.
+
+    Of HEARD, `refused` are ranks that it does not know here, as lines for the journal. Of BAD_REPORT, `field` is what
+    is wrong, and `rank` the entry of `running` that it is in.
+    """
 
     kind: Kind
     why: str = ""
@@ -53,6 +57,8 @@ class Answer:
     inventory: bool = False
     orders: tuple[Order, ...] = ()
     refused: tuple[str, ...] = ()
+    rank: int | None = None
+    field: str = ""
 
 
 def away(why: str) -> Answer:
@@ -73,7 +79,9 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
         return _heard(found) if found.get("ok") is True else Answer(Kind.AWAY, f"{why}, in words of nobody we know")
     if status == 400:
         field = _text(found.get("field"))
-        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why)
+        entry = re.match(r"running\[(\d{1,3})\]", field)
+        wrong = int(entry[1]) if entry else None
+        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
         return Answer(Kind.DENIED, why)
     if status == 409:

@@ -46,6 +46,7 @@ class Agent:
         self._pace = Pace(settings.interval_s, random.random, clock.monotonic_s())
         self._live: list[Live] = []
         self._all_live: list[Live] = []
+        self._unwanted: set[Live] = set()
         self._turn = 0
         self._gpus_before = 0
 
@@ -85,11 +86,11 @@ class Agent:
 
     def _tell(self) -> None:
         facts = self._facts()
-        answer = self._teller.tell(facts, self._settings.interval_s)
+        answer = self._teller.tell(facts, self._pace.interval_s)
         if answer.kind is Kind.TOO_LARGE and facts.inventory is not None:
             self._journal.say(f"{answer.why}: the report goes again without its inventory")
             facts = self._untold.without_inventory(facts, clock.monotonic_s())
-            answer = self._teller.tell(facts, self._settings.interval_s)
+            answer = self._teller.tell(facts, self._pace.interval_s)
         self._answered(facts, answer, clock.monotonic_s())
 
     def _answered(self, facts: Facts, answer: Answer, now: float) -> None:
@@ -108,7 +109,10 @@ class Agent:
             self._state.save()
         else:
             self._journal.once("report", f"{answer.why}: the report is dropped")
-            more = self._untold.dropped(facts, now)
+            if answer.rank is not None and answer.rank < len(facts.running):
+                # What one rank says of itself must not silence the others, nor the instance.
+                self._unwanted.add(facts.running[answer.rank])
+            more = self._untold.dropped(facts, now, answer.field)
         self._pace.heard(now, answer.next_s)
         if more:
             self._pace.urgent(now)
@@ -118,7 +122,8 @@ class Agent:
         found = health.inventory(reading, self._kernel_log.unread) if reading else None
         pids = [one["pid"] for gpu in health.gpus_in(reading) for one in gpu.get("processes") or []]
         self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
-        live = self._some(self._all_live)
+        self._unwanted &= set(self._all_live)
+        live = self._some([one for one in self._all_live if one not in self._unwanted])
         return self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
 
     def _some(self, live: list[Live]) -> list[Live]:

@@ -6,14 +6,19 @@ have been written by anybody who may write to the folder: it is read as a claim,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+_JOB = re.compile(r"[A-Za-z0-9_/-]{1,120}")
 EXIT_SUFFIX = ".exit.json"
 REFUSED_SUFFIX = ".exit.refused"
 NAME_MAX = 128
 NUMBER_MAX = 2**63 - 1
+SAFE_MAX = 2**53 - 1
+ATTEMPT_MAX, RANK_MAX, PID_MAX = 1_000_000, 1_000_000, 2**31 - 1
+"""The bounds of docs/protocol.md and of the API behind it: one rank beyond them would spoil the whole report."""
 
 
 @dataclass(frozen=True)
@@ -71,27 +76,36 @@ def name(value: Any) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= NAME_MAX and value.isprintable() else None
 
 
+def job_name(value: Any) -> str | None:
+    """The id of a job, as the API admits it."""
+    return value if isinstance(value, str) and _JOB.fullmatch(value) else None
+
+
 def rank_in(found: dict[str, Any]) -> Rank | None:
     """The rank that a file, or an environment in its words, names."""
-    job, attempt = name(found.get("job_id")), whole(found.get("attempt"), least=1)
-    rank = whole(found.get("rank"))
+    job, attempt = job_name(found.get("job_id")), whole(found.get("attempt"), most=ATTEMPT_MAX)
+    rank = whole(found.get("rank"), most=RANK_MAX)
     if job is None or attempt is None or rank is None:
         return None
-    return Rank(job, attempt, rank, whole(found.get("epoch")), whole(found.get("running_log_id")))
+    epoch, log = whole(found.get("epoch"), most=SAFE_MAX), whole(found.get("running_log_id"), most=SAFE_MAX)
+    return Rank(job, attempt, rank, epoch, log)
 
 
 def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
-    """The rank that an environment names; its number is given, since launchers overwrite RANK in what they start."""
+    """The rank that an environment names; its number is given, since launchers overwrite RANK in what they start.
+
+    A task that a person started was told no attempt: it is 0, and the server knows which that is.
+    """
     return rank_in({
-        "job_id": environment.get("JOB_ID"), "attempt": environment.get("ATTEMPT"), "rank": rank,
+        "job_id": environment.get("JOB_ID"), "attempt": environment.get("ATTEMPT") or 0, "rank": rank,
         "epoch": environment.get("EPOCH"), "running_log_id": environment.get("RUNNING_LOG_ID"),
     })  # fmt: skip
 
 
 def running_in(found: dict[str, Any]) -> Running:
     """What a running file claims. Raises ValueError where it names no process, or nothing to report it by."""
-    pid = whole(found.get("remote_pid"), least=1)
-    rank, log = rank_in(found), whole(found.get("running_log_id"))
+    pid = whole(found.get("remote_pid"), least=1, most=PID_MAX)
+    rank, log = rank_in(found), whole(found.get("running_log_id"), most=SAFE_MAX)
     if pid is None:
         raise ValueError("it has no remote_pid")
     if rank is None and log is None:

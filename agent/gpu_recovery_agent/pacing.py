@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 JITTER = 0.1
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
-URGENT_GAP_S = 2.5
-"""Between two reports, at least, whatever is urgent: 24 in a minute, below the 30 that the API admits."""
+URGENT_GAP_S = 3.0
+"""Between two reports, at least, whatever is urgent: 100 in five minutes, below the 120 that the API admits."""
 
 
 @dataclass

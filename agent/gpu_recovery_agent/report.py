@@ -51,7 +51,7 @@ def body(facts: Facts, *, sequence: int, uptime_s: float, kernel_log_s: float, i
     """
     found: dict[str, Any] = {"boot_id": facts.boot_id, "uptime_s": round(uptime_s, 1), "sequence": sequence}
     if interval_s != DEFAULT_INTERVAL_S:
-        found["interval_s"] = interval_s
+        found["interval_s"] = max(round(interval_s, 1), 1.0)  # the least that the protocol knows
     found["running"] = [_running(live) for live in facts.running[:RUNNING_MAX]]
     if facts.exits:
         found["exits"] = [_exit(one.exit, facts.boot_id, uptime_s) for one in facts.exits[:EXITS_MAX]]

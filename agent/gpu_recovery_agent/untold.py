@@ -81,12 +81,14 @@ class Untold:
         self._exits = [one for one in self._exits if one.signature not in told]
         return bool(self._exits or self._xids)
 
-    def dropped(self, facts: Facts, now: float) -> bool:
+    def dropped(self, facts: Facts, now: float, field: str = "") -> bool:
         """After a report that the server cannot read. True when its exits are now to be told, each by itself.
 
         One that was alone already is put aside, where a person finds it: it is kept, and not tried for ever.
         """
         is_alone = facts.health is None
+        if not field.startswith(("running", "exits")):  # else the faults had no part in it, and are told again
+            self._forget_xids(facts)
         if is_alone:
             for one in facts.exits:
                 self._journal.say(f"{one.path} is refused by the API and put aside")
@@ -95,7 +97,6 @@ class Untold:
             self._exits = [one for one in self._exits if one not in facts.exits]
         else:
             self._alone |= {one.signature for one in facts.exits}
-        self._forget_xids(facts)
         if facts.inventory is not None:
             self._inventory_told, self._inventory_wanted = (facts.digest, now), False
         return bool(self._alone)

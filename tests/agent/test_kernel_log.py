@@ -55,6 +55,12 @@ def test_the_same_on_one_gpu_is_counted_for_a_day(log: Log) -> None:
     assert log.look() == [(13, "0000:10:00", 2)]
 
 
+def test_a_number_that_no_error_has_is_none(log: Log) -> None:
+    """The API knows errors from 1 on, and one that it cannot read would spoil the report."""
+    log.xid(0)
+    assert log.look() == []
+
+
 def test_a_record_that_is_half_written_waits_for_its_other_half(log: Log) -> None:
     """A file may be caught in the middle of a line."""
     with log.path.open("a") as file:
@@ -148,6 +154,6 @@ def test_nothing_is_waited_for(tmp_path: Path) -> None:
 def test_a_flood_is_bounded(log: Log) -> None:
     """A log in which somebody writes what he likes costs no memory without end."""
     for number in range(3_000):
-        log.xid(number % 1_000, 5.0 + number, bus=f"{number % 256:02x}")
+        log.xid(number % 1_000 + 1, 5.0 + number, bus=f"{number % 256:02x}")
     assert len(log.look()) == 3_000
     assert len(log.sensor._times) <= 2_048

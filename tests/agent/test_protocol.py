@@ -110,6 +110,17 @@ def test_400_the_report_is_dropped_and_its_exits_are_told_by_themselves(api: Api
     assert "invalid_report in xids" in node.said()
 
 
+def test_400_a_rank_that_no_server_takes_does_not_silence_the_others(api: Api, node: Node) -> None:
+    """Its file is its own doing; without it the next report is heard."""
+    for rank in range(2):
+        node.rank("sleep", "600", rank=rank)
+    wait_until(lambda: len(node.files()) == 2)
+    api.script = [refusal(400, "invalid_report", field="running[0].job")]
+    node.agent()
+    reports = api.count(3)
+    assert [[one["rank"] for one in report["running"]] for report in reports[:3]] == [[0, 1], [1], [1]]
+
+
 def test_400_an_exit_that_is_refused_alone_is_kept_aside(api: Api, node: Node) -> None:
     """It is neither lost nor told for ever."""
     leave_exit(node, 0, code=1)

@@ -91,7 +91,9 @@ def test_numbers_may_be_texts(place: Place, numbers: dict[str, str]) -> None:
     "raw",
     [b"", b"{", b"[1]", b'{"remote_pid": 42}', b'{"running_log_id": 1}', b'{"running_log_id": 1, "remote_pid": true}',
      b'{"running_log_id": -1, "remote_pid": 42}', b"\xff\xfe", b"[" * 60_000, b" " * 70_000,
-     b'{"running_log_id": 1, "remote_pid": "4_2"}'],
+     b'{"running_log_id": 1, "remote_pid": "4_2"}', b'{"running_log_id": 9007199254740992, "remote_pid": 42}',
+     b'{"job_id": "j", "attempt": 1, "rank": 1000001, "remote_pid": 42}',
+     b'{"job_id": "no job", "attempt": 1, "rank": 0, "remote_pid": 42}'],
 )  # fmt: skip
 def test_a_broken_file_is_passed_over_and_said_once(
     place: Place, raw: bytes, capfd: pytest.CaptureFixture[str]
@@ -203,6 +205,14 @@ def test_a_gpus_process_tells_its_rank_by_its_environment(place: Place) -> None:
     place.proc.add(14, TICKS)
     (live,) = RanksWithoutFile(None, place.proc.folder, Journal()).look([11, 12, 13, 14, 15], [])
     assert (live.rank.job, live.rank.rank, live.log, live.pid) == ("run-1", 3, 9, 11)
+
+
+def test_a_task_that_a_person_started_has_no_attempt(place: Place) -> None:
+    """Seed 001 gives it JOB_ID, RANK and WORLD_SIZE; which attempt it is, the server knows."""
+    place.proc.add(11, TICKS, environment={"JOB_ID": "run-17", "RANK": "1", "WORLD_SIZE": "2"})
+    (live,) = RanksWithoutFile(None, place.proc.folder, Journal()).look([11], [])
+    assert (live.rank.job, live.rank.attempt, live.rank.rank) == ("run-17", 0, 1)
+    assert running.carries(place.proc.folder, 11, live.rank)
 
 
 def test_a_rank_that_has_a_file_is_not_told_twice(place: Place) -> None:

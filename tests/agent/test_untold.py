@@ -158,6 +158,16 @@ def test_after_a_report_that_nobody_can_read_each_exit_goes_alone(place: Place) 
     assert place.facts().health == OK
 
 
+@pytest.mark.parametrize(
+    ("field", "kept"), [("running[3].job", True), ("exits[0]", True), ("xids[0]", False), ("", False)]
+)
+def test_a_fault_is_dropped_only_with_a_report_that_it_may_have_spoilt(place: Place, field: str, kept: bool) -> None:
+    """A rank's own words must not cost what the kernel said."""
+    place.look(xid())
+    place.untold.dropped(place.facts(), 0.0, field)
+    assert bool(place.facts().xids) == kept
+
+
 def test_an_exit_that_is_refused_alone_is_put_aside_and_another_of_the_rank_is_told(place: Place) -> None:
     """It is kept for a person; a new exit under the same name is a new one."""
     place.exits(0)

@@ -93,6 +93,8 @@ class KernelLogSensor:
         return raw
 
     def _seen(self, event: XidEvent) -> Xid | None:
+        if event.code < 1:
+            return None  # no error has this number
         at_s = (event.at - _BOOT).total_seconds() if event.at else clock.kernel_log_s()
         if at_s <= self._newest_s and event.at and self._is_known(event, at_s):
             return None  # the log was opened again, and begins where it always began

@@ -13,7 +13,8 @@ from typing import Any
 
 CORRUPTED_INFOROM, GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR = 14, 15, 16, 999
 RECOVERY_ACTION = 230
-GPUS_MAX, PROCESSES_MAX = 64, 256
+GPUS_MAX, PROCESSES_MAX = 32, 256
+TEXT_MAX = 100
 LINK_TOTALS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
 """Fields that count over all links, up to NVLink 4."""
 LINK_FIELDS = {208: "receive", 211: "integrity", 213: "recovered", 214: "recovery_failed", 215: "recovery_events"}
@@ -28,7 +29,11 @@ def read(nvml: Any) -> dict[str, Any]:
     """A reading of all GPUs: `driver`, `count`, `gpus`. `nvml` is the binding, initialised. Raises its NVMLError."""
     count = min(int(nvml.nvmlDeviceGetCount()), GPUS_MAX)
     driver = nvml.nvmlSystemGetDriverVersion()
-    return {"driver": str(driver), "count": count, "gpus": [_Gpu(nvml, index).read() for index in range(count)]}
+    return {
+        "driver": str(driver)[:TEXT_MAX],
+        "count": count,
+        "gpus": [_Gpu(nvml, index).read() for index in range(count)],
+    }
 
 
 class _Gpu:

@@ -157,7 +157,9 @@ def carries(host_proc: Path, pid: int, rank: Rank | None) -> bool:
     environment = processes.environment(host_proc, pid) if rank else None
     if rank is None or environment is None:
         return False
-    return environment.get("JOB_ID") == rank.job and environment.get("ATTEMPT", "").lstrip("0") == str(rank.attempt)
+    return environment.get("JOB_ID") == rank.job and (environment.get("ATTEMPT", "").lstrip("0") or "0") == str(
+        rank.attempt
+    )
 
 
 def _signature(found: os.stat_result) -> Signature:
