@@ -92,4 +92,5 @@ class Node:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
+        for process in self.processes:
             process.communicate(timeout=WITHIN_S)
