@@ -67,7 +67,7 @@ class Hearing:
         known_digest = before.digest if before is not None else ""
         return Answer(
             len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
-            self._orders(before, ranks) if present and _speaks_of_ranks(report) else (), refused,
+            self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused,
         )  # fmt: skip
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
@@ -167,15 +167,19 @@ class Hearing:
         with suppress(Unsaid):
             self.recovery.tell(to, event)
 
-    def _orders(self, before: Beat | None, ranks: Mapping[int, RunningRank]) -> tuple[Order, ...]:
-        """The orders about ranks that run there; those about ranks that do not are carried out, or void."""
+    def _orders(self, before: Beat | None, ranks: Mapping[int, RunningRank], report: Report) -> tuple[Order, ...]:
+        """The orders about ranks that run there; those about ranks that do not are carried out, or void.
+
+        To an agent whose rank was told no attempt, the order is about attempt 0.
+        """
         orders = before.orders.values() if before is not None else ()
         running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
         due = tuple(one for one in orders if (one.job_id, one.attempt) in running)
         void = [one.order_id for one in orders if one not in due]
         if before is not None and void:
             self.recovery.store.withdraw_orders(before.instance_id, void)
-        return due
+        unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}
+        return tuple(replace(one, attempt=0) if one.job_id in unnamed else one for one in due)
 
 
 def _speaks_of_ranks(report: Report) -> bool:

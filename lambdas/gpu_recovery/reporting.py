@@ -167,7 +167,7 @@ class _Rank:
 def _rank(read: _Object) -> _Rank:
     return _Rank(
         job_id=read.match("job", JOB_ID, "the id of a job"),
-        attempt=read.whole("attempt", 1, ATTEMPT_MAX),
+        attempt=read.whole("attempt", 0, ATTEMPT_MAX),
         rank=read.whole("rank", 0, RANK_MAX),
         epoch=read.known("epoch", 0, SAFE_MAX),
     )

@@ -430,7 +430,7 @@ def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
     api.functions.store.save_instance(instance(history=(entry,) * most))
     (listed,) = api.get("/instances").body["instances"]
     alone = api.get(f"/instances/{A}").body
-    assert alone.pop("history") and listed == alone
+    assert alone.pop("history") and alone.pop("heartbeat") is None and listed == alone
     assert len(json.dumps(listed)) * 1_000 < 6_000_000
 
 

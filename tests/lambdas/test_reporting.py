@@ -93,7 +93,7 @@ def test_a_rank_of_which_only_the_log_is_known_is_known_by_its_log() -> None:
         ("running", [{"attempt": 1, "rank": 0, "pid": 1, "ticks": 1}], "running[0].job"),
         ("running", [RANK | {"job": f"{JOB}#a01"}], "running[0].job"),
         ("running", [RANK | {"job": ""}], "running[0].job"),
-        ("running", [RANK | {"attempt": 0}], "running[0].attempt"),
+        ("running", [RANK | {"attempt": -1}], "running[0].attempt"),
         ("running", [RANK | {"rank": -1}], "running[0].rank"),
         ("exits", [RANK], "exits[0].code"), ("exits", [RANK | {"code": 1, "signal": 9}], "exits[0].code"),
         ("exits", [RANK | {"code": 256}], "exits[0].code"), ("exits", [RANK | {"signal": 0}], "exits[0].signal"),
