@@ -256,7 +256,7 @@ def test_a_body_that_is_no_json_is_refused(agent: Agent, raw: str) -> None:
 
 def test_a_body_that_is_no_report_is_refused_with_its_field(agent: Agent) -> None:
     """So that the agent's log says which."""
-    running = [{"job": JOB, "attempt": 0, "rank": 0, "pid": 1, "ticks": 1}]
+    running = [{"job": JOB, "attempt": -1, "rank": 0, "pid": 1, "ticks": 1}]
     detail = refused(
         agent.call(REPORTS, BEAT | {"running": running}), 400, "invalid_report", field="running[0].attempt"
     )
