@@ -83,7 +83,7 @@ class Hearing:
         for log in logs:
             known = self._known.get((report.instance_id, log))
             rank = reported.get(log)
-            if known is not None and (rank is None or rank.epoch in (None, known.epoch)):
+            if known is not None and (rank is None or None in (rank.epoch, known.epoch) or rank.epoch == known.epoch):
                 found[log] = known
             elif rank is not None:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
@@ -98,7 +98,7 @@ class Hearing:
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
             if rank is not None and record is not None:
                 log = running_log_id(job_id, claim.attempt, rank)
-                self._known[instance_id, log] = RunningRank(job_id, claim.attempt, rank, record.epoch)
+                self._known[instance_id, log] = RunningRank(job_id, claim.attempt, rank, claim.epoch)
 
     # -- what is news --------------------------------------------------------------------------------------------------
 
