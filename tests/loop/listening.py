@@ -26,6 +26,7 @@ from gpu_recovery.recovery import Recovery
 from tests.aws.records import JOB, NOW, instance, job, spec
 
 BOOT = "boot-1"
+IDS = tuple(f"i-0{n:016x}" for n in range(10))
 GPUS = 8
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import boto3
 import pytest
 from gpu_recovery import silence
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank, XidSeen
+from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.policy import policy_from
@@ -19,35 +17,12 @@ from gpu_recovery.core.signals import HealthKind, HealthStatus, MachineState
 from gpu_recovery.ports import Store
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from simulator.memory_store import MemoryStore
-from tests.aws.conftest import dynamo_store
 from tests.aws.records import JOB
-from tests.listening import Died, Scene, dies_before
+from tests.loop.listening import IDS, Died, Scene, dies_before
 
 S = JobStatus
-IDS = tuple(f"i-0{n:016x}" for n in range(10))
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-CLIENT = boto3.client("dynamodb", region_name="us-east-1", **KEYS)
-
-
-@pytest.fixture(params=["memory", "moto"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
-    """An empty store of either kind."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    with mock_aws():
-        yield dynamo_store(CLIENT)
-
-
-@pytest.fixture
-def scene(store: Store) -> Scene:
-    """Four instances that work for one job, each of them heard of."""
-    found = Scene(store, IDS[:4])
-    found.beats()
-    return found
 
 
 def lost(scene: Scene) -> Scene:
@@ -436,64 +411,6 @@ def test_a_boot_that_was_heard_by_a_function_that_died_is_found_by_the_sweep(sce
     assert scene.instance().boot_id == "boot-2"
     progress = scene.store.load_progress(JOB, 1)
     assert progress is not None and 0 in progress.stopped and 1 not in progress.stopped
-
-
-# -- orders, health, inventory -----------------------------------------------------------------------------------------
-
-
-def test_a_forced_cancel_leaves_an_order_that_is_repeated_until_the_rank_is_gone(scene: Scene) -> None:
-    """For each instance of the attempt that was ever heard of; neither a late report nor one of GPUs takes it back."""
-    wish = events.CancelRequested(at=scene.now, attempt=1, by="ada", force=True)
-    scene.recovery.tell(JOB, wish)
-    first = scene.beats(0).orders
-    assert [(one.job_id, one.attempt, one.kind) for one in first] == [(JOB, 1, "stop")]
-    assert scene.beats(0, age_s=300.0).orders == ()
-    assert scene.beats(0, running=None).orders == ()
-    assert scene.beats(0).orders == first
-    assert scene.beats(0, running=()).orders == ()
-    assert scene.beats(0).orders == ()
-    assert scene.beats(1).orders == first
-
-
-def test_health_is_told_when_it_changes_and_not_each_time(scene: Scene) -> None:
-    """Four times a minute the same word is no news."""
-    scene.beats(0, health=GpuHealth.OK, digest="d1")
-    version = scene.instance().version
-    scene.passes(15)
-    scene.beats(0, health=GpuHealth.OK, digest="d1")
-    assert scene.instance().version == version
-    scene.beats(0, health=GpuHealth.IMPAIRED, sentence="a row could not be remapped", digest="d1")
-    assert scene.instance().status is InstanceStatus.CHECKING
-
-
-def test_late_health_is_not_told_over_what_is_known_now(scene: Scene) -> None:
-    """It says how the GPUs were; nothing would ever take it back."""
-    scene.beats(0, health=GpuHealth.OK)
-    scene.passes(15)
-    scene.beats(0, health=GpuHealth.IMPAIRED, age_s=300.0)
-    assert scene.instance().status is InstanceStatus.AVAILABLE
-    scene.beats(0, health=GpuHealth.OK, age_s=300.0, xids=(XidSeen(79, "GPU-1"),))
-    assert scene.instance().status is InstanceStatus.CHECKING and "XID 79" in scene.instance().reason
-
-
-def test_health_that_was_never_told_is_told_when_the_report_is_repeated(scene: Scene) -> None:
-    """The function died, so the agent had no answer."""
-    report = scene.report(0, health=GpuHealth.IMPAIRED, sentence="GPU 3 is lost")
-    with dies_before(scene.store, "save_instance"), suppress(Died):
-        scene.hearing.hear(report)
-    assert scene.instance().status is InstanceStatus.AVAILABLE
-    scene.hearing.hear(report)
-    assert scene.instance().status is InstanceStatus.CHECKING
-
-
-def test_an_inventory_is_asked_for_until_it_has_come(scene: Scene) -> None:
-    """By its digest; what has come is kept as it was said."""
-    assert scene.beats(0, health=GpuHealth.OK, digest="d1").wants_inventory
-    sent = scene.beats(0, health=GpuHealth.OK, digest="d2", inventory={"gpus": [{"uuid": "GPU-1"}]})
-    assert not sent.wants_inventory
-    assert not scene.beats(0, health=GpuHealth.OK, digest="d2").wants_inventory
-    kept = scene.store.inventory(IDS[0])
-    assert kept is not None and kept[:2] == ("d2", '{"gpus":[{"uuid":"GPU-1"}]}')
 
 
 # -- whatever the order ------------------------------------------------------------------------------------------------
