@@ -85,9 +85,7 @@ MEASURES: dict[str, Kind] = {
     "RecoveriesSucceeded": Kind(Unit.COUNT, "an incident ended with the job running, or done"),
     "RecoveriesFailed": Kind(Unit.COUNT, "an incident ended with the job FAILED"),
     "RecoveriesCanceled": Kind(Unit.COUNT, "an incident ended because a person canceled the job"),
-    "LostSeconds": Kind(
-        Unit.SECONDS, "how long a job was LOST: until it was heard of, or decided about"
-    ),
+    "LostSeconds": Kind(Unit.SECONDS, "how long a job was LOST: until it was heard of, or decided about"),
     "InstancesSilent": Kind(Unit.COUNT, "the agent of an instance was not heard of any more"),
     "DeafSeconds": Kind(Unit.SECONDS, "how long too many instances have been silent at once, each minute they are"),
     "RecoveryAgeSeconds": Kind(Unit.SECONDS, "how long an incident that is still open has lasted, at each look"),
