@@ -84,6 +84,11 @@ def _repairs() -> list[cloudwatch.IWidget]:
             right=[measured("UnderRepair", "Maximum"), measured("BreakerOpened", "Sum")],
         ),
         _graph(
+            "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
+            [measured("InstancesSilent", "Sum")],
+            right=[measured("LostSeconds", "Maximum"), measured("DeafSeconds", "Maximum")],
+        ),
+        _graph(
             "Messages to operators, and words that could not be sent",
             [measured(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
         ),

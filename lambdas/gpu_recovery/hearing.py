@@ -88,7 +88,7 @@ class Hearing:
         for log in logs:
             known = self._known.get((report.instance_id, log))
             rank = reported.get(log)
-            if known is not None and (rank is None or rank.epoch in (None, known.epoch)):
+            if known is not None and (rank is None or None in (rank.epoch, known.epoch) or rank.epoch == known.epoch):
                 found[log] = known
             elif rank is not None:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
@@ -103,7 +103,7 @@ class Hearing:
         for job_id, claim in record.claims.items() if record is not None else ():
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
             if rank is not None and record is not None:
-                claimed.append(RunningRank(job_id, claim.attempt, rank, record.epoch))
+                claimed.append(RunningRank(job_id, claim.attempt, rank, claim.epoch))
         self._known |= {(instance_id, one.log_id): one for one in claimed}
         return claimed
 

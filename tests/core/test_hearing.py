@@ -12,6 +12,7 @@ from gpu_recovery.core.fleet import Deaf, Fleet, listening, why_not_now
 from gpu_recovery.core.heartbeat import Liveness, liveness, running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.measures import of_decision
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.signals import HealthKind, HealthStatus
 from gpu_recovery.core.xid import XidProfile, asks_for_a_look
@@ -79,6 +80,7 @@ def test_silence_moves_no_instance_and_takes_no_claim(status: InstanceStatus) ->
     decision = tell(record, silent(), now=later(200))
     after = decision.record
     assert (after.status, after.reason, after.claims, after.silent_since) == (status, record.reason, record.claims, NOW)
+    assert [one.name for one in of_decision(record, decision)] == ["InstancesSilent"]
     assert tell(after, silent(), now=later(260)).outcome is Outcome.IGNORED
 
 

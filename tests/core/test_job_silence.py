@@ -120,7 +120,7 @@ def test_a_heartbeat_of_the_attempt_brings_the_job_back_and_closes_the_thread() 
     after = decision.record
     assert (after.status, after.silent, after.incident_id) == (S.RUNNING, (), None)
     assert notices(decision) == [(Phase.RESOLVED, record.incident_id)] and takes_nothing(decision)
-    assert [one.name for one in of_decision(record, decision)] == ["JobRunning"]
+    assert [(one.name, one.value) for one in of_decision(record, decision)] == [("JobRunning", 1), ("LostSeconds", 100)]
     assert [one.data["after"] for one in orders(decision, commands.PublishEvent)] == ["RUNNING"]
 
 
@@ -263,7 +263,7 @@ def test_a_lost_job_that_has_succeeded_is_no_recovery() -> None:
     decision = tell(record, events.AllRanksStopped(at=later(300), attempt=1), now=later(300))
     assert decision.record.status is S.SUCCEEDED and notices(decision) == [(Phase.RESOLVED, record.incident_id)]
     assert [one.detail_type for one in orders(decision, commands.PublishEvent)] == ["Job State Changed"]
-    assert {one.name for one in of_decision(record, decision)} == {"JobSucceeded"}
+    assert {one.name for one in of_decision(record, decision)} == {"JobSucceeded", "LostSeconds"}
 
 
 def test_a_lost_job_whose_ranks_have_all_failed_is_diagnosed_as_any_other() -> None:

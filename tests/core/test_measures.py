@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.commands import NotifyOperator, PokeScheduler, PublishEvent
-from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.fleet import Deaf, Fleet, Pause
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Decision, Outcome
@@ -372,6 +372,9 @@ def test_everything_in_the_table_is_measured_by_something(
     for command in (NOTICE, PokeScheduler("")):
         found |= {one.name for said in (True, False) for one in of_word(command, said)}
     found |= {
-        one.name for one in of_fleet(Fleet(opened_at=NOW, pause=Pause("", "", NOW), repairing=frozenset("i")), NOW)
+        one.name
+        for one in of_fleet(
+            Fleet(opened_at=NOW, pause=Pause("", "", NOW), repairing=frozenset("i"), deaf=Deaf(NOW, 3, 9, "")), NOW
+        )
     }
     assert found == set(MEASURES)

@@ -32,7 +32,7 @@ def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
         Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
     )
     for rank, (instance_id, epoch) in enumerate(zip(plan.instances, plan.epochs, strict=True)):
-        claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset, rank)
+        claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset, rank, epoch)
         if not kit.store.claim_instance(instance_id, job.job_id, claim, epoch):
             return Acted((_refused(kit, job, order.attempt, f"{instance_id} was no longer free"),))
     answers = kit.actions.run_ranks(job, plan)

@@ -115,11 +115,15 @@ class InstancesChecked(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairEnded(JobEvent):
-    """An instance of the attempt came back proved and healthy, or will not come back by itself."""
+    """An instance of the attempt came back proved and healthy, or will not come back by itself.
+
+    gone: its machine is off or has left, and every rank of it has certainly ended.
+    """
 
     instance_id: str
     healed: bool
     sentence: str
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

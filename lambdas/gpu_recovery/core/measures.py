@@ -85,6 +85,9 @@ MEASURES: dict[str, Kind] = {
     "RecoveriesSucceeded": Kind(Unit.COUNT, "an incident ended with the job running, or done"),
     "RecoveriesFailed": Kind(Unit.COUNT, "an incident ended with the job FAILED"),
     "RecoveriesCanceled": Kind(Unit.COUNT, "an incident ended because a person canceled the job"),
+    "LostSeconds": Kind(Unit.SECONDS, "how long a job was LOST: until it was heard of, or decided about"),
+    "InstancesSilent": Kind(Unit.COUNT, "the agent of an instance was not heard of any more"),
+    "DeafSeconds": Kind(Unit.SECONDS, "how long too many instances have been silent at once, each minute they are"),
     "RecoveryAgeSeconds": Kind(Unit.SECONDS, "how long an incident that is still open has lasted, at each look"),
     "OverdueSeconds": Kind(Unit.SECONDS, "how long after its deadline the reconciler opened a record"),
     "GpuHoursLost": Kind(Unit.NONE, "GPUs of the job x hours from the failure until it ran again or was given up"),
@@ -133,6 +136,8 @@ def of_fleet(fleet: Fleet, now: datetime) -> list[Measure]:
         found.append(Measure("BreakerOpenSeconds", _seconds(fleet.opened_at, now)))
     if fleet.pause is not None:
         found.append(Measure("PausedSeconds", _seconds(fleet.pause.at, now)))
+    if fleet.deaf is not None:
+        found.append(Measure("DeafSeconds", _seconds(fleet.deaf.since, now)))
     if fleet.repairing:
         found.append(Measure("UnderRepair", len(fleet.repairing)))
     return found
@@ -150,6 +155,8 @@ def _of_job(before: Job, after: Job) -> list[Measure]:
         return []
     now = after.status_at
     found: list[Measure] = []
+    if before.status is JobStatus.LOST:
+        found.append(Measure("LostSeconds", _seconds(before.status_at, now)))
     failed_at = after.failure.at if after.failure is not None and before.failure is None else None
     if failed_at is not None and after.stop_purpose is not StopPurpose.CANCEL:
         found.append(Measure("DetectionSeconds", _seconds(failed_at, now)))
@@ -189,6 +196,8 @@ def _of_instance(before: Instance, decision: Decision[Instance]) -> list[Measure
         found.append(Measure("Reboots"))
     if _was_false(before, after):
         found.append(Measure("FalseReboots"))
+    if before.silent_since is None and after.silent_since is not None:
+        found.append(Measure("InstancesSilent"))
     if before.held is None and after.held is not None:
         found.append(Measure("RepairsHeld"))
     if decision.fleet is not None and _opened_now(decision.fleet, before, after):

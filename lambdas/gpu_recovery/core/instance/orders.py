@@ -50,13 +50,18 @@ def also_waiting(instance: Instance, job_id: str = "") -> tuple[Rank, ...]:
     return tuple(rank for rank in waiting_for(instance) if rank.job_id != job_id)[-WAITING_MAX:]
 
 
-def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime) -> tuple[Any, ...]:
+def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime, gone: bool = False) -> tuple[Any, ...]:
     """What the jobs that wait for this repair must hear; nothing where nobody waits."""
     return tuple(
         commands.TellJob(
             rank.job_id,
             events.RepairEnded(
-                at=now, attempt=rank.attempt, instance_id=instance.instance_id, healed=healed, sentence=sentence
+                at=now,
+                attempt=rank.attempt,
+                instance_id=instance.instance_id,
+                healed=healed,
+                sentence=sentence,
+                gone=gone,
             ),
         )
         for rank in waiting_for(instance)

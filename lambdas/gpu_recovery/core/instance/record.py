@@ -43,6 +43,8 @@ class Claim:
     port_offset: int = 0
     rank: int = -1
     """Its rank there; -1 where it was claimed by a release that did not keep it."""
+    epoch: int | None = None
+    """The instance's epoch that it was launched under, and that its rank was told; None where it was told none."""
 
 
 @dataclass(frozen=True, slots=True)

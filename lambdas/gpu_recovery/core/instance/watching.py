@@ -96,7 +96,7 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
     orders: list[Any] = []
     if instance.check is not None and instance.status is InstanceStatus.CHECKING:
         orders += report(instance.check, CheckOutcome.GONE, reason)
-    orders += repair_ended(instance, False, f"{instance.instance_id} is gone: {reason}", now)
+    orders += repair_ended(instance, False, f"{instance.instance_id} is gone: {reason}", now, gone=True)
     orders += [
         commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
         for job_id, claim in instance.claims.items()

@@ -186,7 +186,7 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> St
 
 def rank_not_ended(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:
     """The reboot that was to end a rank has failed: nobody will ever confirm that end."""
-    if event.healed:
+    if event.healed or event.gone:
         return Ignore("the end of its rank is reported apart")
     reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
     return failed(job, reason, (event.instance_id,))
