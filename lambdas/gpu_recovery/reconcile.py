@@ -57,12 +57,12 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         return heard
     if job.deadline_at is not None and job.deadline_at <= now:
         is_lost = job.status is JobStatus.LOST
-        dead, fleet = silence.what_others_say(recovery, job) if is_lost else ({}, None)
+        dead, unsure, deaf = silence.what_others_say(recovery, job) if is_lost else ({}, (), "")
         return events.JobDeadlineReached(
             at=now, attempt=job.attempt, deadline_at=job.deadline_at,
             unconfirmed=progress.unconfirmed(plan) if progress and plan else (),
             results=progress.results(plan) if progress and plan else {},
-            dead=dead, deaf=fleet.deaf.sentence if fleet is not None and fleet.deaf is not None else "",
+            dead=dead, unsure=unsure, deaf=deaf,
         )  # fmt: skip
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)

@@ -11,15 +11,15 @@ from datetime import datetime
 
 from . import hearing
 from .core import events
-from .core.fleet import Fleet
 from .core.fleet import listening as listening_to
 from .core.heartbeat import Beat, Liveness, RankBeat, liveness, running_log_id
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.notices import of_fleet
+from .core.policy import within
 from .core.signals import HealthStatus, MachineState
 from .isolation import raise_all, try_each
-from .ports import StaleRecord
+from .ports import MachineStatus, StaleRecord
 from .recovery import Recovery
 
 LISTENED_TO = (
@@ -34,6 +34,9 @@ def compare_beats(recovery: Recovery) -> None:
     records = {one.instance_id: one for one in recovery.store.instances_in(LISTENED_TO, failures)}
     beats = recovery.store.beats(tuple(records))
     now = recovery.clock()
+    forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}
+    failures += try_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
+    beats = {one: beat for one, beat in beats.items() if one not in forgotten}
     lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
     deaf = _listen(recovery, len(lost), len(beats), now)
     fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
@@ -65,6 +68,12 @@ def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
         heard = hearing.attempts_of(beat.ranks)
         event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
         recovery.tell(beat.instance_id, event)
+
+
+def _forget(recovery: Recovery, record: Instance) -> None:
+    """No word for a day: its agent was taken away, and the instance works without one, as those that never had any."""
+    if record.silent_since is not None:
+        recovery.tell(record.instance_id, events.InstanceHeard(at=recovery.clock()))
 
 
 def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> None:
@@ -111,28 +120,34 @@ def _is_later(job: Job, instance_id: str, rank: RankBeat) -> bool:
     return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
 
 
-def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], Fleet]:
-    """Of a LOST job's silent instances those that ECS or EC2 find dead, and what they say; and the brakes."""
+def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tuple[str, ...], str]:
+    """Of a LOST job's silent instances: those that ECS or EC2 finds dead, with their words; of these the ones of which
+    only the agent of ECS is not connected; and why no silence counts, "" if it does."""
     fleet = recovery.store.load_fleet()
     statuses = recovery.actions.machine_statuses(job.silent)
     dead: dict[str, str] = {}
+    unsure: list[str] = []
     for instance_id in job.silent:
+        words = _words_of_ec2(statuses.get(instance_id))
         record = recovery.store.load_instance(instance_id)
-        words: list[str] = []
         if record is None or record.status is InstanceStatus.GONE:
             words.append("it has left the cluster")
-        else:
-            described = recovery.actions.describe_instance(record.container_instance_id)
-            if described is None or not described[1].agent_connected:
-                words.append("the agent of ECS is not connected")
-        status = statuses.get(instance_id)
-        if status is not None and status.state is not MachineState.RUNNING:
-            words.append(f"EC2 shows it {status.state}")
-        words += [
-            f"{word.kind} is {word.status}"
-            for word in (status.health if status is not None else ())
-            if word.status is HealthStatus.IMPAIRED
-        ]
+        elif not _is_connected(recovery, record):
+            unsure += [] if words else [instance_id]
+            words.append("the agent of ECS is not connected")
         if words:
             dead[instance_id] = " and ".join(words)
-    return dead, fleet
+    return dead, tuple(unsure), fleet.deaf.sentence if fleet.deaf is not None else ""
+
+
+def _words_of_ec2(status: MachineStatus | None) -> list[str]:
+    if status is None:
+        return []
+    state = [] if status.state is MachineState.RUNNING else [f"EC2 shows it {status.state}"]
+    impaired = [f"{word.kind} is {word.status}" for word in status.health if word.status is HealthStatus.IMPAIRED]
+    return state + impaired
+
+
+def _is_connected(recovery: Recovery, record: Instance) -> bool:
+    described = recovery.actions.describe_instance(record.container_instance_id)
+    return described is not None and described[1].agent_connected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -195,6 +196,21 @@ def test_where_ecs_and_ec2_know_of_no_life_either_the_gang_is_stopped_and_the_ma
     assert told.instance_id == IDS[0] and isinstance(told.event, events.RepairRequested) and told.event.attempt == 1
     assert not orders(decision, commands.ReleaseInstances)
     assert notices(decision) == [(Phase.ESCALATED, record.incident_id)] and after.incident_id == record.incident_id
+
+
+def test_an_agent_of_ecs_that_is_not_connected_is_asked_for_twice() -> None:
+    """It disconnects several times an hour by itself: found so at one look, and connected at the next, all is well."""
+    record = lost()
+    doubt = {"dead": {IDS[0]: "the agent of ECS is not connected"}, "unsure": (IDS[0],)}
+    first = overdue(record, **doubt)
+    assert first.record.status is S.LOST and takes_nothing(first) and not notices(first)
+    assert first.record.deadline_at == record.deadline_at + timedelta(seconds=ADAPTIVE.look_s)
+    assert overdue(first.record).record.status is S.RUNNING
+    again = overdue(first.record, **doubt)
+    assert again.record.status is S.STOPPING
+    assert [one.instance_id for one in orders(again, commands.TellInstance)] == [IDS[0]]
+    back = applied(tell(first.record, rank_heard(first.record, 0, later(9_000)), now=later(9_000)))
+    assert (back.status, back.found_dead) == (S.RUNNING, ())
 
 
 def test_where_the_machine_lives_its_job_runs_on() -> None:

@@ -167,6 +167,10 @@ def test_gap_3_a_silence_that_lasts_resolves_itself(scene: Scene) -> None:
     scene.passes(600)
     scene.beats(1, 2, 3)
     scene.round()
+    assert scene.job.status is S.LOST and not scene.aws.stopped  # agents of ECS disconnect by themselves: once more
+    scene.passes(120)
+    scene.beats(1, 2, 3)
+    scene.round()
     assert (scene.job.status, scene.job.stop_purpose) == (S.STOPPING, StopPurpose.DIAGNOSE)
     assert scene.claims() == [1] * 4
     assert scene.instance().status is not InstanceStatus.AVAILABLE
@@ -250,16 +254,42 @@ def test_a_healthy_job_is_not_killed_because_its_agent_died(scene: Scene) -> Non
     assert len([one for one in scene.subjects() if "LOST" in one]) == 1
 
 
-@pytest.mark.parametrize("dead", ["stopped", "gone"])
+@pytest.mark.parametrize("dead", ["stopped", "gone", "disconnected"])
 def test_who_counts_as_dead(scene: Scene, dead: str) -> None:
-    """EC2 shows it stopped; it has left the cluster."""
+    """EC2 shows it stopped; it has left the cluster; only the agent of ECS is not connected, which is doubtful."""
     lost(scene)
     if dead == "stopped":
         scene.aws.dead[IDS[0]] = MachineState.STOPPED
-    else:
+    elif dead == "gone":
         scene.changes_instance(0, status=InstanceStatus.GONE)
-    words, _ = silence.what_others_say(scene.recovery, scene.job)
-    assert set(words) == {IDS[0]} and all(words.values())
+    else:
+        scene.aws.disconnected.add(IDS[0])
+    words, unsure, deaf = silence.what_others_say(scene.recovery, scene.job)
+    assert set(words) == {IDS[0]} and all(words.values()) and not deaf
+    assert unsure == ((IDS[0],) if dead == "disconnected" else ())
+
+
+def test_an_agent_that_was_taken_away_is_forgotten_after_a_day(store: Store) -> None:
+    """It would make the fleet deaf, and its instance useless, for ever."""
+    scene = Scene(store, IDS)
+    scene.beats()
+    scene.falls_silent(0, 1, 2, 3)
+    assert scene.store.load_fleet().deaf is not None
+    scene.passes(scene.policy.heartbeat_forget_s)
+    scene.beats(4, 5, 6, 7, 8, 9)
+    scene.sweep()
+    assert scene.store.load_fleet().deaf is None
+    assert all(scene.instance(n).silent_since is None for n in range(10))
+
+
+def test_one_silent_instance_is_used_again_once_its_agent_is_forgotten(scene: Scene) -> None:
+    """A day without a word: there is no agent, and the machine may work without one."""
+    lost(scene)
+    assert scene.instance(0).silent_since is not None
+    scene.passes(scene.policy.heartbeat_forget_s)
+    scene.beats(1, 2, 3)
+    scene.sweep()
+    assert scene.instance(0).silent_since is None and scene.claims() == [1] * 4
 
 
 def test_a_heartbeat_that_was_never_told_is_found_at_the_jobs_next_look(scene: Scene) -> None:

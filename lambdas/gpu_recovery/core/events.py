@@ -186,14 +186,16 @@ class JobDeadlineReached(JobEvent):
     """The status waited until `deadline_at` in vain.
 
     `unconfirmed` are the instances whose rank is not known to have ended, `results` the checks that are in. Of a job
-    that is LOST, `dead` says of which silent instances ECS and EC2 know no life either, and what they say, and
-    `deaf` why no silence counts at this time ("" if it does).
+    that is LOST, `dead` says which silent instances ECS or EC2 finds dead, and by which words; `unsure` are those of
+    them against whom nothing speaks but that the agent of ECS is not connected, which happens of itself several times
+    an hour; `deaf` is why no silence counts at this time ("" if it does).
     """
 
     deadline_at: datetime
     unconfirmed: tuple[str, ...] = ()
     results: Mapping[str, Checked] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
+    unsure: tuple[str, ...] = ()
     deaf: str = ""
 
 

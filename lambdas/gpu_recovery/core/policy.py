@@ -129,6 +129,8 @@ class RecoveryPolicy:
     """Unreachable: ECS and EC2 are asked what they know of it."""
     heartbeat_stale_s: int = 180
     """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
+    heartbeat_forget_s: int = 86_400
+    """After so long there is no agent there any more: the instance works without one, and counts no more as silent."""
     lost_timeout_s: int = 600
     """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
     xid_profile: XidProfile = XidProfile.NVIDIA

@@ -79,9 +79,8 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
-        "to_leave": (), "silent": (), "heard": {}, "running_at": None, "quick_ends": 0, "not_before": None,
-        "repairs": 0,
-        "first_ends": (), "suspicions": (),
+        "to_leave": (), "silent": (), "found_dead": (), "heard": {}, "running_at": None, "quick_ends": 0,
+        "not_before": None, "repairs": 0, "first_ends": (), "suspicions": (),
     }  # fmt: skip
     told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

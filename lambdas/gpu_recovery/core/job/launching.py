@@ -21,6 +21,7 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
         "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (), "silent": (), "heard": {},
+        "found_dead": (),
     }  # fmt: skip
     left = tuple(instance for instance in job.instances if instance not in event.instances)
     orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)

@@ -149,6 +149,8 @@ class Job:
     """A cool-down: the next attempt is not placed before this time."""
     silent: tuple[str, ...] = ()
     """Instances whose rank used to be heard of and is not any more, while the job is LOST for them."""
+    found_dead: tuple[str, ...] = ()
+    """Of those the ones found dead at the last look: who was in doubt then, and is found so again, is dead."""
     heard: Mapping[str, datetime] = field(default_factory=dict)
     """By instance, up to when its rank of the current attempt is known to have lived, where it was ever silent: a
     silence that began before is over, and a heartbeat from before it is old."""

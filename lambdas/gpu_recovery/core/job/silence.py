@@ -51,7 +51,7 @@ def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore
     if event.instance_id not in job.silent:
         return Step(job.status, job.reason, changes)
     left = tuple(instance for instance in job.silent if instance != event.instance_id)
-    changes["silent"] = left
+    changes |= {"silent": left, "found_dead": tuple(one for one in job.found_dead if one != event.instance_id)}
     if left:
         return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", changes)
     reason = f"every rank is heard of again, the last on {event.instance_id}"
@@ -86,9 +86,15 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> St
     if not dead:
         alive = f"ECS and EC2 find {listed(job.silent)} alive: its node agent is silent, not the machine"
         lives = dict.fromkeys(job.silent, event.at)
-        changes = {"silent": (), "heard": {**job.heard, **lives}, "incident_id": None}
+        changes = {"silent": (), "found_dead": (), "heard": {**job.heard, **lives}, "incident_id": None}
         return Step(JobStatus.RUNNING, alive, changes, (of_jobs.agent_silent(job, alive),))
-    first = next(iter(dead))
+    doubted = set(event.unsure) - set(job.found_dead)
+    certain = {instance: sentence for instance, sentence in dead.items() if instance not in doubted}
+    if not certain:
+        first = next(iter(dead))
+        again = {"found_dead": tuple(dead), "deadline_at": given.now + within(given.policy.look_s)}
+        return Step(JobStatus.LOST, f"nothing is heard of {first}, and {dead[first]}; asked once more", again)
+    dead, first = certain, next(iter(certain))
     reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"
     step = stop(job, StopPurpose.DIAGNOSE, reason, given)
     if job.is_observed(given.policy):
