@@ -152,7 +152,7 @@ class Driver:
         base = {
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "lambdas")]),
+            "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "lambdas", "agent")),
             "NVIDIA_VISIBLE_DEVICES": "void",  # the driver is not there without a GPU requirement
         }
         given = {e["name"]: e["value"] for part in (spec, override) for e in part.get("environment", [])}
