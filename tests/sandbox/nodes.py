@@ -107,13 +107,13 @@ class Node:
         self.token_file.write_text(token)
         self.wall_shift.write_text("0")
 
-    def start(self, state: str = "state") -> subprocess.Popen[bytes]:
-        """An agent; another `state` is that of somebody who does not know of the first."""
+    def start(self) -> subprocess.Popen[bytes]:
+        """An agent, that goes on where the one before it was."""
         places = [ANOTHER_CLOCK, ROOT, ROOT / "agent"]
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": ":".join(map(str, places)),
             "SANDBOX_INSTANCE": str(self.place), "HOST_KMSG": str(self.place / "dev/kmsg"),
-            "GPUTASKER_RUNNING_TASKS_DIR": str(self.ranks), "GPU_RECOVERY_STATE_DIR": str(self.folder / state),
+            "GPUTASKER_RUNNING_TASKS_DIR": str(self.ranks), "GPU_RECOVERY_STATE_DIR": str(self.folder / "state"),
             "GPU_RECOVERY_API_URL": self.api_url, "GPU_RECOVERY_TOKEN_FILE": str(self.token_file),
             "GPU_RECOVERY_NVML": "off", "GPU_RECOVERY_ECS_AGENT": "off", "GPU_RECOVERY_LOOK_MS": "200",
             "GPU_RECOVERY_INTERVAL_MS": "2000", "WALL_SHIFT_FILE": str(self.wall_shift),

@@ -186,20 +186,21 @@ def test_a_killed_agent_makes_its_job_lost_and_a_new_one_brings_it_back(fleet: F
     assert [one["to"] for one in job["history"]][-3:] == ["RUNNING", "LOST", "RUNNING"]
 
 
-def test_a_stale_writer_is_refused_and_of_two_agents_one_ends(fleet: Fleet) -> None:
-    """409 with the sequence that was heard; a second agent of the same instance and its rival do not go on for ever."""
+def test_a_stale_writer_is_refused_and_an_agent_that_is_twice_refused_ends(fleet: Fleet) -> None:
+    """409 with the sequence that was heard. The agent goes on from there once; again, and it is not alone: 78."""
     node, road = fleet.work[fleet.at]
-    last = road.told[-1][0]["sequence"]
+    agent, heard = node.processes[-1], road.told[-1][0]["sequence"]
     status, answer = fleet.report(fleet.at, 1)
     assert (status, answer["error"]) == (409, "stale_sequence")
-    assert answer["last"] >= last
-    first, second = node.processes[-1], node.start(state="another")
-    wait_until(lambda: NOT_ALONE in (first.poll(), second.poll()), node.said)
-    left = [one for one in (first, second) if one.poll() is None]
-    assert len(left) == 1, node.said()
-    heard = len(road.told)
-    wait_until(lambda: len(road.told) > heard, node.said)
-    assert road.told[-1][1] == 200
+    assert answer["last"] >= heard
+    assert fleet.report(fleet.at, 1_000)[0] == 200
+    wait_until(lambda: road.told[-1][0]["sequence"] > 1_000, node.said)
+    assert "409 stale_sequence: going on from 1000" in node.said() and agent.poll() is None
+    assert fleet.report(fleet.at, 2_000)[0] == 200
+    wait_until(lambda: agent.poll() is not None, node.said)
+    assert agent.returncode == NOT_ALONE, node.said()
+    node.start()
+    wait_until(lambda: road.told[-1][0]["sequence"] > 2_000, node.said)
 
 
 def test_a_forced_cancel_ends_a_rank_that_ignores_sigterm(fleet: Fleet) -> None:
