@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -14,12 +12,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-ROOT = Path(__file__).parents[2]
+from sandbox.cluster import agents
+
 PATIENCE_S = 60.0
 ANOTHER_CLOCK = Path(__file__).parent / "another_clock"
 """A folder for PYTHONPATH: processes that begin with it take the wall's clock from the file $WALL_SHIFT_FILE."""
@@ -32,6 +32,20 @@ def wait_until(condition: Callable[[], Any], why: Callable[[], str] | str) -> An
         assert time.monotonic() < deadline, why if isinstance(why, str) else why()
         time.sleep(0.1)
     return found
+
+
+def post(
+    state: dict[str, Any], path: str, body: Any, token: str | None = None, method: str = "POST", kind: str = ""
+) -> tuple[int, dict[str, Any], Message]:
+    """(status, body, headers) of a call, made with nothing but the standard library, as agents make it."""
+    headers = {"Content-Type": kind or "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"{state['api_url']}{path}", raw, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer), answer.headers
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, json.loads(refusal.read() or b"{}"), refusal.headers
 
 
 @dataclass
@@ -109,19 +123,13 @@ class Node:
 
     def start(self) -> subprocess.Popen[bytes]:
         """An agent, that goes on where the one before it was."""
-        places = [ANOTHER_CLOCK, ROOT, ROOT / "agent"]
-        environment = {
-            "PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": ":".join(map(str, places)),
-            "SANDBOX_INSTANCE": str(self.place), "HOST_KMSG": str(self.place / "dev/kmsg"),
-            "GPUTASKER_RUNNING_TASKS_DIR": str(self.ranks), "GPU_RECOVERY_STATE_DIR": str(self.folder / "state"),
-            "GPU_RECOVERY_API_URL": self.api_url, "GPU_RECOVERY_TOKEN_FILE": str(self.token_file),
-            "GPU_RECOVERY_NVML": "off", "GPU_RECOVERY_ECS_AGENT": "off", "GPU_RECOVERY_LOOK_MS": "200",
-            "GPU_RECOVERY_INTERVAL_MS": "2000", "WALL_SHIFT_FILE": str(self.wall_shift),
+        environment = agents.environment(self.place, self.folder, self.api_url, self.token_file) | {
+            "GPU_RECOVERY_LOOK_MS": "200", "GPU_RECOVERY_INTERVAL_MS": "2000", "WALL_SHIFT_FILE": str(self.wall_shift),
         }  # fmt: skip
-        command = [sys.executable, "-m", "sandbox.cluster.aboard", "agent"]
+        environment["PYTHONPATH"] = f"{ANOTHER_CLOCK}:{environment['PYTHONPATH']}"
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                command, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                agents.COMMAND, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self.processes.append(process)
         return process

@@ -18,8 +18,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 
-from .nodes import Node, Road, road_to, wait_until
-from .test_node_calls import post
+from .nodes import Node, Road, post, road_to, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 QUICK = {
