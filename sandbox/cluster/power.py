@@ -188,4 +188,5 @@ class Power:
 
     def _signal(self, victims: list[Task], number: int) -> None:
         for task in victims:
-            self._driver.processes[task.task_id].signal(number)
+            process = self._driver.processes[task.task_id]
+            process.signal(number) if number == signal.SIGKILL else process.strike(number)

@@ -145,14 +145,14 @@ def test_a_rank_under_the_wrapper_is_heard_of(fleet: Fleet) -> None:
 
 
 def test_a_wall_clock_that_jumps_changes_nothing(fleet: Fleet) -> None:
-    """A day ahead, then a month back, in the middle of the agent's life: the same boot, the same job, no silence."""
+    """A day ahead, then a month back, under a living agent: the same boot, the same job, no silence."""
     node, road = fleet.work[fleet.at]
     before, job, machine = fleet.beat(fleet.at), fleet.client.job(fleet.job), fleet.client.instance(fleet.at)
     node.kill()
     begun = len(road.told)
     node.wall_shift.write_text("86400")
     agent = node.start()
-    for shift in ("86400", "-2592000", "0"):
+    for shift in ("86400", "-2592000"):
         node.wall_shift.write_text(shift)
         heard = len(road.told)
         wait_until(lambda heard=heard: len(road.told) >= heard + 2, node.said)

@@ -1,7 +1,10 @@
 """The node agents of a cluster, as processes: each lives and dies with its machine, and says what that one would."""
 
+import json
+import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +60,34 @@ def test_a_rank_under_the_wrapper_is_reported_by_the_agent_of_its_instance_alone
     assert report["boot_id"] == server.instance(first)["boot_id"]
     assert [(one["job"], one["attempt"], one["rank"]) for one in report["running"]] == [("run-1", 2, 0)]
     assert heard(api, server, second)["running"] == []
+
+
+@pytest.mark.parametrize(("kind", "ends_with"), [("xid79", signal.SIGABRT), ("kill", signal.SIGKILL)])
+def test_a_fault_strikes_the_command_under_the_wrapper(start_server, kind, ends_with):
+    """A GPU's fault aborts who uses it, and the wrapper lives to say so; a killed container says nothing more."""
+    server = start_server("--instances", "1", "--gpus", "1")
+    (instance_id,) = server.instance_ids
+    rank = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "17"}
+    override = {"environment": [{"name": name, "value": value} for name, value in rank.items()]}
+    arn = server.run(server.define(["gpu-recovery-run", "sleep", "60"]), instance_id, "1", override=override)
+    ranks = Path(server.instance(instance_id)["folder"]) / "ranks"
+    server.until((ranks / "17.json").exists, "the rank's file")
+    server.post("fault", instance=instance_id, kind=kind)
+    task = server.until_status(arn["tasks"][0]["taskArn"], "STOPPED")
+    assert task["containers"][0]["exitCode"] == 128 + ends_with
+    exits = [json.loads(path.read_text())["signal"] for path in ranks.glob("*.exit.json")]
+    assert exits == ([ends_with] if kind == "xid79" else [])
+
+
+def test_a_hang_stops_the_command_under_the_wrapper(start_server):
+    """It is the command that does not go on."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    server.run(server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; sleep 60"], "hangs"), instance_id)
+    (task,) = server.until(lambda: list(server.folder.glob("tasks/*/pid")), "the command's pid")
+    pid = int(server.until(task.read_text, "the command's pid"))
+    server.post("fault", instance=instance_id, kind="hang")
+    server.until(lambda: stopped(pid), "the command to be stopped")
 
 
 def test_an_agent_dies_with_its_machine_and_another_begins_with_the_next_boot(start_server, api):
