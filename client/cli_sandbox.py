@@ -40,13 +40,14 @@ def up(
     instances: Annotated[int, typer.Option(min=1, help="How many GPU instances.")] = 2,
     gpus: Annotated[int, typer.Option(min=1, max=16, help="How many GPUs on each.")] = 8,
     preset: Annotated[str, typer.Option(help="The recovery policy: adaptive or classic.")] = "adaptive",
+    agents: Annotated[bool, typer.Option("--agents", help="Run a node agent on each instance.")] = False,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a sandbox, deploy into it and leave it running; one that runs there already is ended first."""
     with _sandbox() as sandbox:
         place = directory or sandbox.DEFAULT_DIRECTORY
-        state = sandbox.up(place, instances=instances, gpus=gpus, preset=preset, progress=_progress)
+        state = sandbox.up(place, instances=instances, gpus=gpus, preset=preset, agents=agents, progress=_progress)
     if as_json:
         print_json(state)
         return

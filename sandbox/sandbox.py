@@ -61,14 +61,16 @@ def up(
     policy: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
     cluster_options: Sequence[str] = (),
+    agents: bool = False,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
     """Start a sandbox and leave it running; one that already runs in `directory` is ended first.
 
     `instances` machines of `gpus` GPUs each; `rate(...)` schedules run `speed` times as often as they say. `preset`
     and `policy` (thresholds by field name) choose the recovery policy; `context` holds further deployment settings,
-    by full key; `cluster_options` go to `python -m sandbox.cluster`. `progress` gets one line per step. Returns what
-    state.json says under `sandbox`. Raises SandboxError; whatever ends it early leaves nothing running.
+    by full key; `cluster_options` go to `python -m sandbox.cluster`; with `agents` a node agent runs on each instance.
+    `progress` gets one line per step. Returns what state.json says under `sandbox`. Raises SandboxError; whatever ends
+    it early leaves nothing running.
     """
     directory = directory.resolve()
     down(directory)
@@ -98,6 +100,10 @@ def up(
         _post(f"{cluster_url}/_sandbox/announce", {})
         state["sandbox"] |= _node_tokens(state["sandbox"])
         processes.write_private(directory / "state.json", state)
+        if agents:
+            progress("Starting a node agent on each instance")
+            reach = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
+            _post(f"{cluster_url}/_sandbox/agents", reach)
         progress("The sandbox is ready")
         found: dict[str, Any] = state["sandbox"]
         return found

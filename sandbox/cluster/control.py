@@ -19,7 +19,7 @@ class Control:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
-        """`POST fault | launch | impair | schedule | health | announce`, `GET state | events?after=N`.
+        """`POST fault | launch | impair | schedule | health | announce | agents`, `GET state | events?after=N`.
 
         Raises ApiError 404 for others.
         """
@@ -31,6 +31,7 @@ class Control:
             ("POST", "/_sandbox/schedule"): self.schedule,
             ("POST", "/_sandbox/health"): self.health,
             ("POST", "/_sandbox/announce"): self.announce,
+            ("POST", "/_sandbox/agents"): self.agents,
             ("GET", "/_sandbox/state"): self.state,
             ("GET", "/_sandbox/events"): self.events,
         }
@@ -99,6 +100,15 @@ class Control:
     def announce(self) -> dict[str, Any]:
         return self._driver.change(lambda now: instances.announce(self._cluster, now))
 
+    def agents(self, api_url: str, tokens: dict[str, str]) -> dict[str, Any]:
+        """From now on each instance of `tokens` has a node agent, which reports to `api_url`."""
+        with self._driver.lock:
+            found = instances.find_instances(self._cluster, list(tokens))
+            self._driver.node_agents.enlist(api_url, tokens)
+            for instance in found:
+                self._driver.node_agents.begin(instance.instance_id, self._driver.hosts[instance.instance_id].folder)
+            return {"agents": sorted(tokens)}
+
     def events(self, after: str = "0") -> dict[str, Any]:
         """Events emitted since the first `after`, as full envelopes; `next` is what to ask for then."""
         with self._driver.lock:
@@ -131,6 +141,7 @@ class Control:
             "faults": {gpu: fault.kind for gpu, fault in instance.faults.items()},
             "reboot_behaviour": instance.reboot_behaviour,
             "folder": str(self._driver.hosts[instance.instance_id].folder),
+            "node_agent_pid": self._driver.node_agents.pid(instance.instance_id),
         }
 
     def _task(self, task: Task) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.cluster import model_tasks as tasks
+from sandbox.cluster.agents import NodeAgents
 from sandbox.cluster.host import Host
 from sandbox.cluster.model import Cluster, Instance, Outcome, Process, Task
 from sandbox.cluster.process import TaskProcess
@@ -59,10 +60,11 @@ class Driver:
         self.lock = threading.RLock()
         self.timers = Timers()
         self.hosts: dict[str, Host] = {}
+        self.node_agents = NodeAgents()
         self.processes: dict[str, TaskProcess] = {}
         self._taken: set[str] = set()  # tasks an agent has begun to start or to stop
         self._waiters: list[threading.Thread] = []
-        self._closing = False
+        self.closing = False
         (self.folder / "tasks").mkdir(parents=True, exist_ok=True)
 
     def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
@@ -80,7 +82,8 @@ class Driver:
     def close(self) -> None:
         """End every process this driver started, and its threads."""
         with self.lock:
-            self._closing = True
+            self.closing = True
+            self.node_agents.end_all()
             for process in list(self.processes.values()):
                 process.signal(signal.SIGKILL)
         self.timers.close()
@@ -109,7 +112,7 @@ class Driver:
         with self.lock:
             instance = self.cluster.instance_of(task)
             self._taken.discard(f"start {task.task_id}")
-            if self._closing or task not in tasks.agent_work(self.cluster, instance)[0]:
+            if self.closing or task not in tasks.agent_work(self.cluster, instance)[0]:
                 return  # stopped, or the agent left, before the container was created
             try:
                 process = self._spawn(task, instance)
@@ -152,7 +155,7 @@ class Driver:
         base = {
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
-            "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "lambdas")]),
+            "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "lambdas", "agent")),
             "NVIDIA_VISIBLE_DEVICES": "void",  # the driver is not there without a GPU requirement
         }
         given = {e["name"]: e["value"] for part in (spec, override) for e in part.get("environment", [])}
@@ -165,7 +168,7 @@ class Driver:
         with self.lock:
             self.processes.pop(task.task_id, None)
             self._taken.discard(f"stop {task.task_id}")
-            if not self._closing and task.process is Process.RUNNING:  # a dead machine's processes end untold
+            if not self.closing and task.process is Process.RUNNING:  # a dead machine's processes end untold
                 self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
 
     def _stop(self, task: Task) -> None:
@@ -179,6 +182,7 @@ class Driver:
 
     def kill_all_on(self, instance: Instance) -> None:
         """The machine loses power. The model must know first (`went_down`), or exits would be reported."""
+        self.node_agents.end(instance.instance_id)
         for task_id, process in list(self.processes.items()):
             if self.cluster.tasks[task_id].instance_id == instance.instance_id:
                 process.signal(signal.SIGKILL)

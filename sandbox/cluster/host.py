@@ -1,8 +1,10 @@
 """An instance's folder: what a container with host access sees of the machine it runs on.
 
-bin/dcgmi, bin/python, bin/python3     first on the tasks' PATH
+bin/dcgmi, bin/python, bin/python3, bin/gpu-recovery-run       first on the tasks' PATH
 proc/stat, proc/sys/kernel/random/boot_id      HOST_PROC
 dev/kmsg                               kernel messages of this boot, HOST_KMSG
+boot.json                              this boot, for the agent and its wrapper (`aboard`)
+ranks/                                 the files of the ranks, GPUTASKER_RUNNING_TASKS_DIR
 gpus.json                              read by the fake dcgmi: {"gpus": [uuid…], "faults": {uuid: kind}}
 """
 
@@ -10,12 +12,18 @@ import json
 import os
 import shlex
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
 from sandbox.cluster.model import Instance
 
 DCGMI = Path(__file__).with_name("dcgmi.py")
+INSTANCE = "SANDBOX_INSTANCE"
+"""The variable that names the folder, for `aboard`."""
+BOOT_FILE = "boot.json"
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The node agent's own, and on systems without it (where the cluster runs and the agent does not) the nearest."""
 _PCI = "0000:{:02x}:00"
 _XID_LINES = {
     "xid79": (
@@ -34,12 +42,13 @@ def pci_address(gpu_index: int) -> str:
 class Host:
     def __init__(self, folder: Path, instance: Instance) -> None:
         self.folder = folder
-        for part in ("bin", "proc/sys/kernel/random", "dev"):
+        for part in ("bin", "proc/sys/kernel/random", "dev", "ranks"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         python = shlex.quote(sys.executable)  # a script, because a link would lose the virtual environment
         self._script("dcgmi", f'exec {python} -I -S {shlex.quote(str(DCGMI))} {shlex.quote(str(folder))} "$@"')
         for name in ("python", "python3"):
             self._script(name, f'exec {python} "$@"')
+        self._script("gpu-recovery-run", f'exec {python} -m sandbox.cluster.aboard run "$@"')
         self.boot(instance, instance.booted_at)
 
     def _script(self, name: str, line: str) -> None:
@@ -53,6 +62,8 @@ class Host:
         (proc / "sys/kernel/random/boot_id").write_text(f"{instance.boot_id}\n")
         (proc / "stat").write_text(f"cpu  0 0 0 0 0 0 0 0 0 0\nbtime {int(instance.booted_at.timestamp())}\n")
         (self.folder / "dev/kmsg").write_text("")
+        clocks = {"uptime_s": time.clock_gettime(BOOT_CLOCK), "log_s": time.clock_gettime(time.CLOCK_MONOTONIC)}
+        (self.folder / BOOT_FILE).write_text(json.dumps({"boot_id": instance.boot_id, **clocks}))
         self.note_gpus(instance)
         self.kernel_message(instance, now, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.09", 6)
 
@@ -77,4 +88,7 @@ class Host:
             self.kernel_message(instance, now, line.format(pci=pci))
 
     def environment(self) -> dict[str, str]:
-        return {"HOST_PROC": str(self.folder / "proc"), "HOST_KMSG": str(self.folder / "dev/kmsg")}
+        return {
+            "HOST_PROC": str(self.folder / "proc"), "HOST_KMSG": str(self.folder / "dev/kmsg"),
+            "GPUTASKER_RUNNING_TASKS_DIR": str(self.folder / "ranks"), INSTANCE: str(self.folder),
+        }  # fmt: skip

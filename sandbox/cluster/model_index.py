@@ -1,7 +1,5 @@
 """The tasks of a cluster, and where to find those of one launch, or those that run, without looking at every task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -36,7 +34,7 @@ class Tasks(dict[str, Task]):
         """Whose processes have moved, for whoever wants to know it and empties it."""
         self.update(given)
 
-    def __copy__(self) -> Tasks[Task]:
+    def __copy__(self) -> "Tasks[Task]":
         return Tasks(self)
 
     def __setitem__(self, task_id: str, task: Task) -> None:

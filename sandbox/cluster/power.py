@@ -67,8 +67,11 @@ class Power:
         )
 
     def _boot(self, instance: Instance, outcome: Outcome) -> Outcome:
-        """The folder follows the model before anybody can look at it."""
-        self._driver.hosts[instance.instance_id].boot(instance, self._driver.now())
+        """The folder follows the model before anybody can look at it, and the node agent the folder."""
+        host = self._driver.hosts[instance.instance_id]
+        host.boot(instance, self._driver.now())
+        if not self._driver.closing:
+            self._driver.node_agents.begin(instance.instance_id, host.folder)
         return outcome
 
     def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:
@@ -143,12 +146,15 @@ class Power:
                 return self._break_gpu(instance, Fault(kind, cured_by), ranks, gpu_index)
             if kind == "agent_lost":
                 self._driver.change(lambda now: instances.agent_disconnected(self._cluster, instance, now))
+                self._driver.node_agents.end(instance_id)
                 ranks = []
             elif kind == "spot":
                 self._driver.change(lambda now: watchers.warn_of_spot_interruption(self._cluster, instance, now))
                 notice_s = self._driver.timings.spot_notice_s
                 self._driver.timers.after(notice_s, lambda: self._reclaim(instance_id))
                 ranks = []
+            if kind == "hang":
+                self._driver.node_agents.suspend(instance_id)
             self._signal(ranks, signal.SIGSTOP if kind == "hang" else signal.SIGKILL)
             return {"instance": instance_id, "kind": kind, "tasks": [task.arn for task in ranks]}
 
@@ -182,4 +188,5 @@ class Power:
 
     def _signal(self, victims: list[Task], number: int) -> None:
         for task in victims:
-            self._driver.processes[task.task_id].signal(number)
+            process = self._driver.processes[task.task_id]
+            process.signal(number) if number == signal.SIGKILL else process.strike(number)

@@ -1,5 +1,6 @@
 """One container as a real process: its own session and process group, its own log, its real exit code."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -38,6 +39,24 @@ class TaskProcess:
         with self._reaping:
             if not self._reaped:
                 os.killpg(self.pid, number)
+
+    def strike(self, number: int) -> None:
+        """To the program of the task. The wrapper of a rank runs it in a group of its own, and is spared for that: what
+        befalls a GPU ends who uses it, and the wrapper says how. Without /proc, and without a wrapper, to the group."""
+        with self._reaping:
+            if not self._reaped:
+                for group in self._groups() - {self.pid} or {self.pid}:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(group, number)
+
+    def _groups(self) -> set[int]:
+        """The process groups of the task's session."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                group, session = entry.read_text().rpartition(")")[2].split()[2:4]
+                found |= {int(group)} if int(session) == self.pid else set()
+        return found
 
     def wait(self) -> int:
         """Block until the main process ends, end what it leaves behind, and return the shell's exit code."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +12,8 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+
+from .nodes import post
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60.0
@@ -37,20 +35,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield sandbox.up(directory, instances=1)
     finally:
         sandbox.down(directory)
-
-
-def post(
-    state: dict[str, Any], path: str, body: Any, token: str | None = None, method: str = "POST", kind: str = ""
-) -> tuple[int, dict[str, Any], Message]:
-    """(status, body, headers) of a call, made with nothing but the standard library, as agents make it."""
-    headers = {"Content-Type": kind or "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    request = urllib.request.Request(f"{state['api_url']}{path}", raw, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer), answer.headers
-    except urllib.error.HTTPError as refusal:
-        return refusal.code, json.loads(refusal.read() or b"{}"), refusal.headers
 
 
 @pytest.mark.parametrize("path", ["/api/v1/report_gpu/", "/api/v1/report_gpu"])

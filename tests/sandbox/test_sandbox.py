@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import deployment, processes, sandbox
 from sandbox.processes import SandboxError
@@ -30,7 +31,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a sandbox that is up."""
     directory = tmp_path_factory.mktemp("sandbox")
-    sandbox.up(directory)
+    sandbox.up(directory, agents=True)
     yield directory
     sandbox.down(directory)
 
@@ -90,6 +91,16 @@ def test_the_api_address_reaches_the_function(running: Path) -> None:
     assert refusal.value.code != 404
 
 
+@linux_only
+def test_each_instance_is_heard_of_by_its_own_agent(running: Path) -> None:
+    """Started with the sandbox, each with the token of its instance: the API shows the boot that the cluster has."""
+    reach = sandbox.status(running)["sandbox"]
+    boots = {one["instance_id"]: one["boot_id"] for one in sandbox.cluster_state(running)["instances"]}
+    with RecoveryClient(reach["api_url"], reach["operator_token"]) as client:
+        wait_for(lambda: all(client.instance(one)["heartbeat"] for one in boots))
+        assert {one: client.instance(one)["heartbeat"]["boot_id"] for one in boots} == boots
+
+
 def test_the_mailbox_holds_what_operators_were_sent(running: Path) -> None:
     """In order, with subject and body, as often as one looks."""
     reach = sandbox.status(running)["sandbox"]
@@ -118,7 +129,7 @@ def test_it_listens_on_loopback_only(running: Path) -> None:
 @linux_only
 def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) -> None:
     """A task that outlived its cluster is ended too, and no file stays."""
-    reach = sandbox.up(tmp_path)
+    reach = sandbox.up(tmp_path, agents=True)
     ecs = sandbox.client("ecs", reach["ecs_endpoint_url"])
     wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
     ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})

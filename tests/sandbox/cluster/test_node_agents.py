@@ -1,0 +1,143 @@
+"""The node agents of a cluster, as processes: each lives and dies with its machine, and says what that one would."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.agent.api import Api, ok, serving
+
+from .test_driver import is_alive
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
+
+
+@pytest.fixture
+def api():
+    with serving(Api()) as found:
+        found.lasting = ok()
+        yield found
+
+
+def heard(api, server, instance_id):
+    """The next report of the boot that the instance has now."""
+    boot_id = server.instance(instance_id)["boot_id"]
+    return api.next(lambda report: report["boot_id"] == boot_id)
+
+
+def enlist(api, server, *instance_ids):
+    tokens = {one: f"grn_{one[-12:]}_{'s' * 43}" for one in instance_ids}
+    server.post("agents", api_url=api.url, tokens=tokens)
+    return tokens
+
+
+def test_only_an_instance_with_a_token_has_an_agent(start_server, api):
+    """It speaks with that token, of that instance's boot and of how long ago that was."""
+    server = start_server("--instances", "2")
+    first, second = server.instance_ids
+    assert server.instance(first)["node_agent_pid"] is None
+    tokens = enlist(api, server, first)
+    report = heard(api, server, first)
+    assert api.heard[-1].headers["Authorization"] == f"Bearer {tokens[first]}"
+    with open("/proc/uptime", encoding="ascii") as file:
+        assert 0 <= report["uptime_s"] < float(file.read().split()[0])
+    assert is_alive(server.instance(first)["node_agent_pid"])
+    assert server.instance(second)["node_agent_pid"] is None
+
+
+def test_a_rank_under_the_wrapper_is_reported_by_the_agent_of_its_instance_alone(start_server, api):
+    """The wrapper is on the task's PATH, and both see the same boot."""
+    server = start_server("--instances", "2")
+    first, second = server.instance_ids
+    enlist(api, server, first, second)
+    definition = server.define(["gpu-recovery-run", "sleep", "60"])
+    rank = {"JOB_ID": "run-1", "ATTEMPT": "2", "RANK": "0", "RUNNING_LOG_ID": "17"}
+    server.run(definition, first, override={"environment": [{"name": n, "value": v} for n, v in rank.items()]})
+    report = api.next(lambda one: one["running"])
+    assert report["boot_id"] == server.instance(first)["boot_id"]
+    assert [(one["job"], one["attempt"], one["rank"]) for one in report["running"]] == [("run-1", 2, 0)]
+    assert heard(api, server, second)["running"] == []
+
+
+@pytest.mark.parametrize(("kind", "ends_with"), [("xid79", signal.SIGABRT), ("kill", signal.SIGKILL)])
+def test_a_fault_strikes_the_command_under_the_wrapper(start_server, kind, ends_with):
+    """A GPU's fault aborts who uses it, and the wrapper lives to say so; a killed container says nothing more."""
+    server = start_server("--instances", "1", "--gpus", "1")
+    (instance_id,) = server.instance_ids
+    rank = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "17"}
+    override = {"environment": [{"name": name, "value": value} for name, value in rank.items()]}
+    arn = server.run(server.define(["gpu-recovery-run", "sleep", "60"]), instance_id, "1", override=override)
+    ranks = Path(server.instance(instance_id)["folder"]) / "ranks"
+    server.until((ranks / "17.json").exists, "the rank's file")
+    server.post("fault", instance=instance_id, kind=kind)
+    task = server.until_status(arn["tasks"][0]["taskArn"], "STOPPED")
+    assert task["containers"][0]["exitCode"] == 128 + ends_with
+    exits = [json.loads(path.read_text())["signal"] for path in ranks.glob("*.exit.json")]
+    assert exits == ([ends_with] if kind == "xid79" else [])
+
+
+def test_a_hang_stops_the_command_under_the_wrapper(start_server):
+    """It is the command that does not go on."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    server.run(server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; sleep 60"], "hangs"), instance_id)
+    (task,) = server.until(lambda: list(server.folder.glob("tasks/*/pid")), "the command's pid")
+    pid = int(server.until(task.read_text, "the command's pid"))
+    server.post("fault", instance=instance_id, kind="hang")
+    server.until(lambda: stopped(pid), "the command to be stopped")
+
+
+def test_an_agent_dies_with_its_machine_and_another_begins_with_the_next_boot(start_server, api):
+    """With the next boot's id, and an uptime that begins anew."""
+    server = start_server("--instances", "1")
+    (instance_id,) = server.instance_ids
+    enlist(api, server, instance_id)
+    heard(api, server, instance_id)
+    boot_id, asked_at = server.instance(instance_id)["boot_id"], time.clock_gettime(time.CLOCK_BOOTTIME)
+    pid = server.instance(instance_id)["node_agent_pid"]
+    server.ec2.reboot_instances(InstanceIds=[instance_id])
+    server.until(lambda: not is_alive(pid), "the end of the agent")
+    server.until(lambda: server.instance(instance_id)["boot_id"] != boot_id, "the boot")
+    after = heard(api, server, instance_id)
+    assert after["sequence"] == 1
+    assert time.clock_gettime(time.CLOCK_BOOTTIME) - after["uptime_s"] > asked_at
+    server.ec2.terminate_instances(InstanceIds=[instance_id])
+    server.until(lambda: server.instance(instance_id)["node_agent_pid"] is None, "the end of the last agent")
+
+
+def test_faults_silence_the_agent(start_server, api):
+    """`agent_lost` ends it, `hang` leaves it there and dumb; a machine that boots has one that speaks."""
+    server = start_server("--instances", "2")
+    lost, hung = server.instance_ids
+    enlist(api, server, lost, hung)
+    for instance_id in (lost, hung):
+        heard(api, server, instance_id)
+    pid = server.instance(hung)["node_agent_pid"]
+    server.post("fault", instance=lost, kind="agent_lost")
+    server.post("fault", instance=hung, kind="hang")
+    assert server.instance(lost)["node_agent_pid"] is None
+    server.until(lambda: stopped(pid), "the agent to be stopped")
+    assert server.instance(hung)["node_agent_pid"] == pid
+    server.ec2.reboot_instances(InstanceIds=[lost, hung])
+    server.until(lambda: server.instance(hung)["node_agent_pid"] not in (pid, None), "the boot of one")
+    server.until(lambda: server.instance(lost)["node_agent_pid"] is not None, "the boot of the other")
+    for instance_id in (lost, hung):
+        heard(api, server, instance_id)
+
+
+def test_agents_end_with_the_cluster(start_server, api):
+    """Also one that is stopped."""
+    server = start_server("--instances", "2")
+    enlist(api, server, *server.instance_ids)
+    pids = [server.instance(one)["node_agent_pid"] for one in server.instance_ids]
+    server.post("fault", instance=server.instance_ids[0], kind="hang")
+    assert server.end() == 0
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def stopped(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
