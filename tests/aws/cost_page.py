@@ -14,16 +14,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery import tasks
+from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.aws.watchers import words_of
+from gpu_recovery.core.heartbeat import GpuHealth, Report, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.measures import MEASURES
+from gpu_recovery.hearing import Hearing
 from gpu_recovery.watching import hear
 
 from sandbox.cluster.model import Instance
@@ -220,9 +225,44 @@ def _without_rounds(world: CountingWorld, work: Callable[[], object], idle: Coun
     return Counter({name: max(0, spent[name] - minutes * idle[name]) for name in COLUMNS})
 
 
+def heartbeats() -> Counter[str]:
+    """Five minutes of one instance whose agent reports: twenty heartbeats of a rank, one of them with the inventory.
+
+    The token is read once a minute, as by a function that serves many.
+    """
+    with counting_world(instances=1) as world:
+        job_id = world.submit(1)
+        world.until_status(job_id, JobStatus.RUNNING)
+        instance = world.machine(0).instance_id
+        tokens = DynamoTokenStore(client("dynamodb"), world._instance_table)
+        ears = Hearing(world.recovery)
+        rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
+        gpus = [{"uuid": f"GPU-{n:032x}", "index": n, "memory_total": 85_520_809_984} for n in range(8)]
+        sequence = iter(range(1, 1_000))
+
+        def work(number: int) -> None:
+            if number % 4 == 0:
+                tokens.load_token("a" * 12)
+            inventory = {"agent": "0.1.0", "driver": "580.65.06", "gpus": gpus} if number == 0 else None
+            ears.hear(
+                Report(
+                    instance, "0b7c1d2e-1111-4222-8333-444455556666", 100.0, next(sequence), interval_s=15,
+                    running=(rank,), health=GpuHealth.OK, digest="0123456789abcdef", inventory=inventory,
+                )
+            )  # fmt: skip
+
+        def beat(number: int) -> None:
+            world.timeline.now += timedelta(seconds=15)
+            world.invoke("node_api", lambda: work(number))
+
+        beat(1)  # the first of a function looks the rank up
+        return world.spent(lambda: [beat(number) for number in range(20)])
+
+
 def measured() -> dict[str, Counter[str]]:
     """Every row of the page's first table."""
     rows = dict(single_events())
+    rows[FIVE_MINUTES] = heartbeats()
     idle = {instances: minute(instances) for instances in (2, 8, 20)}
     rows |= {f"a minute in which nothing happens, {number} instances": each for number, each in idle.items()}
     for ranks in (2, 8):
@@ -230,6 +270,8 @@ def measured() -> dict[str, Counter[str]]:
         rows[f"an incident of {ranks} ranks, from the fault until the job runs again"] = incident(ranks, idle[ranks])
     return rows
 
+
+FIVE_MINUTES = "five minutes of heartbeats of one instance"
 
 # -- a month -----------------------------------------------------------------------------------------------------------
 
@@ -275,6 +317,35 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
     }  # fmt: skip
 
 
+FLEETS = (20, 1_000, 10_000)
+WINDOWS = MINUTES / 5
+BEAT_S, BEAT_MEMORY_GB = 0.02, 0.25
+"""Assumed: how long a heartbeat's invocation takes, the wait for DynamoDB included."""
+HTTP_PRICE = 1.00e-6
+
+
+def heartbeats_of(instances: int, rows: dict[str, Counter[str]]) -> dict[str, float]:
+    """A month of heartbeats of so many instances, in USD by what is paid; the reconciler's look at them included."""
+    each = rows[FIVE_MINUTES]
+    times, beats = WINDOWS * instances, WINDOWS * instances * each["Lambda"]
+    sweep = MINUTES * instances
+    return {
+        "HTTP API": beats * HTTP_PRICE,
+        "Lambda": beats * (PRICES["Lambda requests"] + BEAT_S * BEAT_MEMORY_GB * PRICES["Lambda GB-seconds, arm64"]),
+        "DynamoDB writes": times * each["write units"] * PRICES["DynamoDB write units"],
+        "DynamoDB reads": (times * each["read units"] + sweep) * PRICES["DynamoDB read units"],
+    }
+
+
+def table_of_heartbeats(rows: dict[str, Counter[str]]) -> str:
+    """The third table, as Markdown."""
+    months = [heartbeats_of(instances, rows) for instances in FLEETS]
+    lines = [f"| USD a month | {' | '.join(f'{n:,} instances' for n in FLEETS)} |", "|---|" + "--:|" * len(FLEETS)]
+    lines += [f"| {name} | " + " | ".join(f"{month[name]:,.2f}" for month in months) + " |" for name in months[0]]
+    total = " | ".join(f"**{sum(month.values()):,.0f}**" for month in months)
+    return "\n".join([*lines, f"| **total** | {total} |"])
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
@@ -302,7 +373,8 @@ def table_of_a_month(rows: dict[str, Counter[str]]) -> str:
 
 def written(text: str, rows: dict[str, Counter[str]]) -> str:
     """The page with both tables made anew."""
-    for name, table in (("calls", table_of_calls(rows)), ("month", table_of_a_month(rows))):
+    tables = {"calls": table_of_calls, "month": table_of_a_month, "heartbeats": table_of_heartbeats}
+    for name, table in ((name, made(rows)) for name, made in tables.items()):
         marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
         text = re.sub(f"{marks[0]}.*?{marks[1]}", f"{marks[0]}\n\n{table}\n\n{marks[1]}", text, flags=re.DOTALL)
     return text
