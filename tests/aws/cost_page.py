@@ -237,7 +237,8 @@ def heartbeats() -> Counter[str]:
         tokens = DynamoTokenStore(client("dynamodb"), world._instance_table)
         ears = Hearing(world.recovery)
         rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
-        gpus = [{"uuid": f"GPU-{n:032x}", "index": n, "memory_total": 85_520_809_984} for n in range(8)]
+        fields = {f"field_of_nvml_{n}": 123_456 for n in range(27)}  # an agent's inventory of 8 GPUs has 6.4 kB
+        gpus = [{"uuid": f"GPU-{n:032x}", "index": n, **fields} for n in range(8)]
         sequence = iter(range(1, 1_000))
 
         def work(number: int) -> None:
