@@ -35,7 +35,7 @@ def enlist(api, server, *instance_ids):
 
 
 def test_only_an_instance_with_a_token_has_an_agent(start_server, api):
-    """It speaks with that token, of that instance's boot and of how long ago that was."""
+    """It speaks with that token, of that instance's boot and of how long ago that was; no boot gives another one."""
     server = start_server("--instances", "2")
     first, second = server.instance_ids
     assert server.instance(first)["node_agent_pid"] is None
@@ -45,6 +45,9 @@ def test_only_an_instance_with_a_token_has_an_agent(start_server, api):
     with open("/proc/uptime", encoding="ascii") as file:
         assert 0 <= report["uptime_s"] < float(file.read().split()[0])
     assert is_alive(server.instance(first)["node_agent_pid"])
+    boot_id = server.instance(second)["boot_id"]
+    server.ec2.reboot_instances(InstanceIds=[second])
+    server.until(lambda: server.instance(second)["boot_id"] != boot_id, "the boot")
     assert server.instance(second)["node_agent_pid"] is None
 
 
