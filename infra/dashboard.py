@@ -67,9 +67,12 @@ def _time() -> list[cloudwatch.IWidget]:
 
 def _states() -> list[cloudwatch.IWidget]:
     return [
-        _graph("Jobs, by status entered", [measured(name, "Sum") for name in JOBS_ENTERED], width=_WIDTH // 2),
+        _graph("Jobs, by status entered", [measured(name, "Sum") for name in JOBS_ENTERED]),
+        _graph("Instances, by status entered", [measured(name, "Sum") for name in INSTANCES_ENTERED]),
         _graph(
-            "Instances, by status entered", [measured(name, "Sum") for name in INSTANCES_ENTERED], width=_WIDTH // 2
+            "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
+            [measured("InstancesSilent", "Sum")],
+            right=[measured("LostSeconds", "Maximum"), measured("DeafSeconds", "Maximum")],
         ),
     ]
 
@@ -82,11 +85,6 @@ def _repairs() -> list[cloudwatch.IWidget]:
             "Brakes: open or paused for (s); instances under repair at the right",
             [measured("BreakerOpenSeconds", "Maximum"), measured("PausedSeconds", "Maximum")],
             right=[measured("UnderRepair", "Maximum"), measured("BreakerOpened", "Sum")],
-        ),
-        _graph(
-            "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
-            [measured("InstancesSilent", "Sum")],
-            right=[measured("LostSeconds", "Maximum"), measured("DeafSeconds", "Maximum")],
         ),
         _graph(
             "Messages to operators, and words that could not be sent",

@@ -11,6 +11,8 @@ from typing import Any
 
 from gpu_recovery_agent.metadata import NUMBER_MAX, name, whole
 
+DENIALS = ("missing_token", "invalid_token", "invalid_signer")
+"""The words by which the API itself refuses a token."""
 ORDERS_MAX = 64
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
@@ -83,7 +85,8 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
         wrong = int(entry[1]) if entry else None
         return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
-        return Answer(Kind.DENIED, why)
+        # Only the API's own word ends an agent: a firewall, a proxy or a gateway that forbids may let it in again.
+        return Answer(Kind.DENIED if said in DENIALS else Kind.AWAY, why, retry_after_s=wait)
     if status == 409:
         return Answer(Kind.STALE, why, last=whole(found.get("last"), most=NUMBER_MAX - 1))
     if status == 413:
@@ -112,7 +115,7 @@ def _order(one: Any) -> Order | None:
     if not isinstance(one, dict):
         return None
     order_id, kind, job = name(one.get("id")), one.get("kind"), name(one.get("job"))
-    attempt, grace_s = whole(one.get("attempt"), least=1), _seconds(one.get("grace_s"), 0.0, GRACE_MAX_S)
+    attempt, grace_s = whole(one.get("attempt"), least=0), _seconds(one.get("grace_s"), 0.0, GRACE_MAX_S)
     if order_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
         return None
     return Order(order_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)

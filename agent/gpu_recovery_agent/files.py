@@ -40,7 +40,12 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a small file. Raises OSError, or ValueError that says what is wrong with it."""
     # Another user may own the folder: no link is followed, and a pipe in the file's place is not waited for.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
+        file = os.fdopen(descriptor, "rb")
+    except OSError:  # a folder can be opened, but is no file
+        os.close(descriptor)
+        raise
+    with file:
         raw = file.read(BYTES_MAX + 1) or b""
     if len(raw) > BYTES_MAX:
         raise ValueError(f"it is larger than {BYTES_MAX} bytes")

@@ -101,7 +101,7 @@ class Agent:
         if answer.kind is Kind.HEARD:
             self._journal.over("api", "the API answers again")
             self._journal.over("report")
-            self._journal.once("heard", f"the API has heard this agent; its time is {answer.ts}")
+            self._journal.once("heard", "the API hears this agent")
             more = self._untold.heard(facts, inventory_wanted=answer.inventory, now=now)
             for refused in answer.refused:
                 self._journal.once(f"refused {refused}", f"refused: {refused}")

@@ -57,7 +57,8 @@ class Door:
             return found[1]
         while self._unknown and now - self._unknown[0] >= KEPT:
             self._unknown.popleft()
-        if len(self._unknown) >= UNKNOWN_MAX:
+        was_valid = found is not None and found[1] is not None
+        if len(self._unknown) >= UNKNOWN_MAX and not was_valid:
             raise TooManyReports(int(KEPT.total_seconds()))
         token = self._store.load_token(token_id)
         if token is None:

@@ -128,9 +128,11 @@ class Hearing:
 
     def _ended(self, report: Report) -> None:
         """An exit that is no success is a reason to ask ECS soon."""
-        for one in report.exits:
-            if one.code == 0:
-                continue
+        failed = [one for one in report.exits if one.code != 0]
+        claimed = {(one.job_id, one.attempt) for one in self._look_up(report.instance_id)} if failed else set()
+        for one in failed:
+            if (one.job_id, one.attempt) not in claimed:
+                continue  # a token speaks for its own instance only
             how = f"with code {one.code}" if one.code is not None else f"by signal {one.signal}"
             sentence = f"rank {one.rank} on {report.instance_id} has ended {how}, says its agent"
             event = events.RankExited(
@@ -175,7 +177,14 @@ class Hearing:
         orders = before.orders.values() if before is not None else ()
         running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
         due = tuple(one for one in orders if (one.job_id, one.attempt) in running)
-        void = [one.order_id for one in orders if one not in due]
+        # One report without the rank may come of a restart, or of a look that failed: it is over when it stays away.
+        now = self.recovery.clock()
+        lately = {
+            (rank.job_id, rank.attempt)
+            for rank in (before.ranks.values() if before is not None else ())
+            if is_fresh(rank.seen_at, now, self.recovery)
+        }
+        void = [one.order_id for one in orders if one not in due and (one.job_id, one.attempt) not in lately]
         if before is not None and void:
             self.recovery.store.withdraw_orders(before.instance_id, void)
         unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}

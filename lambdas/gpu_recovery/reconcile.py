@@ -53,7 +53,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         news = untold_to(job, progress, plan, recovery.policy, now)
         if news is not None:
             return news
-    if job.status is JobStatus.LOST and (heard := silence.heard_again(recovery, job)) is not None:
+    if job.status is JobStatus.LOST and (heard := silence.heard_again(recovery, job, progress)) is not None:
         return heard
     if job.deadline_at is not None and job.deadline_at <= now:
         is_lost = job.status is JobStatus.LOST

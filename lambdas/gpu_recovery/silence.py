@@ -11,13 +11,14 @@ from datetime import datetime
 
 from . import hearing
 from .core import events
+from .core.attempt import Progress
 from .core.fleet import listening as listening_to
-from .core.heartbeat import Beat, Liveness, RankBeat, liveness, running_log_id
+from .core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, running_log_id
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.notices import of_fleet
 from .core.policy import within
-from .core.signals import HealthStatus, MachineState
+from .core.signals import HealthKind, HealthStatus, MachineState
 from .isolation import raise_all, try_each
 from .ports import MachineStatus, StaleRecord
 from .recovery import Recovery
@@ -38,7 +39,9 @@ def compare_beats(recovery: Recovery) -> None:
     failures += try_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
     beats = {one: beat for one, beat in beats.items() if one not in forgotten}
     lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
-    deaf = _listen(recovery, len(lost), len(beats), now)
+    # One that a person must mend anyway may be dead for days: it says nothing of the network.
+    in_use = {one for one in beats if records[one].status is not InstanceStatus.QUARANTINED}
+    deaf = _listen(recovery, len(lost & in_use), len(in_use), now)
     fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
     failures += try_each(lambda one: _tell_what_was_heard(recovery, *one), fresh)
     if not deaf:
@@ -64,10 +67,37 @@ def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> b
 
 
 def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
-    if record.silent_since is None and recovery.store.mark_silent(beat.instance_id, beat.seen_at):
-        heard = hearing.attempts_of(beat.ranks)
+    heard = _not_ended(recovery, record, beat)
+    if record.silent_since is not None:
+        # A job that was told while not every rank of it ran did not listen; one that knows is told nothing new.
+        for job_id, attempt in heard.items():
+            _tell_job(recovery, job_id, attempt, beat.instance_id, record.silent_since)
+    elif recovery.store.mark_silent(beat.instance_id, beat.seen_at):
         event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
         recovery.tell(beat.instance_id, event)
+
+
+def _not_ended(recovery: Recovery, record: Instance, beat: Beat) -> dict[str, int]:
+    """The attempts whose ranks had been heard of there, and of which ECS has not confirmed the end."""
+    living: dict[str, int] = {}
+    for rank in beat.ranks.values():
+        claim = record.claims.get(rank.job_id)
+        if claim is not None and claim.attempt == rank.attempt and not _has_ended(recovery, rank):
+            living[rank.job_id] = rank.attempt
+    return living
+
+
+def _has_ended(recovery: Recovery, rank: RankBeat) -> bool:
+    progress = recovery.store.load_progress(rank.job_id, rank.attempt)
+    return progress is not None and rank.rank in progress.stopped
+
+
+def _tell_job(recovery: Recovery, job_id: str, attempt: int, instance_id: str, seen_at: datetime) -> None:
+    sentence = f"last heard of at {seen_at:%H:%M:%S} UTC"
+    event = events.RankSilent(
+        at=recovery.clock(), attempt=attempt, instance_id=instance_id, seen_at=seen_at, sentence=sentence
+    )
+    recovery.tell(job_id, event)
 
 
 def _forget(recovery: Recovery, record: Instance) -> None:
@@ -83,6 +113,23 @@ def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> No
         recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=hearing.attempts_of(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
         recovery.tell(beat.instance_id, hearing.booted(beat, recovery.clock()))
+    word = _health_untold(record, beat)
+    if word is not None:
+        now = recovery.clock()
+        sentence = "" if word is HealthStatus.OK else "so says its agent"
+        kind = HealthKind.NODE_AGENT
+        recovery.tell(
+            beat.instance_id, events.HealthReported(at=now, kind=kind, status=word, since=now, sentence=sentence)
+        )
+
+
+def _health_untold(record: Instance, beat: Beat) -> HealthStatus | None:
+    """What the agent says of the GPUs, where the record says otherwise: told to nobody, or taken back unheard."""
+    known = record.health.get(HealthKind.NODE_AGENT)
+    impaired = known is not None and known.status is HealthStatus.IMPAIRED
+    if beat.health is GpuHealth.OK and impaired:
+        return HealthStatus.OK
+    return HealthStatus.IMPAIRED if beat.health is GpuHealth.IMPAIRED and not impaired else None
 
 
 def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None:
@@ -91,7 +138,7 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
         claim = record.claims.get(rank.job_id)
         if claim is None or claim.attempt != rank.attempt or rank.silent:
             continue
-        if hearing.is_fresh(rank.seen_at, recovery.clock(), recovery):
+        if hearing.is_fresh(rank.seen_at, recovery.clock(), recovery) or _has_ended(recovery, rank):
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
         event = events.RankSilent(
@@ -105,9 +152,13 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
 # -- of one LOST job ---------------------------------------------------------------------------------------------------
 
 
-def heard_again(recovery: Recovery, job: Job) -> events.RankHeard | None:
-    """What a LOST job was never told: the rank on a silent instance has been heard of since."""
+def heard_again(recovery: Recovery, job: Job, progress: Progress | None) -> events.RankHeard | None:
+    """What a LOST job was never told: the rank on a silent instance has been heard of since, or has ended."""
     now = recovery.clock()
+    ended = progress.stopped if progress is not None else frozenset()
+    for instance_id in job.silent:
+        if job.instances.index(instance_id) in ended:
+            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
     for instance_id, beat in recovery.store.beats(job.silent).items():
         rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
         if rank is not None and hearing.is_fresh(rank.seen_at, now, recovery) and _is_later(job, instance_id, rank):
@@ -125,6 +176,7 @@ def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tu
     only the agent of ECS is not connected; and why no silence counts, "" if it does."""
     fleet = recovery.store.load_fleet()
     statuses = recovery.actions.machine_statuses(job.silent)
+    beats, now = recovery.store.beats(job.silent), recovery.clock()
     dead: dict[str, str] = {}
     unsure: list[str] = []
     for instance_id in job.silent:
@@ -132,6 +184,8 @@ def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tu
         record = recovery.store.load_instance(instance_id)
         if record is None or record.status is InstanceStatus.GONE:
             words.append("it has left the cluster")
+        elif instance_id in beats and hearing.is_fresh(beats[instance_id].seen_at, now, recovery):
+            pass  # the machine reports, if not this rank: it is alive
         elif not _is_connected(recovery, record):
             unsure += [] if words else [instance_id]
             words.append("the agent of ECS is not connected")

@@ -46,13 +46,17 @@ class _Agent:
 
 
 class Agents:
-    """The agents of one world. `cut_off`: instances of which nothing arrives. `ended`: their agent does not run."""
+    """The agents of one world.
+
+    cut_off: instances of which nothing arrives. ended: their agent does not run. unable: it sees none of its ranks.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.hearing = Hearing(world.recovery)
         self.cut_off: set[str] = set()
         self.ended: set[str] = set()
+        self.unable: set[str] = set()
         self.heard = 0
         self._agents: dict[str, _Agent] = {}
         world.timeline.after(INTERVAL_S, self._beat)
@@ -103,7 +107,7 @@ class Agents:
         bad = any(fault.kind in XIDS for fault in machine.faults.values())
         return Report(
             machine.instance_id, machine.boot_id, max(0.0, uptime_s), agent.sequence, interval_s=INTERVAL_S,
-            running=tuple(agent.ranks.values()), exits=tuple(agent.exits),
+            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()), exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
             xids=tuple(XidSeen(XIDS[fault.kind], gpu) for gpu, fault in sorted(new.items())),
         )  # fmt: skip

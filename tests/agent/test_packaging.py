@@ -88,7 +88,7 @@ def test_the_unit_has_the_rights_it_needs_and_no_others() -> None:
     takes_away = {"PrivateDevices", "DevicePolicy", "DeviceAllow", "ProtectClock", "ProtectKernelLogs", "PrivateUsers"}
     assert not takes_away & set(found)
     assert found["ReadWritePaths"] in found["Environment"]
-    assert "TOKEN" not in found["Environment"] and found["LoadCredential"].startswith("token:")
+    assert "GPU_RECOVERY_TOKEN=" not in found["Environment"] and "LoadCredential" not in found
 
 
 def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> None:

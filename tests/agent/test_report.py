@@ -125,7 +125,7 @@ def test_the_digest_changes_when_something_has_happened_and_not_with_the_tempera
     [
         (200, b'{"ok": true}', Kind.HEARD), (200, b'{"ok": false}', Kind.AWAY), (200, b"<html>", Kind.AWAY),
         (200, b"[]", Kind.AWAY), (204, b"", Kind.AWAY), (301, b"", Kind.AWAY), (400, b"{}", Kind.BAD_REPORT),
-        (401, b"", Kind.DENIED), (403, b"\xff", Kind.DENIED), (404, b"{}", Kind.AWAY), (409, b"{}", Kind.STALE),
+        (401, b"", Kind.AWAY), (403, b"\xff", Kind.AWAY), (404, b"{}", Kind.AWAY), (409, b"{}", Kind.STALE),
         (413, b"", Kind.TOO_LARGE), (429, b"", Kind.TOO_MANY), (500, b"", Kind.AWAY), (503, b"[" * 99_999, Kind.AWAY),
     ],
 )  # fmt: skip
@@ -134,10 +134,18 @@ def test_every_answer_is_something(status: int, raw: bytes, kind: Kind) -> None:
     assert read(status, raw, None).kind is kind
 
 
+@pytest.mark.parametrize("said", ["missing_token", "invalid_token", "invalid_signer"])
+def test_only_the_apis_own_word_ends_an_agent(said: str) -> None:
+    """A firewall or a gateway that forbids something once must not need a hand on every node."""
+    own = json.dumps({"error": said}).encode()
+    assert {read(status, own, None).kind for status in (401, 403)} == {Kind.DENIED}
+    assert read(403, b'{"message": "Forbidden"}', None).kind is Kind.AWAY
+
+
 def test_orders_are_taken_as_far_as_they_can_be_read() -> None:
     """A newer server may have kinds and shapes that this agent does not know."""
     good = {"id": "o", "kind": "stop", "job": "j", "attempt": 2, "grace_s": 5}
-    strange = [None, 1, {}, {**good, "id": 3}, {**good, "kind": "dance"}, {**good, "attempt": 0}, {**good, "job": ""}]
+    strange = [None, 1, {}, {**good, "id": 3}, {**good, "kind": "dance"}, {**good, "attempt": -1}, {**good, "job": ""}]
     raw = json.dumps({"ok": True, "orders": [good, *strange, {**good, "id": "p", "grace_s": "soon"}]})
     orders = read(200, raw.encode(), None).orders
     assert [(one.id, one.kind, one.job, one.attempt, one.grace_s) for one in orders] == [

@@ -121,3 +121,15 @@ def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
     assert shelf.looks == []
     door.instance_of(token(1))
     assert len(shelf.looks) == 1
+
+
+def test_invented_tokens_keep_no_known_one_out(door: Door, shelf: Shelf) -> None:
+    """Anybody can send sixty ids a minute; a fleet must not fall silent for it."""
+    assert door.instance_of(token(1)) == A
+    shelf.now = later(61)
+    for number in range(2, UNKNOWN_MAX + 2):
+        with pytest.raises(TokenInvalid):
+            door.instance_of(token(number))
+    with pytest.raises(TooManyReports):
+        door.instance_of(token(UNKNOWN_MAX + 5))
+    assert door.instance_of(token(1)) == A

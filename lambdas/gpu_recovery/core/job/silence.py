@@ -63,6 +63,8 @@ def rank_exited(job: Job, event: events.RankExited, given: Given) -> Step | Igno
 
     ECS mostly tells by itself, within seconds; a large gang that dies brings the look forward once, not for each rank.
     """
+    if event.instance_id not in job.instances:
+        return Ignore("no rank of this attempt is there")
     soon = given.now + EXIT_TOLD_WITHIN
     if job.look_at is not None and job.look_at <= soon:
         return Ignore("ECS is to be asked soon")
