@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
-from gpu_recovery.core.job.record import TERMINAL, Job
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.ports import OutcomeUnknown, StaleRecord, TryAgainSoon
 from gpu_recovery.recovery import TooContended
 
 from sandbox.cluster import model_watchers as watchers
+from sandbox.cluster.model import Ec2State, Instance, RebootBehaviour
 
 from ..faults.passing import CallFault, EventFault
 from ..faults.timed import TimedFault
@@ -114,13 +115,35 @@ def _look_after(world: World) -> None:
             if (world.policy.observe_only or not ours) and not world.training.is_whole(task):
                 world.stop_by_hand(task, "it hangs")
                 if task.instance_id in world.fleet.stuck:
-                    world.fleet.reboot(task.instance_id)
+                    _end_by_hand(world, task.instance_id)
+    for job in world.jobs():
+        # What no agent of a machine ever told, only people notice: the README says so.
+        hosts = [world.cluster.instances[one] for one in job.instances if one]
+        if job.status is JobStatus.RUNNING and any(_is_gone_quiet(world, host) for host in hosts):
+            world.happens(f"a person cancels {job.job_id}, which does not move")
+            world.cancel(job.job_id)
     if world.store.load_fleet().deaf is not None:
         # So many are silent that the product decides nothing: whoever read its message looks at the machines.
         for instance_id in sorted(world.fleet.hung):
-            world.happens(f"a person reboots {instance_id}, which hangs")
-            world.fleet.reboot(instance_id)
+            _end_by_hand(world, instance_id)
     world.timeline.after(PERSON_S, _look_after, world)
+
+
+def _is_gone_quiet(world: World, host: Instance) -> bool:
+    """Whether neither ECS nor the node API hears of a machine that EC2 finds running."""
+    reports = world.agents is not None and host.instance_id not in world.fleet.hung
+    return host.ec2_state is Ec2State.RUNNING and not host.agent_connected and not reports
+
+
+def _end_by_hand(world: World, instance_id: str) -> None:
+    """A person ends what runs on a machine: by a reboot or, where none takes place, by terminating it."""
+    machine = world.cluster.instances[instance_id]
+    if machine.reboot_behaviour is RebootBehaviour.IGNORED:
+        world.happens(f"a person terminates {instance_id}, which hangs")
+        world.fleet.terminate(machine)
+    else:
+        world.happens(f"a person reboots {instance_id}, which hangs")
+        world.fleet.reboot(instance_id)
 
 
 def _defects(world: World) -> Iterator[str]:

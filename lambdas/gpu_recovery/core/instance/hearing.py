@@ -52,6 +52,16 @@ def booted(instance: Instance, event: events.InstanceBooted, given: Given) -> St
     return Step(instance.status, instance.reason, changes, _ended(instance, event))
 
 
+def booted_while_verified(instance: Instance, event: events.InstanceBooted, given: Given) -> Step | Ignore:
+    """Booted again since its check began, by whomever: what that check finds, or found, is about another boot."""
+    step, run = booted(instance, event, given), instance.check
+    if isinstance(step, Ignore) or run is None or event.booted_at <= instance.status_at:
+        return step
+    why = f"it has booted again under its check, at {event.booted_at:%H:%M:%S} UTC: checking once more"
+    again = verify(instance, why, run.proof_needed, dict(step.changes), run.repeats, run.since)
+    return Step(again.status, again.reason, again.changes, (*step.commands, *again.commands))
+
+
 def booted_under_repair(instance: Instance, event: events.InstanceBooted, given: Given) -> Step | Ignore:
     """Is it the boot that was asked for? Its time is reckoned by our clock, so a later one is no matter of skew."""
     step = booted(instance, event, given)

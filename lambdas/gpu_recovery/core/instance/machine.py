@@ -229,7 +229,11 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.GONE, events.InstanceObserved): Row.to(watching.came_back, _S.GONE, _S.VERIFYING),
     **{(status, events.InstanceSilent): Row.to(hearing.silent, status) for status in _LISTENING},
     **{(status, events.InstanceHeard): Row.to(hearing.heard, status) for status in (*_LISTENING, *_REPAIR[:2])},
-    **{(status, events.InstanceBooted): Row.to(hearing.booted, status) for status in _LISTENING},
+    **{
+        (status, events.InstanceBooted): Row.to(hearing.booted, status)
+        for status in (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED)
+    },
+    (_S.VERIFYING, events.InstanceBooted): Row.to(hearing.booted_while_verified, _S.VERIFYING),
     **{
         (status, events.InstanceBooted): Row.to(hearing.booted_under_repair, status, _S.VERIFYING)
         for status in _REPAIR[:2]
