@@ -35,6 +35,7 @@ from .ports import Actions, StaleRecord, Store, TryAgainSoon
 
 Record = TypeVar("Record", Job, Instance)
 SAVES_MAX = 20
+SETTLES_MAX = 3
 BUSY_RETRY = timedelta(seconds=15)
 """What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
 
@@ -231,10 +232,15 @@ class Recovery:
         return self.store.load_instance(record.instance_id) or record
 
     def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
-        if isinstance(record, Job):
-            self.store.settle_job(record, done, deferred)
-        else:
-            self.store.settle_instance(record, done, deferred)
+        """Enter what is done. Refused for its rate it is asked again: what was said and is forgotten is said twice."""
+        settle: Any = self.store.settle_job if isinstance(record, Job) else self.store.settle_instance
+        for left in reversed(range(SETTLES_MAX)):
+            try:
+                settle(record, done, deferred)
+                return
+            except TryAgainSoon:
+                if not left:
+                    raise
 
     def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
         """Tell others first, then the record itself; whether that last write settled the command.

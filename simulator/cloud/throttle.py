@@ -29,7 +29,7 @@ PATIENCE_S = 7.5
 """Five tries in botocore's standard mode wait r, 2r, 4r and 8r seconds in between, r drawn from 0 to 1: on average."""
 TIMEOUT_S = {
     "ecs_task_handler": 110, "dcgm_task_monitor": 110, "ecs_instance_monitor": 110, "reconciler": 110, "scheduler": 110,
-    "job_api": 29,
+    "job_api": 29, "node_api": 29,
 }  # fmt: skip
 """How long each function may take: `infra/functions.py`."""
 

@@ -24,7 +24,7 @@ RANK = {"job": JOB, "attempt": 1, "rank": 0, "pid": 4242, "ticks": 99}
 @pytest.fixture
 def agent(functions: Functions) -> Agent:
     """The agent of instance A, on which rank 0 of a running gang has its GPUs; the hearing is the real one."""
-    gang(functions)
+    gang(functions, instances=(A, B))
     for rank, name in enumerate((A, B)):
         functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
     tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)

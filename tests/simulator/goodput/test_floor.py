@@ -109,7 +109,7 @@ def test_a_spare_that_is_used_comes_back_when_the_machine_is_repaired() -> None:
 
 def test_what_no_check_sees_comes_back_until_a_person_has_looked() -> None:
     """A restart helps for as long as the machine holds; after the second relapse somebody is asked, and it goes on."""
-    run = Floor(2, 1).run(of(failure(depth=1.0, human_s=2_000.0)))
+    run = Floor(2, 1, leave_out_after=None).run(of(failure(depth=1.0, human_s=2_000.0)))
     assert all(one.is_relapse for one in run.episodes[1:])
     assert not any(one.waited_for for one in run.episodes)
     assert run.called == 1
