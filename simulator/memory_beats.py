@@ -6,8 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from gpu_recovery.core.heartbeat import REPORTS_MAX, Beat, Order, remembered, retry_after_s, window_of
-from gpu_recovery.core.instance.rules import CLOCK_SKEW
+from gpu_recovery.core.heartbeat import (
+    REPORTS_MAX,
+    Beat,
+    Order,
+    Standing,
+    remembered,
+    retry_after_s,
+    standing,
+    window_of,
+)
 from gpu_recovery.ports import SequenceStale, TooManyReports
 
 
@@ -25,7 +33,10 @@ class MemoryBeats:
             if present:
                 self.heard[beat.instance_id] = replace(beat, window=window, reports=1)
             return None
-        if not _is_newest(beat, known, present):
+        how = standing(beat, known, present)
+        if how is Standing.STALE:
+            raise SequenceStale(known.sequence)
+        if how is Standing.OVER:
             return known
         reports = known.reports if known.window == window else 0
         if reports >= REPORTS_MAX:
@@ -36,7 +47,7 @@ class MemoryBeats:
         self.heard[beat.instance_id] = _present(after, beat, known) if present else after
         return known
 
-    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
+    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
         return {one: self.heard[one] for one in instance_ids if one in self.heard}
 
     def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
@@ -72,23 +83,6 @@ class MemoryBeats:
 
     def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         return self.inventories.get(instance_id)
-
-
-def _is_newest(beat: Beat, known: Beat, present: bool) -> bool:
-    """False for what need not be kept, of a boot that is over. SequenceStale for what must not be."""
-    if not beat.boot_id:
-        return True
-    if not known.boot_id:
-        return present
-    if known.boot_id == beat.boot_id:
-        if known.sequence > beat.sequence:
-            raise SequenceStale(known.sequence)
-        return True
-    if not present:
-        return False
-    if known.booted_at is not None and beat.booted_at is not None and known.booted_at > beat.booted_at + CLOCK_SKEW:
-        raise SequenceStale(known.sequence)
-    return True
 
 
 def _present(after: Beat, beat: Beat, known: Beat) -> Beat:

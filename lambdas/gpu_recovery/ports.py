@@ -234,8 +234,8 @@ class Store(Protocol):
         SequenceStale and TooManyReports.
         """
 
-    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
-        """The heartbeats of those of the instances that were ever heard of."""
+    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
+        """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
 
     def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
         """Enter that nothing was heard of the instance since `seen_at`; False if something was."""

@@ -33,7 +33,7 @@ def compare_beats(recovery: Recovery) -> None:
     """Tell who has fallen silent, and what was heard and never told: somebody may have died between the two."""
     failures: list[Exception] = []
     records = {one.instance_id: one for one in recovery.store.instances_in(LISTENED_TO, failures)}
-    beats = recovery.store.beats(tuple(records))
+    beats = recovery.store.beats(tuple(records), failures)
     now = recovery.clock()
     forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}
     failures += try_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
@@ -70,8 +70,9 @@ def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
     heard = _not_ended(recovery, record, beat)
     if record.silent_since is not None:
         # A job that was told while not every rank of it ran did not listen; one that knows is told nothing new.
+        sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
         for job_id, attempt in heard.items():
-            _tell_job(recovery, job_id, attempt, beat.instance_id, record.silent_since)
+            _tell_job(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
     elif recovery.store.mark_silent(beat.instance_id, beat.seen_at):
         event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
         recovery.tell(beat.instance_id, event)
@@ -92,8 +93,9 @@ def _has_ended(recovery: Recovery, rank: RankBeat) -> bool:
     return progress is not None and rank.rank in progress.stopped
 
 
-def _tell_job(recovery: Recovery, job_id: str, attempt: int, instance_id: str, seen_at: datetime) -> None:
-    sentence = f"last heard of at {seen_at:%H:%M:%S} UTC"
+def _tell_job(
+    recovery: Recovery, job_id: str, attempt: int, instance_id: str, seen_at: datetime, sentence: str
+) -> None:
     event = events.RankSilent(
         at=recovery.clock(), attempt=attempt, instance_id=instance_id, seen_at=seen_at, sentence=sentence
     )
@@ -141,11 +143,7 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
         if hearing.is_fresh(rank.seen_at, recovery.clock(), recovery) or _has_ended(recovery, rank):
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
-        event = events.RankSilent(
-            at=recovery.clock(), attempt=rank.attempt, instance_id=beat.instance_id, seen_at=rank.seen_at,
-            sentence=sentence,
-        )  # fmt: skip
-        recovery.tell(rank.job_id, event)
+        _tell_job(recovery, rank.job_id, rank.attempt, beat.instance_id, rank.seen_at, sentence)
         recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
 
 

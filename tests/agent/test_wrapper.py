@@ -198,3 +198,12 @@ def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: 
     finally:
         outer.kill()
         outer.wait()
+
+
+def test_gap_9_a_command_is_words_and_no_shell_reads_it(node: Node) -> None:
+    """Seed 000's server builds a line for a shell, and escapes two characters of it."""
+    trap, said = node.running.parent / "trap", node.running.parent / "said"
+    words = [f"$(touch {trap})", f"`touch {trap}`", f"; touch {trap}", '"', "'", "a b", "*"]
+    program = f"import json,sys; json.dump(sys.argv[1:], open({str(said)!r}, 'w'))"
+    assert node.rank("python3", "-c", program, *words).wait(WITHIN_S) == 0
+    assert json.loads(said.read_text()) == words and not trap.exists()

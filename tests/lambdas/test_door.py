@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from gpu_recovery.door import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
 from gpu_recovery.ports import TooManyReports
-from gpu_recovery.tokens import NodeToken, TokenList, digest_of
+from gpu_recovery.tokens import NodeToken, TokenList, digest_of, issue, revoke
 
 from tests.aws.records import NOW, A, later
 
@@ -133,3 +133,34 @@ def test_invented_tokens_keep_no_known_one_out(door: Door, shelf: Shelf) -> None
     with pytest.raises(TooManyReports):
         door.instance_of(token(UNKNOWN_MAX + 5))
     assert door.instance_of(token(1)) == A
+
+
+def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: Door) -> None:
+    """Seed 000's server keeps it in clear, for ever, and has no way to the next."""
+    first = issue(shelf, A, NOW, "ada", {"expires_in_s": 3_600})
+    second = issue(shelf, A, NOW, "ada", {})
+    assert first.token not in repr(shelf.tokens) and first.token.split("_", 2)[2] not in repr(shelf.tokens)
+    assert [door.instance_of(one.token) for one in (first, second)] == [A, A]
+    shelf.now = later(3_700)
+    with pytest.raises(TokenInvalid):
+        door.instance_of(first.token)
+    assert door.instance_of(second.token) == A
+
+
+def test_a_revoked_token_opens_nothing_a_minute_later(door: Door, shelf: Shelf) -> None:
+    """So long what was read of it is believed."""
+    listed: dict[str, TokenList] = {}
+    shelf.load_tokens = lambda instance_id: listed.get(instance_id, TokenList(instance_id))  # type: ignore[method-assign]
+    keep = shelf.save_token
+
+    def save(before: TokenList, changed: NodeToken) -> None:
+        listed[A] = before
+        keep(before, changed)
+
+    shelf.save_token = save  # type: ignore[method-assign]
+    given = issue(shelf, A, NOW, "ada", {})
+    assert door.instance_of(given.token) == A
+    revoke(shelf, A, given.token.split("_")[1], NOW)
+    shelf.now = later(61)
+    with pytest.raises(TokenInvalid):
+        door.instance_of(given.token)

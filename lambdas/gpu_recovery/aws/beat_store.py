@@ -14,11 +14,21 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..core.heartbeat import REPORTS_MAX, Beat, Order, RankBeat, remembered, retry_after_s, window_of
-from ..core.instance.rules import CLOCK_SKEW
+from ..core.heartbeat import (
+    BOOT_JITTER,
+    REPORTS_MAX,
+    Beat,
+    Order,
+    RankBeat,
+    Standing,
+    remembered,
+    retry_after_s,
+    standing,
+    window_of,
+)
 from ..ports import SequenceStale, TooManyReports, TryAgainSoon
 from .instance_store import InstanceStore
-from .items import SCHEMA, decode, encode, from_iso, reading, to_iso
+from .items import SCHEMA, decode, encode, from_iso, readable, reading, to_iso
 from .tables import condition_failed, plain, typed
 
 TRIES = 3
@@ -70,9 +80,9 @@ class BeatStore(InstanceStore):
             return False, _beat(plain(refused["Item"])) if "Item" in refused else None
         return True, _beat(plain(answer["Attributes"])) if answer.get("Attributes") else None
 
-    def beats(self, instance_ids: Sequence[str]) -> Mapping[str, Beat]:
+    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
         items = self.machines.get_all([beat_key(one) for one in instance_ids])
-        found = (_beat(item) for item in items.values())
+        found = readable(_beat, items.values(), unreadable)
         return {beat.instance_id: beat for beat in found}
 
     def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
@@ -177,7 +187,7 @@ def _fence(update: _Update, beat: Beat, present: bool) -> None:
         update.conditions += [same, newer]
     elif beat.booted_at is not None:
         booted = update.name("booted_at")
-        latest = update.value(beat.booted_at + CLOCK_SKEW)
+        latest = update.value(beat.booted_at + BOOT_JITTER)
         no_later = f"(attribute_not_exists({booted}) OR {booted} <= {latest})"
         first = f"attribute_not_exists({boot})"
         update.conditions.append(f"({first} OR ({same} AND {newer}) OR (NOT {same} AND {no_later}))")
@@ -206,14 +216,10 @@ def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
 
 def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
     """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
-    if beat.boot_id and known.boot_id != beat.boot_id and not present:
+    how = standing(beat, known, present)
+    if how is Standing.OVER:
         return True
-    over = bool(beat.boot_id and known.boot_id and known.boot_id != beat.boot_id)
-    if over and beat.booted_at is not None and known.booted_at is not None:
-        over = known.booted_at > beat.booted_at + CLOCK_SKEW
-    else:
-        over = bool(beat.boot_id) and known.boot_id == beat.boot_id and known.sequence > beat.sequence
-    if over:
+    if how is Standing.STALE:
         raise SequenceStale(known.sequence)
     if known.window == window_of(beat.seen_at) and known.reports >= REPORTS_MAX:
         raise TooManyReports(retry_after_s(beat.seen_at))

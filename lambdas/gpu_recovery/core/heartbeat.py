@@ -22,6 +22,8 @@ RANKS_KEPT_MAX = 24
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
 """So many reports of one instance are heard within a window: six times what it sends when all is well."""
 RETRY_AFTER_MAX_S = 60
+BOOT_JITTER = timedelta(seconds=60)
+"""The time of one boot is reckoned anew from each report: its receipt less the uptime."""
 
 
 class Liveness(StrEnum):
@@ -164,6 +166,31 @@ class Beat:
     window: int = 0
     reports: int = 0
     """How many were heard in that window."""
+
+
+class Standing(StrEnum):
+    """What a report is beside what was heard before."""
+
+    NEWEST = "NEWEST"
+    OVER = "OVER"  # kept back while its boot was on, and of no use any more
+    STALE = "STALE"  # a newer one was heard, of this boot or of a later one
+
+
+def standing(beat: Beat, known: Beat, present: bool) -> Standing:
+    """How a report stands to the heartbeat that is known. `present`: it is a sign of life, and not kept back.
+
+    Within one boot the sequence decides, and between two the boots' times, both by the server's clock. An agent that
+    tells no boot is as new as its report.
+    """
+    if not beat.boot_id:
+        return Standing.NEWEST
+    if known.boot_id == beat.boot_id:
+        return Standing.STALE if known.sequence > beat.sequence else Standing.NEWEST
+    if not present:
+        return Standing.OVER
+    if known.booted_at is None or beat.booted_at is None or known.booted_at <= beat.booted_at + BOOT_JITTER:
+        return Standing.NEWEST
+    return Standing.STALE
 
 
 def remembered(before: Mapping[str, RankBeat], reported: Mapping[str, RankBeat]) -> tuple[str, ...]:
