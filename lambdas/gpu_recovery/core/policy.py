@@ -135,6 +135,15 @@ class RecoveryPolicy:
     """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
     xid_profile: XidProfile = XidProfile.NVIDIA
     """Whose judgement of XIDs is followed where the driver says nothing: `nvidia` or `aws`."""
+    demote_after_s: int = 1_800
+    """A job of priority ABOVE_NORMAL that has run this long, over all its attempts, counts as NORMAL (seed 003)."""
+    protect_s: int = 900
+    """A job is not suspended for another before it has run this long."""
+    suspensions_max: int = 3
+    """How often a job may be suspended for others within `suspensions_window_s`."""
+    fleet_suspensions_max: int = 100
+    """Suspensions of the whole fleet within `suspensions_window_s`."""
+    suspensions_window_s: int = 3_600
     history_max: int = 60
 
     def __post_init__(self) -> None:

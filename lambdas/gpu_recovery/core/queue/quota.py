@@ -1,0 +1,124 @@
+"""How many instances a user may use at once, at each priority and in each group, and how many jobs may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..errors import PolicyInvalid
+from .priority import Priority
+
+ANY = "*"
+_FIELDS = ("instances", "max_running_jobs", "max_running_jobs_per_user")
+
+
+class LimitsInvalid(PolicyInvalid):
+    """A document of limits that cannot be accepted. `field` names the culprit, `detail` says what it must be."""
+
+    def __init__(self, where: str, detail: str) -> None:
+        super().__init__(f"{where}: {detail}")
+        self.field = where
+        self.detail = detail
+
+
+class QuotaKey(NamedTuple):
+    """What instances are counted by: the priority is the one asked for, so that a demotion moves no counter."""
+
+    user: str
+    priority: Priority
+    group: str
+
+    @property
+    def text(self) -> str:
+        """`user/PRIORITY/group`, as `parse_key` reads it."""
+        return f"{self.user}/{self.priority.name}/{self.group}"
+
+
+def parse_key(text: str) -> QuotaKey:
+    """The key of its text form; LimitsInvalid names what is wrong. A user's name may have slashes in it."""
+    user, priority, group = _parts(text)
+    if ANY in (user, priority, group):
+        raise LimitsInvalid(text, f"must name one user, one priority and one group, not {ANY!r}")
+    return QuotaKey(user, Priority[priority], group)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Instances by (user, priority name, group), `*` in a place for any; None of the numbers given is no limit."""
+
+    instances: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    max_running_jobs: int | None = None
+    max_running_jobs_per_user: int | None = None
+
+    def of(self, key: QuotaKey) -> int | None:
+        """How many instances the key may use; None for any number. The entry with most names wins; of those with
+        equally many, the one that names the user, then the one that names the priority."""
+        name = Priority(key.priority).name
+        for user, priority, group in (
+            (key.user, name, key.group), (key.user, name, ANY), (key.user, ANY, key.group), (ANY, name, key.group),
+            (key.user, ANY, ANY), (ANY, name, ANY), (ANY, ANY, key.group), (ANY, ANY, ANY),
+        ):  # fmt: skip
+            limit = self.instances.get((user, priority, group))
+            if limit is not None:
+                return limit
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """The text form, which `parse_limits` reads again."""
+        return {
+            "instances": {"/".join(parts): number for parts, number in sorted(self.instances.items())},
+            "max_running_jobs": self.max_running_jobs,
+            "max_running_jobs_per_user": self.max_running_jobs_per_user,
+        }
+
+
+def parse_limits(document: Any) -> Limits:
+    """The limits of `{"instances": {"user/PRIORITY/group": n}, "max_running_jobs": n, "max_running_jobs_per_user": n}`.
+
+    Everything may be left out or null, and `*` stands for any user, priority or group. LimitsInvalid names the entry.
+    """
+    if not isinstance(document, Mapping):
+        raise LimitsInvalid("limits", "must be an object")
+    for name in document:
+        if name not in _FIELDS:
+            raise LimitsInvalid(str(name), f"is not a limit; the limits are {', '.join(_FIELDS)}")
+    entries = document.get("instances")
+    if entries is not None and not isinstance(entries, Mapping):
+        raise LimitsInvalid("instances", "must be an object of user/PRIORITY/group and a number")
+    instances: dict[tuple[str, str, str], int] = {}
+    for text, number in (entries or {}).items():
+        where = f"instances.{text}"
+        instances[_parts(text, where)] = _number(number, where, 0)
+    jobs, each = (_optional(document, name) for name in _FIELDS[1:])
+    return Limits(instances, jobs, each)
+
+
+def never_runs(limits: Limits, key: QuotaKey, nodes: int) -> str | None:
+    """Why a job of `nodes` instances can never run under `limits`, in a sentence; None if it can."""
+    limit = limits.of(key)
+    if limit is None or nodes <= limit:
+        return None
+    return f"needs {nodes} instance(s), but the whole quota of {key.text} is {limit}: it can never run"
+
+
+def _parts(text: Any, where: str = "") -> tuple[str, str, str]:
+    where = where or str(text)
+    parts = text.rsplit("/", 2) if isinstance(text, str) else []
+    if len(parts) != 3 or not parts[1]:
+        raise LimitsInvalid(where, "must be written user/PRIORITY/group")
+    user, priority, group = parts
+    if priority != ANY and priority not in Priority.__members__:
+        raise LimitsInvalid(where, f"the priority must be {ANY} or one of {', '.join(Priority.__members__)}")
+    return user, priority, group
+
+
+def _number(value: Any, where: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise LimitsInvalid(where, f"must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _optional(document: Mapping[str, Any], name: str) -> int | None:
+    value = document.get(name)
+    return None if value is None else _number(value, name, 1)
