@@ -135,7 +135,7 @@ class Recovery:
                 self.store.settle_job(before, (settling,), {})
             return decision
         decision = by_every(self.channels, decision)
-        saved = self.store.save_job(decision.record)
+        saved = self.store.save_job(decision.record, decision.quota)
         self.journal.decided(before, event, decision)
         self.act(saved, decision.commands)
         return replace(decision, record=saved)

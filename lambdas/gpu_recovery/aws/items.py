@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Any, get_args, get_origin
 
@@ -92,7 +92,7 @@ def from_iso(text: str) -> datetime:
 
 def encode(value: Any) -> Any:
     """`value` in the types that the boto3 serialiser knows."""
-    if isinstance(value, StrEnum):
+    if isinstance(value, StrEnum | IntEnum):
         return value.value
     if isinstance(value, datetime):
         return to_iso(value)
@@ -130,8 +130,8 @@ def decode(kind: Any, data: Any) -> Any:
         return from_iso(data)
     if kind is int:
         return int(data)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return kind(data)
+    if isinstance(kind, type) and issubclass(kind, StrEnum | IntEnum):
+        return kind(int(data) if issubclass(kind, IntEnum) else data)
     return _plain(data)
 
 

@@ -43,6 +43,13 @@ class StopAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspendAttempt:
+    """Tell rank 0 of the attempt that it must leave. Void unless the job is still SUSPENDING."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndRanks:
     """Have the agents of the attempt's instances end its ranks, for what ECS cannot stop or does not know."""
 
@@ -222,7 +229,7 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, EndRanks, ObserveAttempt, CheckInstances, TellInstance,
+    LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, CheckInstances, TellInstance,
     ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (

@@ -44,14 +44,20 @@ class JobPlaced(JobEvent):
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int = 0
+    term: int | None = None
+    """The scheduler's term: once another has begun, what this one decided is not kept any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesShort(JobEvent):
-    """The scheduler, reading record `version`, found no place; `sentence` says what is missing."""
+    """The scheduler, reading record `version`, found no place; `sentence` says what is missing.
+
+    short_of: the same in a word (`queue.snapshot.Shortage`): a job is told again only when that has changed.
+    """
 
     version: int
     sentence: str
+    short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +178,26 @@ class CancelRequested(JobEvent):
 
     by: str
     force: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendRequested(JobEvent):
+    """The job is to give up its instances and keep its place in line: for the job `for_job`, or because `by` wants it.
+
+    The scheduler decides so from record `version`; a person has read none.
+    """
+
+    by: str
+    because: str = ""
+    for_job: str = ""
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested(JobEvent):
+    """A person wants the job that was suspended by a person to go on. `by` says who."""
+
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,7 +407,7 @@ class InstanceDeadlineReached(InstanceEvent):
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobPlaced, ResourcesShort, AttemptLaunched, LaunchRefused, RankSeen, NewerTaskSeen, AllRanksRunning, RankFailed,
     AllRanksStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving, RankSilent, RankHeard,
-    RankExited, CancelRequested, JobLookDue, JobDeadlineReached,
+    RankExited, CancelRequested, SuspendRequested, ResumeRequested, JobLookDue, JobDeadlineReached,
 )  # fmt: skip
 INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     InstanceObserved, MachineSeen, HealthReported, InstanceSilent, InstanceHeard, InstanceBooted, DepartureAnnounced,

@@ -107,6 +107,19 @@ class Ignore:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """What a decision about a job changes in the count of its user's instances.
+
+    key:   whose count (`queue.quota.QuotaKey.text`); nodes: by how many it grows.
+    term:  the scheduler's term that decided it: once another has begun it must not be kept. None: nobody's.
+    """
+
+    key: str
+    nodes: int
+    term: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Decision(Generic[Record]):
     """The answer to one event.
 
@@ -114,6 +127,7 @@ class Decision(Generic[Record]):
     commands: the new pending commands, already claimed for the caller, to be carried out AFTER the save.
     reason:   one sentence, the same in log, history, command line, e-mail and transcript.
     fleet:    the brakes as they must be saved in the same transaction, None if they stay as they are.
+    quota:    what changes in the count of instances in use, in the same transaction; None if nothing does.
     """
 
     record: Record
@@ -121,6 +135,7 @@ class Decision(Generic[Record]):
     reason: str
     outcome: Outcome
     fleet: Fleet | None = None
+    quota: QuotaChange | None = None
 
 
 def ignored(sentence: str, event: type, *statuses: Any) -> dict[tuple[Any, type], str]:

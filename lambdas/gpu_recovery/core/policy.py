@@ -98,7 +98,15 @@ class RecoveryPolicy:
     check_look_s: int = 300
     """The same for an instance under its check, which takes minutes: a large gang has one on each of its instances."""
     queue_timeout_s: int = 604_800
+    held_timeout_s: int = 2_592_000
+    """How long a job that a person has suspended is kept for them."""
     pending_retry_s: int = 60
+    """The pause after a launch that was refused for lack of resources (seed 004)."""
+    demote_after_s: int = 1_800
+    """A job of ABOVE_NORMAL that has run so long counts as NORMAL (seed 003)."""
+    suspensions_window_s: int = 86_400
+    suspend_margin_s: int = 30
+    """How long after its grace rank 0 must have ended, before the whole gang is stopped."""
     launch_timeout_s: int = 600
     start_timeout_s: int = 1_800
     stop_timeout_s: int = 240

@@ -19,6 +19,8 @@ from .record import LIVE, TERMINAL, Cause, Job, JobStatus, StopPurpose
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""
+ASKS_FOR_SUSPENSION = 75
+"""The exit code of a rank that asks for its own suspension (`go_suspend()`): EX_TEMPFAIL of sysexits.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
         return StopPurpose.CANCEL, None
     if kind is EndingKind.SHORT_OF_RESOURCES:
         return StopPurpose.RELAUNCH, Cause.INSUFFICIENT_RESOURCES
+    if kind is EndingKind.FAILED and code == ASKS_FOR_SUSPENSION:
+        return StopPurpose.SUSPEND, Cause.SUSPENDED
     if policy.only_exit_one_is_checked:
         return (StopPurpose.DIAGNOSE if code == 1 else StopPurpose.FAIL), None
     if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):

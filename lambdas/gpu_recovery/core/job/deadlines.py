@@ -1,4 +1,7 @@
-"""How long each status of a job waits: when it gives up, and when it is next compared with what ECS says."""
+"""How long each status of a job waits: when it gives up, and when it is next compared with what ECS says.
+
+What waits for a place is not looked at by itself: the scheduler looks at all of it at once, each minute.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,13 @@ def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]
     look = given.now + within(given.policy.look_s)
     match job.status:
         case JobStatus.QUEUED:
-            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), look
+            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
         case JobStatus.PENDING_RESOURCES:
-            return given.now + within(given.policy.pending_retry_s), None
+            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
+        case JobStatus.SUSPENDED:
+            return given.now + within(given.policy.held_timeout_s if job.held else given.policy.queue_timeout_s), None
+        case JobStatus.SUSPENDING:
+            return given.now + within(job.spec.suspend_grace_s + given.policy.suspend_margin_s), look
         case JobStatus.SUBMITTING:
             return given.now + within(given.policy.launch_timeout_s), look
         case JobStatus.SUBMITTED:
@@ -31,6 +38,6 @@ def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]
         case JobStatus.DIAGNOSING:
             return given.now + within(given.policy.check_timeout_s + given.policy.look_s), look
         case JobStatus.RECOVERING:
-            return given.now + within(given.policy.recover_timeout_s), job.not_before or look
+            return given.now + within(given.policy.recover_timeout_s), None
         case _:
             return None, None

@@ -11,9 +11,35 @@ from ..machine import Given, Step
 from ..names import attempt_id
 from ..notices import of_jobs
 from ..policy import within
-from .record import Job, JobStatus
+from .record import Cause, Job, JobStatus
 
 PAUSE_DOUBLINGS_MAX = 20
+
+
+def suspended(job: Job, given: Given) -> Step:
+    """Every rank has ended and the job goes on later: its instances are free for others, and it keeps its place."""
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+    what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
+    changes: dict[str, Any] = {"suspended_at": given.now, "in_line_at": given.now, "failure": None}
+    if job.stop_cause is Cause.SUSPENDED:
+        changes |= {"attempts_uncounted": counted(job, Cause.SUSPENDED), **cooled_down(job, given)}
+    return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
+
+
+def unless_held(job: Job, step: Step) -> Step:
+    """`step`, but a job that a person has suspended meanwhile goes out of line instead of on."""
+    if not job.held or step.status not in (JobStatus.RECOVERING, JobStatus.PENDING_RESOURCES):
+        return step
+    release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
+    changes = {**step.changes, "repairing": ()}
+    return Step(
+        JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, (*step.commands, release)
+    )  # fmt: skip
+
+
+def counted(job: Job, cause: Cause) -> dict[str, int]:
+    """How often it was relaunched for each uncounted cause, once more for `cause`."""
+    return {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:

@@ -21,7 +21,7 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
         "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
         "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
         "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (), "silent": (), "heard": {},
-        "found_dead": (),
+        "found_dead": (), "suspended_for": "", "short_of": "",
     }  # fmt: skip
     left = tuple(instance for instance in job.instances if instance not in event.instances)
     orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
@@ -29,17 +29,19 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
 
 
 def short(job: Job, event: events.ResourcesShort, given: Given) -> Step | Ignore:
-    if job.status is JobStatus.PENDING_RESOURCES and event.sentence == job.reason:
+    known = event.short_of == job.short_of if event.short_of else event.sentence == job.reason
+    if job.status is not JobStatus.QUEUED and known:
         return Ignore("it is known to be short of that")
-    return Step(JobStatus.PENDING_RESOURCES, event.sentence)
+    status = job.status if job.status is JobStatus.SUSPENDED else JobStatus.PENDING_RESOURCES
+    return Step(status, event.sentence, {"short_of": event.short_of})
 
 
 def retry_due(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    """Look for resources again, without a word in the history: it would say the same each minute."""
-    if given.now >= (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s):
+    """Given up, unless an older release kept the record, whose deadline was the next try."""
+    until = (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s)
+    if given.now >= until:
         return queued_too_long(job, event, given)
-    changes = {"stop_cause": None, "deadline_at": given.now + within(given.policy.pending_retry_s)}
-    return Step(JobStatus.PENDING_RESOURCES, job.reason, changes, unless_pending(job, poke(job)))
+    return Step(JobStatus.PENDING_RESOURCES, job.reason, {"deadline_at": until}, unless_pending(job, poke(job)))
 
 
 def poke_again(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from .. import commands, events
-from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, applied, checked, ignored
+from ..machine import Decision, Given, Ignore, Outcome, QuotaChange, Row, Step, answer, applied, checked, ignored
 from ..policy import RecoveryPolicy
-from . import launching, recovering, silence, stopping
+from . import launching, recovering, silence, stopping, suspension
 from .adoption import newer_task, rank_seen
 from .assessment import incident_since
 from .deadlines import deadlines
-from .record import Job, JobStatus, Origin
+from .record import PLACED, RUNS, Job, JobStatus, Origin
 from .spec import JobSpec
 
 
@@ -59,8 +60,10 @@ def _fence(job: Job, event: events.JobEvent) -> str:
     """Why `event` is about something that is over; "" if it is about the job as it stands."""
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
-    if isinstance(event, events.JobPlaced | events.ResourcesShort) and event.version != job.version:
-        return f"decided from version {event.version}, the record is at {job.version}"
+    if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
+        read = event.version
+        if read is not None and read != job.version:
+            return f"decided from version {read}, the record is at {job.version}"
     if isinstance(event, events.JobDeadlineReached) and event.deadline_at != job.deadline_at:
         return "about a deadline that has moved"
     if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
@@ -88,11 +91,32 @@ def _applied(
         }  # fmt: skip
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data)))
         moved = replace(job, **{**step.changes, "status": step.status})
-        step = replace(step, changes={**step.changes, "incident_at": incident_since(job, moved, now)})
-    return applied(job, step, job.job_id, event, lambda after: deadlines(after, Given(policy, now)), policy, now)
+        accounts = {"incident_at": incident_since(job, moved, now), **_accounts(job, event, step, now)}
+        step = replace(step, changes={**step.changes, **accounts})
+    decision = applied(job, step, job.job_id, event, lambda after: deadlines(after, Given(policy, now)), policy, now)
+    return replace(decision, quota=_quota_change(job, decision.record, event))
+
+
+def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime) -> dict[str, Any]:
+    """What the job takes up of its quota from now on, and how long it has run when it ceases to run."""
+    accounts: dict[str, Any] = {}
+    if isinstance(event, events.JobPlaced):
+        accounts["quota_nodes"] = job.spec.nnodes
+    elif step.status not in PLACED:
+        accounts["quota_nodes"] = 0
+    if job.status in RUNS and step.status not in RUNS and job.running_at is not None:
+        accounts["ran_s"] = job.ran_s + max(0, int((now - job.running_at).total_seconds()))
+    return accounts
+
+
+def _quota_change(before: Job, after: Job, event: events.JobEvent | str) -> QuotaChange | None:
+    term = event.term if isinstance(event, events.JobPlaced) else None
+    grows = after.quota_nodes - before.quota_nodes
+    return QuotaChange(after.quota_key, grows, term) if grows or term is not None else None
 
 
 _S = JobStatus
+_QUEUED = (_S.QUEUED, _S.PENDING_RESOURCES)
 TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.QUEUED, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.QUEUED, events.ResourcesShort): Row.to(launching.short, _S.PENDING_RESOURCES),
@@ -108,7 +132,14 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUBMITTING, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
     (_S.SUBMITTING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.SUBMITTING),
     (_S.SUBMITTING, events.AllRanksStopped): Row.to(
-        stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+        stopping.ended,
+        _S.SUCCEEDED,
+        _S.FAILED,
+        _S.CANCELED,
+        _S.DIAGNOSING,
+        _S.RECOVERING,
+        _S.PENDING_RESOURCES,
+        _S.SUSPENDED,
     ),
     (_S.SUBMITTING, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.SUBMITTING),
     (_S.SUBMITTING, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.SUBMITTING),
@@ -119,7 +150,14 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUBMITTED, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
     (_S.SUBMITTED, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.SUBMITTED),
     (_S.SUBMITTED, events.AllRanksStopped): Row.to(
-        stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+        stopping.ended,
+        _S.SUCCEEDED,
+        _S.FAILED,
+        _S.CANCELED,
+        _S.DIAGNOSING,
+        _S.RECOVERING,
+        _S.PENDING_RESOURCES,
+        _S.SUSPENDED,
     ),
     (_S.SUBMITTED, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.SUBMITTED),
     (_S.SUBMITTED, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.SUBMITTED),
@@ -128,7 +166,14 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUBMITTED, events.JobDeadlineReached): Row.to(launching.start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED),
     (_S.RUNNING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.RUNNING),
     (_S.RUNNING, events.AllRanksStopped): Row.to(
-        stopping.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+        stopping.ended,
+        _S.SUCCEEDED,
+        _S.FAILED,
+        _S.CANCELED,
+        _S.DIAGNOSING,
+        _S.RECOVERING,
+        _S.PENDING_RESOURCES,
+        _S.SUSPENDED,
     ),
     (_S.RUNNING, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.RUNNING),
     (_S.RUNNING, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.RUNNING),
@@ -145,28 +190,65 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.LOST, events.RankHeard): Row.to(silence.rank_heard, _S.LOST, _S.RUNNING),
     (_S.LOST, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.LOST),
     (_S.LOST, events.AllRanksStopped): Row.to(
-        silence.ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES
+        silence.ended,
+        _S.SUCCEEDED,
+        _S.FAILED,
+        _S.CANCELED,
+        _S.DIAGNOSING,
+        _S.RECOVERING,
+        _S.PENDING_RESOURCES,
+        _S.SUSPENDED,
     ),
     (_S.LOST, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.LOST),
     (_S.LOST, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.LOST),
     (_S.LOST, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
     (_S.LOST, events.JobLookDue): Row.to(stopping.observe, _S.LOST),
     (_S.LOST, events.JobDeadlineReached): Row.to(silence.lost_overdue, _S.LOST, _S.RUNNING, _S.STOPPING),
+    (_S.SUSPENDING, events.RankFailed): Row.to(suspension.left, _S.STOPPING),
+    (_S.SUSPENDING, events.AllRanksStopped): Row.to(suspension.all_left, _S.SUCCEEDED, _S.SUSPENDED),
+    (_S.SUSPENDING, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
+    (_S.SUSPENDING, events.SuspendRequested): Row.to(suspension.hold_later, _S.SUSPENDING),
+    (_S.SUSPENDING, events.ResumeRequested): Row.to(suspension.resume, _S.SUSPENDING),
+    (_S.SUSPENDING, events.JobLookDue): Row.to(stopping.observe, _S.SUSPENDING),
+    (_S.SUSPENDING, events.JobDeadlineReached): Row.to(suspension.grace_over, _S.STOPPING),
+    (_S.SUSPENDED, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
+    (_S.SUSPENDED, events.ResourcesShort): Row.to(launching.short, _S.SUSPENDED),
+    (_S.SUSPENDED, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.SUSPENDED, events.SuspendRequested): Row.to(suspension.hold, _S.SUSPENDED),
+    (_S.SUSPENDED, events.ResumeRequested): Row.to(suspension.resume, _S.SUSPENDED),
+    (_S.SUSPENDED, events.JobDeadlineReached): Row.to(suspension.overdue, _S.FAILED),
+    **{
+        (status, events.SuspendRequested): Row.to(suspension.suspend_early, _S.STOPPING)
+        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.LOST)
+    },
+    (_S.RUNNING, events.SuspendRequested): Row.to(suspension.suspend, _S.SUSPENDING),
+    **{(status, events.SuspendRequested): Row.to(suspension.hold, _S.SUSPENDED) for status in _QUEUED},
+    **{
+        (status, event): Row.to(decide, status)
+        for status in (_S.STOPPING, _S.DIAGNOSING)
+        for event, decide in (
+            (events.SuspendRequested, suspension.hold_later),
+            (events.ResumeRequested, suspension.resume),
+        )
+    },
+    (_S.RECOVERING, events.SuspendRequested): Row.to(suspension.hold_recovering, _S.SUSPENDED),
     (_S.STOPPING, events.AttemptLaunched): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.RankSeen): Row.to(rank_seen, _S.STOPPING),
     (_S.STOPPING, events.AllRanksStopped): Row.to(
-        stopping.all_stopped, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.FAILED, _S.CANCELED
+        stopping.all_stopped, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.SUSPENDED, _S.FAILED, _S.CANCELED
     ),
     (_S.STOPPING, events.RepairEnded): Row.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Row.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobLookDue): Row.to(stopping.observe, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Row.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
-    (_S.DIAGNOSING, events.InstancesChecked): Row.to(recovering.barrier_down, _S.RECOVERING, _S.FAILED),
+    (_S.DIAGNOSING, events.InstancesChecked): Row.to(recovering.barrier_down, _S.RECOVERING, _S.SUSPENDED, _S.FAILED),
     (_S.DIAGNOSING, events.RepairEnded): Row.to(recovering.repair_ended_early, _S.DIAGNOSING),
     (_S.DIAGNOSING, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
     (_S.DIAGNOSING, events.JobLookDue): Row.to(stopping.observe, _S.DIAGNOSING),
-    (_S.DIAGNOSING, events.JobDeadlineReached): Row.to(recovering.checks_overdue, _S.RECOVERING, _S.FAILED),
+    (_S.DIAGNOSING, events.JobDeadlineReached): Row.to(
+        recovering.checks_overdue, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
+    ),
     (_S.RECOVERING, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.RECOVERING, events.RepairEnded): Row.to(recovering.repair_ended, _S.RECOVERING, _S.FAILED),
     (_S.RECOVERING, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
@@ -181,9 +263,11 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 
 
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
-_IN_LINE = (_S.QUEUED, _S.PENDING_RESOURCES)
-_NOT_IN_LINE = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST, _S.STOPPING, _S.DIAGNOSING, *_ENDED)
-_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST)
+_IN_LINE = (*_QUEUED, _S.SUSPENDED)
+_NOT_IN_LINE = (
+    _S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING, _S.STOPPING, _S.DIAGNOSING, *_ENDED,
+)  # fmt: skip
+_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
 _AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_LINE),
@@ -195,13 +279,13 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored(
         "the launch of this attempt is over", events.LaunchRefused, *_IN_LINE, *_AFTER_LAUNCH, *_AFTER_STOP, *_ENDED
     ),
-    **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST),
+    **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST, _S.SUSPENDING),
     **ignored(
         "its tasks are not started by people now", events.RankSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_STOP, *_ENDED
     ),
     **ignored("the job is under way", events.NewerTaskSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING),
     **ignored("the job is under way", events.NewerTaskSeen, *_AFTER_STOP),
-    **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST),
+    **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST, _S.SUSPENDING),
     **ignored("the gang is being stopped", events.AllRanksRunning, _S.STOPPING),
     **ignored("the attempt has ended", events.AllRanksRunning, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the gang is being stopped: ranks are expected to end", events.RankFailed, _S.STOPPING),
@@ -228,19 +312,33 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     ),
     **ignored("it has no rank on any instance", events.InstanceNeedsRepair, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("it has no rank on any instance", events.InstanceLeaving, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("the gang is being stopped", events.InstanceNeedsRepair, _S.STOPPING),
-    **ignored("the gang is being stopped", events.InstanceLeaving, _S.STOPPING),
+    **ignored("the gang is leaving already", events.InstanceNeedsRepair, _S.SUSPENDING, _S.STOPPING),
+    **ignored("the gang is leaving already", events.InstanceLeaving, _S.SUSPENDING, _S.STOPPING),
     **ignored("the job has ended", events.CancelRequested, _S.SUCCEEDED, _S.CANCELED),
     **ignored(
         "not every rank is known to run: this status has a deadline", events.RankSilent, _S.SUBMITTING, _S.SUBMITTED
     ),
-    **ignored("the gang is being stopped", events.RankSilent, _S.STOPPING),
+    **ignored("the gang is leaving already", events.RankSilent, _S.SUSPENDING, _S.STOPPING),
     **ignored("the attempt has ended", events.RankSilent, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("the gang is being stopped or has ended", events.RankExited, _S.STOPPING, *_AFTER_STOP, *_ENDED),
+    **ignored(
+        "the gang is being stopped or has ended", events.RankExited, _S.SUSPENDING, _S.STOPPING, *_AFTER_STOP, *_ENDED
+    ),
     **ignored("the launch tells how it ends", events.RankExited, *_IN_LINE, _S.SUBMITTING),
-    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.STOPPING),
+    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.SUSPENDING, _S.STOPPING),
     **ignored("the attempt has ended", events.RankHeard, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES),
+    **ignored("the job has ended", events.SuspendRequested, *_ENDED),
+    **ignored("the job has ended", events.ResumeRequested, *_ENDED),
+    **ignored(
+        "nobody has suspended it",
+        events.ResumeRequested,
+        *_QUEUED,
+        _S.SUBMITTING,
+        _S.SUBMITTED,
+        _S.RUNNING,
+        _S.LOST,
+        _S.RECOVERING,
+    ),
+    **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES, _S.SUSPENDED),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
 }

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ..machine import HistoryEntry, Pending
 from ..policy import RecoveryPolicy
+from ..queue.quota import QuotaKey
 from ..task import RankFailure
 from .spec import JobSpec
 
@@ -22,6 +23,8 @@ class JobStatus(StrEnum):
     SUBMITTED = "SUBMITTED"  # every rank to run
     RUNNING = "RUNNING"  # the ranks to end
     LOST = "LOST"  # a heartbeat, an end, or what ECS and EC2 make of the silence
+    SUSPENDING = "SUSPENDING"  # rank 0 to save and leave, or its grace to end
+    SUSPENDED = "SUSPENDED"  # its turn again, where it stood in line; or a person
     STOPPING = "STOPPING"  # the confirmed end of every rank
     DIAGNOSING = "DIAGNOSING"  # the health check of every instance
     RECOVERING = "RECOVERING"  # healthy instances: rebooted or spare
@@ -31,10 +34,17 @@ class JobStatus(StrEnum):
 
 
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
-WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
-"""The statuses the scheduler places from; a recovering gang goes before the queue."""
-LIVE = frozenset({JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST, JobStatus.STOPPING})
+WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
+"""The statuses the scheduler places from; a recovering gang goes before its equals in the queue."""
+LIVE = frozenset({
+    JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING,
+    JobStatus.STOPPING,
+})  # fmt: skip
 """The statuses in which ranks of the current attempt may exist."""
+RUNS = (JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING)
+"""The statuses in which its ranks are taken to work."""
+PLACED = (*sorted(LIVE), JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+"""The statuses in which a job takes up its user's quota: it has instances, or goes on with the next ones it gets."""
 
 
 class Origin(StrEnum):
@@ -49,6 +59,7 @@ class StopPurpose(StrEnum):
 
     DIAGNOSE = "DIAGNOSE"
     RELAUNCH = "RELAUNCH"
+    SUSPEND = "SUSPEND"
     FAIL = "FAIL"
     CANCEL = "CANCEL"
 
@@ -62,9 +73,10 @@ class Cause(StrEnum):
     INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
     INTERRUPTED = "INTERRUPTED"
     REPAIR = "REPAIR"  # an instance of it had to be repaired for somebody else's sake
+    SUSPENDED = "SUSPENDED"  # it asked for its own suspension
 
 
-UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.REPAIR})
+UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.REPAIR, Cause.SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +176,19 @@ class Job:
     """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
     """The instances that were repaired for that."""
+    held: bool = False
+    """A person has suspended it: it is not placed until a person resumes it."""
+    suspended_for: str = ""
+    """The job that it was last made to give way to; "" if that was a person's wish, or its own."""
+    suspended_at: datetime | None = None
+    suspensions: tuple[datetime, ...] = ()
+    """When it had to give way to others, as far as that still protects it."""
+    short_of: str = ""
+    """What it was last found to be short of (`queue.snapshot.Shortage`)."""
+    ran_s: int = 0
+    """How long its former attempts ran, all together."""
+    quota_nodes: int = 0
+    """How many instances it takes up of its user's quota; the store counts them in the same write."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     in_line_at: datetime | None = None
@@ -172,9 +197,9 @@ class Job:
     history: tuple[HistoryEntry, ...] = ()
 
     @property
-    def waits_to_retry(self) -> bool:
-        """Whether ECS has just refused its launch: until the retry is due, the same place would refuse it again."""
-        return self.status is JobStatus.PENDING_RESOURCES and self.stop_cause is Cause.INSUFFICIENT_RESOURCES
+    def quota_key(self) -> str:
+        """Whose quota it takes up: of its user, at the priority asked for, in its group."""
+        return QuotaKey(self.spec.user, self.spec.priority, self.spec.group).text
 
     def is_observed(self, policy: RecoveryPolicy) -> bool:
         """Whether it is recorded and reported, never stopped or relaunched for a failure: it alone, or everything."""

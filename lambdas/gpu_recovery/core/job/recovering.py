@@ -8,7 +8,7 @@ from .. import events
 from ..machine import Given, Ignore, Step
 from . import suspicion
 from .assessment import assess
-from .endings import cooled_down, failed, poke
+from .endings import cooled_down, failed, poke, unless_held
 from .record import Job, JobStatus
 
 
@@ -31,7 +31,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
         **changes, **cooled_down(job, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
     }  # fmt: skip
-    return Step(JobStatus.RECOVERING, reason, recovering, (poke(job),))
+    return unless_held(job, Step(JobStatus.RECOVERING, reason, recovering, (poke(job),)))
 
 
 def repair_ended_early(job: Job, event: events.RepairEnded, given: Given) -> Step | Ignore:

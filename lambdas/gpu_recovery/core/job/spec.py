@@ -6,41 +6,70 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from ..errors import SpecInvalid
+from ..queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
 OUR_VARIABLES = frozenset({
     "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
-    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH",
+    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S", "CHECKPOINT_DIR",
 })  # fmt: skip
+GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 NNODES_MAX = 3_000
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
 """ECS allows 8,192 characters of overrides in all, as JSON; the rest is for the variables we add."""
+SUSPEND_GRACE_S, SUSPEND_GRACE_S_MAX = 5, 110
+"""Seed 003's five seconds; ECS gives a container no more than two minutes between SIGTERM and SIGKILL."""
+RUNTIME_ENV_CHARACTERS_MAX = 16_000
+RESOURCE_MAX = 1_000_000
+ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
+ON_ECS_ONLY = ("task_definition", "container", "command")
+
+
+class Backend(StrEnum):
+    """What runs a job."""
+
+    ECS = "ecs"
+    RAY = "ray"
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """One training job: `nnodes` instances with `gpus_per_node` GPUs each, one rank (ECS task) on every instance.
 
-    task_definition: ECS family or family:revision; host network mode is required and checked at submission.
+    task_definition: ECS family or family:revision; host network mode is required and checked at submission. "" on Ray.
     container:       the container whose exit decides; "" until the task definition has been looked up.
     command, env:    what the ranks run; an empty command keeps the task definition's own.
-    max_runtime_s:   None for no limit.
+    max_runtime_s:   None for no limit; what the job is taken to need when others are placed around it.
+    group:           the instances it may run on, by their attribute `gpu-recovery.group`; "" those without one.
+    suspend_grace_s: how long rank 0 has, once it is told to make room, to save its state and leave (seed 003).
+    checkpoint_dir:  where the ranks keep their checkpoints, as they see it; "" says nothing about it.
+    entrypoint:      on Ray, the shell command of the driver; `entrypoint_resources` are what the driver itself takes.
+    runtime_env:     Ray's description of the driver's environment, as JSON text; "" for none.
     """
 
     workload: str
     nnodes: int
     gpus_per_node: int
-    task_definition: str
+    task_definition: str = ""
     container: str = ""
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     attempts_max: int | None = None
     max_runtime_s: int | None = None
+    priority: Priority = Priority.NORMAL
+    group: str = ""
+    suspend_grace_s: int = SUSPEND_GRACE_S
+    checkpoint_dir: str = ""
+    backend: Backend = Backend.ECS
+    entrypoint: str = ""
+    runtime_env: str = ""
+    entrypoint_resources: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_spec(document: Any) -> JobSpec:
@@ -53,6 +82,7 @@ def parse_spec(document: Any) -> JobSpec:
     values = {key: read(key, document.get(key)) for key, read in _READERS.items()}
     values["gpus_per_node"] = values.pop("n_gpus_per_node")
     spec = JobSpec(**values)
+    _fits_its_backend(spec, document)
     pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
     size = len(json.dumps([*spec.command, *pairs]))
     if size > COMMAND_AND_ENV_CHARACTERS_MAX:
@@ -62,8 +92,19 @@ def parse_spec(document: Any) -> JobSpec:
     return spec
 
 
-def _text(pattern: re.Pattern[str], what: str) -> Any:
+def _fits_its_backend(spec: JobSpec, document: Mapping[str, Any]) -> None:
+    needed, foreign = ("task_definition", ON_RAY_ONLY) if spec.backend is Backend.ECS else ("entrypoint", ON_ECS_ONLY)
+    if not getattr(spec, needed):
+        raise SpecInvalid(needed, f"is needed by a job on {spec.backend}")
+    for key in foreign:
+        if document.get(key) is not None:
+            raise SpecInvalid(key, f"is not for a job on {spec.backend}")
+
+
+def _text(pattern: re.Pattern[str], what: str, *, optional: bool = False) -> Any:
     def read(key: str, value: Any) -> str:
+        if value is None and optional:
+            return ""
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise SpecInvalid(key, f"must be {what}")
         return value
@@ -71,10 +112,10 @@ def _text(pattern: re.Pattern[str], what: str) -> Any:
     return read
 
 
-def _whole(least: int, most: int, *, optional: bool = False) -> Any:
+def _whole(least: int, most: int, *, optional: bool = False, default: int | None = None) -> Any:
     def read(key: str, value: Any) -> int | None:
-        if value is None and optional:
-            return None
+        if value is None and (optional or default is not None):
+            return default
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise SpecInvalid(key, f"must be a whole number from {least} to {most}")
         return value
@@ -109,15 +150,80 @@ def _env(key: str, value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _priority(key: str, value: Any) -> Priority:
+    """By name or by number, as seed 003 has both."""
+    if value is None:
+        return Priority.NORMAL
+    if isinstance(value, str) and value in Priority.__members__:
+        return Priority[value]
+    if isinstance(value, int) and not isinstance(value, bool) and value in tuple(Priority):
+        return Priority(value)
+    raise SpecInvalid(key, f"must be one of {', '.join(f'{one.name} ({one.value})' for one in Priority)}")
+
+
+def _backend(key: str, value: Any) -> Backend:
+    if value is None:
+        return Backend.ECS
+    if value not in tuple(Backend):
+        raise SpecInvalid(key, f"must be one of {', '.join(Backend)}")
+    return Backend(value)
+
+
+def _folder(key: str, value: Any) -> str:
+    path = _optional_text(key, value)
+    if path and not path.startswith("/"):
+        raise SpecInvalid(key, "must be an absolute path, as the ranks see it")
+    return path
+
+
+def _entrypoint(key: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or not 1 <= len(value) <= COMMAND_AND_ENV_CHARACTERS_MAX:
+        raise SpecInvalid(key, f"must be a shell command of 1 to {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+    return value
+
+
+def _runtime_env(key: str, value: Any) -> str:
+    """Kept as text: what is in it is Ray's business alone."""
+    if value is None:
+        return ""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise SpecInvalid(key, "must be an object, as Ray describes it")
+    text = json.dumps(value)
+    if len(text) > RUNTIME_ENV_CHARACTERS_MAX:
+        raise SpecInvalid(key, f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON")
+    return text
+
+
+def _resources(key: str, value: Any) -> dict[str, int]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str) and isinstance(n, int) and not isinstance(n, bool) and 0 < n <= RESOURCE_MAX
+        for name, n in value.items()
+    ):
+        raise SpecInvalid(key, f"must be an object whose values are whole numbers from 1 to {RESOURCE_MAX}")
+    return dict(value)
+
+
 _READERS: dict[str, Any] = {
     "workload": _text(NAME, "lower-case letters, digits and dashes, at most 40, beginning with a letter"),
     "nnodes": _whole(1, NNODES_MAX),
     "n_gpus_per_node": _whole(1, 16),
-    "task_definition": _text(FAMILY, "an ECS task definition: family or family:revision"),
+    "task_definition": _text(FAMILY, "an ECS task definition: family or family:revision", optional=True),
     "container": _optional_text,
     "command": _command,
     "env": _env,
     "user": _optional_text,
     "attempts_max": _whole(1, 20, optional=True),
     "max_runtime_s": _whole(60, 90 * 86_400, optional=True),
+    "priority": _priority,
+    "group": _text(GROUP, "letters, digits, dots, dashes and underscores, at most 63", optional=True),
+    "suspend_grace_s": _whole(1, SUSPEND_GRACE_S_MAX, default=SUSPEND_GRACE_S),
+    "checkpoint_dir": _folder,
+    "backend": _backend,
+    "entrypoint": _entrypoint,
+    "runtime_env": _runtime_env,
+    "entrypoint_resources": _resources,
 }

@@ -14,7 +14,7 @@ from ..policy import within
 from ..task import EndingKind, RankFailure
 from . import suspicion
 from .assessment import purpose_of
-from .endings import cooled_down, failed, finished, has_lasted, poke
+from .endings import cooled_down, counted, failed, finished, has_lasted, poke, suspended, unless_held
 from .record import Cause, Job, JobStatus, StopPurpose
 
 
@@ -67,18 +67,21 @@ def stop_for(job: Job, failure: RankFailure, given: Given) -> Step:
     """Stop the gang because of `failure`, for the purpose that its kind has under the policy."""
     purpose, cause = purpose_of(failure, given.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
-    if purpose is StopPurpose.RELAUNCH and cause is not None:
-        return relaunch_or_fail(job, cause, reason, given, failure)
+    if cause is not None:
+        return relaunch_or_fail(job, cause, reason, given, failure, purpose)
     return stop(job, purpose, reason, given, failure=failure)
 
 
-def relaunch_or_fail(job: Job, cause: Cause, reason: str, given: Given, failure: RankFailure | None = None) -> Step:
+def relaunch_or_fail(
+    job: Job, cause: Cause, reason: str, given: Given, failure: RankFailure | None = None,
+    purpose: StopPurpose = StopPurpose.RELAUNCH,
+) -> Step:  # fmt: skip
     """Stop for an uncounted cause, unless it has happened too often."""
     most = given.policy.uncounted_max
     if job.attempts_uncounted.get(cause, 0) >= most:
         too_often = f"{reason}; this was relaunch {most} for this cause"
         return stop(job, StopPurpose.FAIL, too_often, given, failure=failure)
-    return stop(job, StopPurpose.RELAUNCH, reason, given, cause, failure)
+    return stop(job, purpose, reason, given, cause, failure)
 
 
 def stop(
@@ -126,8 +129,10 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
         case StopPurpose.FAIL:
             return failed(job, job.stop_reason, ())
+        case StopPurpose.SUSPEND:
+            return suspended(job, given)
         case StopPurpose.RELAUNCH:
-            return relaunch(job, given)
+            return unless_held(job, relaunch(job, given))
         case _:
             may_reboot = not given.policy.only_exit_one_is_checked or job.attempts_left(given.policy)
             may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
@@ -149,11 +154,10 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
 def relaunch(job: Job, given: Given) -> Step:
     """In line again, for a cause that is not counted; a job that never lasts waits a little longer each time."""
     cause = job.stop_cause or Cause.INTERRUPTED
-    uncounted = {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
-    changes: dict[str, Any] = {"attempts_uncounted": uncounted}
+    changes: dict[str, Any] = {"attempts_uncounted": counted(job, cause)}
     if cause is Cause.INSUFFICIENT_RESOURCES:
-        changes["in_line_at"] = given.now
+        changes |= {"in_line_at": given.now, "not_before": given.now + within(given.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
     why = "an instance needed repair" if cause is Cause.REPAIR else "capacity was taken away"
     changes |= cooled_down(job, given)

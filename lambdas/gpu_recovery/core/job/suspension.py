@@ -1,0 +1,108 @@
+"""Making room and coming back: a job gives its instances up, keeps its place in line, and runs again from the start.
+
+Rank 0 is told first, and has `suspend_grace_s` to save what it needs and leave (SUSPENDING); when it has left, or the
+grace is over, every other rank is stopped. Whatever ends under that notice is no failure and counts against nothing:
+what a machine has shown meanwhile is told to the machine by whoever saw it. A job that leaves by itself, with exit code
+75, asks for the same.
+
+Who wanted it decides when it goes on. Made to give way to another, it is in line again at once, where it stood before.
+Suspended by a person it is held, and only a person resumes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .. import commands, events
+from ..machine import Given, Ignore, Step
+from ..policy import within
+from .endings import failed, poke, suspended
+from .record import Job, JobStatus, StopPurpose
+from .stopping import ended, stop
+
+
+def suspend(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+    """Tell rank 0 of a running gang to save and leave."""
+    if job.is_observed(given.policy):
+        return Ignore("this job is only observed")
+    reason = f"{_wanted(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
+    changes = {**_changes(job, event, given), "stop_purpose": StopPurpose.SUSPEND, "stop_cause": None, "stop_tries": 0,
+               "stop_reason": _wanted(event)}  # fmt: skip
+    return Step(JobStatus.SUSPENDING, reason, changes, (commands.SuspendAttempt(job.attempt),))
+
+
+def suspend_early(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+    """Nothing to save, or nobody there to hear of it: the gang is stopped at once."""
+    if job.is_observed(given.policy):
+        return Ignore("this job is only observed")
+    step = stop(job, StopPurpose.SUSPEND, _wanted(event), given)
+    return replace(step, changes={**step.changes, **_changes(job, event, given)})
+
+
+def hold(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+    """A job in line steps out of it."""
+    if job.held:
+        return Ignore("it is held already")
+    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", {"held": True})
+
+
+def hold_later(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+    """It is on its way out anyway: a person's wish makes it stay there; another job's is already being met."""
+    if event.for_job or job.held:
+        return Ignore("it is being stopped already")
+    if job.stop_purpose in (StopPurpose.FAIL, StopPurpose.CANCEL):
+        return Ignore("it is being ended")
+    return Step(job.status, f"{job.reason}; to be held then: {_wanted(event)}", {"held": True})
+
+
+def hold_recovering(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+    """It waits for healthy instances: what is kept for it is given back."""
+    release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
+    reason = f"{_wanted(event)} while it waited for healthy instances; held until it is resumed"
+    return Step(JobStatus.SUSPENDED, reason, {"held": True, "repairing": ()}, (release, poke(job)))
+
+
+def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Ignore:
+    """In line again, where it stood when it was first submitted."""
+    if not job.held:
+        return Ignore("it is not held: it runs again as soon as there is room")
+    reason = f"resumed by {event.by}; in line again" if job.status is JobStatus.SUSPENDED else job.reason
+    changes: dict[str, Any] = {"held": False, "in_line_at": given.now}
+    return Step(job.status, reason, changes, (poke(job),) if job.status is JobStatus.SUSPENDED else ())
+
+
+def left(job: Job, event: events.RankFailed, given: Given) -> Step:
+    """The first rank has left under the notice: now the others are stopped."""
+    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given, failure=event.failure)
+    return replace(step, reason=f"rank {event.failure.rank} has left: stopping the rest of the gang")
+
+
+def grace_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """Rank 0 has not left in time: everybody is stopped."""
+    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given)
+    return replace(step, reason=f"rank 0 has not left within {job.spec.suspend_grace_s} s: stopping the gang")
+
+
+def all_left(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+    """Every rank has ended before any other was stopped; a gang that finished its work under the notice is done."""
+    return ended(job, event, given) if event.failure is None else suspended(job, given)
+
+
+def overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+    """Nothing waits for ever, not even for a person."""
+    waited = given.policy.held_timeout_s if job.held else given.policy.queue_timeout_s
+    return failed(job, f"was suspended and not {'resumed' if job.held else 'placed again'} within {waited} s", ())
+
+
+def _wanted(event: events.SuspendRequested) -> str:
+    why = f" ({event.because})" if event.because else ""
+    return f"suspended to make room for {event.for_job}{why}" if event.for_job else f"suspended by {event.by}{why}"
+
+
+def _changes(job: Job, event: events.SuspendRequested, given: Given) -> dict[str, Any]:
+    if not event.for_job:
+        return {"held": True, "suspended_for": ""}
+    since = given.now - within(given.policy.suspensions_window_s)
+    lately = tuple(at for at in job.suspensions if at > since)
+    return {"suspended_for": event.for_job, "suspensions": (*lately, given.now)}
