@@ -1,4 +1,7 @@
-"""The two tables: jobs and instances. Each has an index of what is due and an index by status; nothing is scanned."""
+"""The two tables: jobs and instances. Each has an index of what is due and one by status, jobs have their line.
+
+Nothing is scanned.
+"""
 
 from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
@@ -23,6 +26,14 @@ class Tables(Construct):
             sort_key=_key("queued_at", _STRING),
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=_JOB_LIST,
+        )
+        # Sparse: the jobs that wait for a place or have one, each with what a pass of the scheduler reads of it.
+        self.jobs.add_global_secondary_index(
+            index_name="line",
+            partition_key=_key("line", _STRING),
+            sort_key=_key("line_at", _STRING),
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=["line_entry"],
         )
         self.instances = self._table("Instances", settings.instance_table_name, "container_inst_id")
         self.instances.add_global_secondary_index(

@@ -1,5 +1,9 @@
 """SQS FIFO, one message group: the only function that gives jobs their instances."""
 
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from gpu_recovery.aws.wiring import logger, metrics, recovery
@@ -9,5 +13,15 @@ from gpu_recovery.scheduling import schedule
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """One pass, however many messages asked for it: each only says that something changed, so none is read."""
-    logger.info("placed", extra={"jobs": schedule(recovery())})
+    """One pass for all of the messages: each only says who has changed."""
+    logger.info("placed", extra={"jobs": schedule(recovery(), tuple(_keys(event)))})
+
+
+def _keys(event: dict[str, Any]) -> Iterator[str]:
+    """Who has changed. A message that says nothing of the kind asks for a whole pass and is gone: it blocks nobody."""
+    for record in event.get("Records", []):
+        try:
+            yield str(json.loads(record["body"])["key"])
+        except (ValueError, KeyError, TypeError):
+            logger.warning("a message without a key", extra={"message_id": record.get("messageId")})
+            yield "unknown/0"

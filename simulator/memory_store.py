@@ -18,11 +18,12 @@ from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.machine import Pending, due_at
+from gpu_recovery.core.machine import Pending, QuotaChange, due_at
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports import LISTED, Addition, CursorInvalid, JobPage, StaleRecord
 
 from simulator.memory_beats import MemoryBeats
+from simulator.memory_line import MemoryLine
 
 Record = TypeVar("Record", Job, Instance)
 
@@ -96,7 +97,7 @@ def in_order(commands: Sequence[Pending]) -> tuple[Pending, ...]:
     return tuple(sorted(commands, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
-class MemoryStore(MemoryBeats):
+class MemoryStore(MemoryBeats, MemoryLine):
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
@@ -122,10 +123,16 @@ class MemoryStore(MemoryBeats):
     def load_job(self, job_id: str) -> Job | None:
         return self.jobs.records.get(job_id)
 
-    def save_job(self, job: Job) -> Job:
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         if job.job_id not in self.jobs.records:
             raise StaleRecord(f"there is no job {job.job_id}")
-        return self.jobs.keep(job.job_id, job)
+        self.check_term(quota)
+        saved = self.jobs.keep(job.job_id, job)
+        self.count(quota)
+        return saved
+
+    def records_of_jobs(self) -> Iterable[Job]:
+        return self.jobs.records.values()
 
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         self.jobs.settle(job.job_id, job, done, deferred)
@@ -209,6 +216,9 @@ class MemoryStore(MemoryBeats):
     def load_instance(self, instance_id: str) -> Instance | None:
         return self.machines.records.get(instance_id)
 
+    def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
+        return {one: self.machines.records[one] for one in instance_ids if one in self.machines.records}
+
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         if fleet is not None:
             self._check_fleet(fleet)
@@ -274,12 +284,13 @@ class MemoryStore(MemoryBeats):
 
 
 def _may_claim(instance: Instance, job_id: str, claim: Claim, epoch: int) -> bool:
+    mine = instance.claims.get(job_id)
     return (
         instance.status is InstanceStatus.AVAILABLE
         and instance.ecs_status == EcsStatus.ACTIVE
         and instance.epoch == epoch
         and instance.reserved_for in ("", job_id)
-        and (not instance.claims or instance.claims.get(job_id) == claim)
+        and (instance.gpus_unclaimed >= claim.gpus if mine is None else mine == claim)
     )
 
 

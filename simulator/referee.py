@@ -28,8 +28,8 @@ class JudgedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def save_job(self, job: Job) -> Any:
-        return self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job))
+    def save_job(self, job: Job, *quota: Any) -> Any:
+        return self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job, *quota))
 
     def save_instance(self, instance: Any, *fleet: Any) -> Any:
         read = self._store.load_instance

@@ -10,10 +10,13 @@ from .ports import StaleRecord
 Item = TypeVar("Item")
 
 
-def try_each(work: Callable[[Item], object], items: Iterable[Item]) -> list[Exception]:
+def try_each(
+    work: Callable[[Item], object], items: Iterable[Item], but: tuple[type[Exception], ...] | type[Exception] = ()
+) -> list[Exception]:
     """Do `work` for each of `items`; what failed, to be raised by the caller once everything has been tried.
 
-    A stale record is no failure: somebody else is moving it at this moment, so nothing is left to do.
+    A stale record is no failure: somebody else is moving it at this moment, so nothing is left to do. What is of the
+    kind `but` ends it all and is raised at once.
     """
     failures: list[Exception] = []
     for item in items:
@@ -21,6 +24,8 @@ def try_each(work: Callable[[Item], object], items: Iterable[Item]) -> list[Exce
             work(item)
         except StaleRecord:
             continue
+        except but:
+            raise
         except Exception as failure:  # noqa: BLE001 - collected, and raised all together when the rest is done
             failures.append(failure)
     return failures

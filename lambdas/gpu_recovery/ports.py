@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from .core.attempt import Plan, Progress
 from .core.check import Verdict
@@ -19,12 +19,18 @@ from .core.fleet import Fleet
 from .core.heartbeat import Beat, Order
 from .core.instance.record import Claim, Instance, InstanceStatus
 from .core.job.record import Job, JobStatus
+from .core.machine import QuotaChange
+from .core.queue.entry import Entry, LastPass
 from .core.signals import MachineState
 from .core.task import RankFailure, TaskFact
 
 
 class StaleRecord(RecoveryError):
     """Somebody wrote the record since it was read: read it again and decide again."""
+
+
+class TermOver(RecoveryError):
+    """The scheduler's pass is over, because another has begun: what it decided is not kept."""
 
 
 class CursorInvalid(RecoveryError):
@@ -121,9 +127,9 @@ class JobPage:
 
 
 LISTED = (
-    JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.STOPPING,
-    JobStatus.DIAGNOSING, JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.FAILED,
-    JobStatus.CANCELED, JobStatus.SUCCEEDED,
+    JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.SUSPENDING,
+    JobStatus.STOPPING, JobStatus.DIAGNOSING, JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES,
+    JobStatus.SUSPENDED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.SUCCEEDED,
 )  # fmt: skip
 """The order of a listing of everything: what is under way first."""
 
@@ -136,8 +142,36 @@ class Store(Protocol):
 
     def load_job(self, job_id: str) -> Job | None: ...
 
-    def save_job(self, job: Job) -> Job:
-        """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord."""
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
+        """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord.
+
+        With `quota`, the count of its user's instances changes in the same transaction; TermOver if that was decided
+        in a term of the scheduler that is over.
+        """
+
+    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """The entries of all jobs that wait for instances or have some. They may be old: each has its version.
+
+        `unreadable` as in jobs_in.
+        """
+
+    def last_pass(self) -> LastPass:
+        """What the scheduler remembers of itself, freshly read."""
+
+    def begin_term(self) -> int:
+        """The number of a new term: from now on nothing is kept that was decided in an earlier one."""
+
+    def end_pass(self, ended: LastPass) -> None:
+        """Remember a pass that came to its end, unless another has begun since."""
+
+    def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
+        """How many instances are in use, by `QuotaKey.text`, freshly read; each of `keys` is in the answer."""
+
+    def load_limits(self) -> tuple[Mapping[str, Any], int]:
+        """The document of limits (`queue.quota.parse_limits`) and its revision; ({}, 0) where there is none."""
+
+    def save_limits(self, document: Mapping[str, Any], revision: int) -> int:
+        """Keep the document if nobody wrote it since `revision`; its new revision. Raises StaleRecord."""
 
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take the commands `done` out of the record, whoever wrote it since `job` was read.
@@ -188,6 +222,9 @@ class Store(Protocol):
 
     def load_instance(self, instance_id: str) -> Instance | None: ...
 
+    def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
+        """Those of the instances that there are, freshly read. One that cannot be read is not among them."""
+
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         """Keep `instance` if nobody wrote it since its revision (0: it must not exist). Raises StaleRecord.
 
@@ -207,7 +244,10 @@ class Store(Protocol):
         """As settle_job."""
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
-        """Add a claim. With `epoch`: only if the instance is free, available and at that epoch, or has this claim."""
+        """Add a claim. With `epoch`: only if the instance is available, at that epoch, and has the GPUs left.
+
+        The same claim again is no other claim.
+        """
 
     def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
         """Take the job's reservation off the instance and, unless `keep_claim`, its claim.

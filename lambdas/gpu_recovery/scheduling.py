@@ -1,55 +1,224 @@
-"""One pass of the scheduler: read one snapshot, let the core place, tell each job what became of it."""
+"""One pass of the scheduler: read one snapshot, let the core place, tell each job what became of it.
+
+Every pass begins a term. What an earlier pass decided is refused from then on, so two schedulers at once never give
+more than one could; what either reads may be old, but each decision is fenced by the version of the record, each claim
+by the epoch of the instance, and the counts of quotas change in the jobs' own writes.
+
+A tick that finds nothing to do costs one read: the last pass has left word when the clock alone may change its answer,
+and whatever else could change it wakes the scheduler by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from .core import events
-from .core.instance.record import InstanceStatus
-from .core.job.record import WAITING, Job, JobStatus
-from .core.placement import Placement, Snapshot, place
+from .core.instance.record import EcsStatus, Instance, InstanceStatus
+from .core.job.in_line import entry_of
+from .core.names import TICK
+from .core.policy import RecoveryPolicy, within
+from .core.queue.entry import Entry, LastPass, running, waiting
+from .core.queue.place import place
+from .core.queue.quota import Limits, parse_limits
+from .core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from .isolation import raise_all, try_each
+from .ports import TermOver
 from .recovery import Recovery
 
-JOBS_PER_PASS = 100
 UNFINISHED = "not every job could be given or told its place"
+TOLD_MAX = 200
+"""How many jobs of one pass are told that they wait: the next pass tells the next ones."""
+PASS_AT_LEAST = timedelta(minutes=5)
+"""While anybody waits a pass looks at everything this often, whatever the last one expected."""
+PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
 
-def schedule(recovery: Recovery) -> int:
+def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     """Place what fits; how many jobs were given a place.
 
-    A job that has moved since the snapshot refuses what it is told (the version is a fence), and an instance that has
-    been taken refuses the claim, so a pass on an old snapshot does no harm.
+    asked: the keys of the messages that ask for the pass (`<id of who has changed>/<number>`, or `tick/...`).
     """
     now = recovery.clock()
-    failures: list[Exception] = []  # a record that nobody can read keeps no other job waiting
-    waiting = recovery.store.jobs_in(WAITING, JOBS_PER_PASS, failures)
-    jobs = tuple(job for job in waiting if not job.waits_to_retry and not (job.not_before and job.not_before > now))
-    if not jobs:
+    changed = {key.rpartition("/")[0] for key in asked} - {TICK}
+    if asked and not changed and not _is_due(recovery.store.last_pass(), now):
+        return 0
+    term = recovery.store.begin_term()
+    reading = read(recovery, changed)
+    snapshot, failures = reading.snapshot, reading.failures
+    if not snapshot.waiting:
+        recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))
         raise_all(UNFINISHED, failures)
         return 0
-    present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
-    instances = recovery.store.instances_in(present, failures)
-    placement = place(Snapshot(jobs, instances), recovery.policy)
-    failures += try_each(lambda told: recovery.tell(*told), _answers(jobs, placement, now))
+    placement = place(snapshot, recovery.policy, now)
+    placed, others_first = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
+    try:
+        failures += try_each(
+            lambda told: recovery.tell(*told), _answers(reading.entries, placement, placed, term, now),
+            but=TermOver,
+        )  # fmt: skip
+    except TermOver:
+        return 0  # another pass has begun, and has read whatever this one has changed
+    if others_first:
+        recovery.actions.poke_scheduler(f"pass/{term}")
+    left = len(snapshot.waiting) - len(placed)
+    times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
+    recovery.store.end_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)
-    return len(placement.assignments)
+    return len(placed)
 
 
-def _answers(jobs: Sequence[Job], placement: Placement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
-    """What each job of the snapshot must hear; one that waits in any case hears nothing."""
-    for chosen in placement.assignments:
+def _is_due(last: LastPass, now: datetime) -> bool:
+    """Whether a tick has anything to look at, as far as the last pass knew."""
+    if last.at is None or (last.next_at is not None and last.next_at <= now):
+        return True
+    return last.waiting > 0 and now - last.at >= PASS_AT_LEAST
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A snapshot with what does not belong into it.
+
+    first_cool_down: when the first job that may not start yet may.
+    """
+
+    snapshot: Snapshot
+    entries: Mapping[str, Entry]
+    failures: list[Exception]
+    first_cool_down: datetime | None
+
+
+def read_snapshot(recovery: Recovery) -> Snapshot:
+    """Everyone in line, everyone who has a place, and every instance, as a pass would read them now."""
+    return read(recovery).snapshot
+
+
+def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
+    """As read_snapshot. Of the jobs `changed` the records themselves are read: the index may not show them yet."""
+    now, policy, store = recovery.clock(), recovery.policy, recovery.store
+    failures: list[Exception] = []
+    entries = {entry.job_id: entry for entry in store.line(failures)}
+    for job_id in sorted(changed):
+        job = store.load_job(job_id)
+        entry = entry_of(job) if job is not None else None
+        if entry is not None:
+            entries[job_id] = entry
+        elif job is not None:
+            entries.pop(job_id, None)
+    in_line = [entry for entry in entries.values() if entry.may_start(now)]
+    later = [entry.not_before for entry in entries.values() if entry.waits and not entry.held and entry.not_before]
+    placed = [running(entry, policy, now) for entry in entries.values() if not entry.waits]
+    kept = _kept_for(entries.values(), policy, now) if in_line else {}
+    hosts = [_host(instance, kept) for instance in store.instances_in(PRESENT, failures)] if in_line else []
+    keys = {entry.quota_key for entry in in_line}
+    used = store.quota_used(sorted(key.text for key in keys)) if keys else {}
+    snapshot = Snapshot(
+        waiting=tuple(waiting(entry, policy, now) for entry in in_line), running=tuple(placed), hosts=tuple(hosts),
+        used={key: used[key.text] for key in keys}, limits=limits_of(recovery) if in_line else Limits(),
+        suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries.values()),
+    )  # fmt: skip
+    return Reading(snapshot, entries, failures, min((at for at in later if at > now), default=None))
+
+
+def limits_of(recovery: Recovery) -> Limits:
+    """The limits that hold."""
+    return parse_limits(recovery.store.load_limits()[0])
+
+
+def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
+    """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
+    in_line = {entry.job_id for entry in entries if entry.waits}
+    kept: dict[str, tuple[str, datetime]] = {}
+    for entry in entries:
+        if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
+            until = entry.suspended_at + within(policy.room_kept_s)
+            if until > now:
+                kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
+    return kept
+
+
+def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]]) -> Host:
+    reserved_for, until = kept.get(instance.instance_id, ("", None))
+    if instance.reserved_for:
+        reserved_for, until = instance.reserved_for, None
+    departure = instance.departure
+    return Host(
+        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance),
+        usable=is_usable(instance),
+        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
+        rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
+        port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
+        leaves_at=departure.leaves_at if departure is not None else None,
+    )  # fmt: skip
+
+
+def is_usable(instance: Instance) -> bool:
+    """Whether it works, as far as anybody knows: only such an instance is given to a job."""
+    connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
+    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
+
+
+def gpus_free(instance: Instance) -> int:
+    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody."""
+    unclaimed = instance.gpus_unclaimed
+    return max(0, unclaimed if instance.gpus_free is None else min(unclaimed, instance.gpus_free))
+
+
+# -- telling -----------------------------------------------------------------------------------------------------------
+
+
+def _confirmed(
+    recovery: Recovery, placement: Placement, hosts: Mapping[str, Host]
+) -> tuple[tuple[Assignment, ...], bool]:
+    """Those assignments whose instances, freshly read, are as they were shown; and whether there are others."""
+    wanted = [instance_id for chosen in placement.assignments for instance_id in chosen.instances]
+    now = recovery.store.load_instances(wanted) if wanted else {}
+
+    def holds(chosen: Assignment) -> bool:
+        return all(
+            one in now and is_usable(now[one]) and now[one].epoch == epoch and gpus_free(now[one]) >= hosts[one].free
+            for one, epoch in zip(chosen.instances, chosen.epochs, strict=True)
+        )
+
+    placed = tuple(chosen for chosen in placement.assignments if holds(chosen))
+    return placed, len(placed) < len(placement.assignments)
+
+
+def _answers(
+    entries: Mapping[str, Entry], placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
+) -> Iterator[tuple[str, events.JobEvent]]:
+    """What each job must hear: first who has to make room, then who starts, then who waits for something new."""
+    for made in placement.suspensions:
+        yield made.job_id, events.SuspendRequested(
+            at=now, attempt=made.attempt, version=made.version, by="the scheduler", because=made.sentence,
+            for_job=made.for_job,
+        )  # fmt: skip
+    for chosen in placed:
         yield chosen.job_id, events.JobPlaced(
             at=now, attempt=chosen.attempt, version=chosen.version, instances=chosen.instances, epochs=chosen.epochs,
-            port_offset=chosen.port_offset,
+            port_offset=chosen.port_offset, term=term,
         )  # fmt: skip
-    in_line = {job.job_id for job in jobs if job.status in (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)}
-    for waiting in placement.short:
-        if waiting.job_id in in_line:
-            yield (
-                waiting.job_id,
-                events.ResourcesShort(
-                    at=now, attempt=waiting.attempt, version=waiting.version, sentence=waiting.sentence
-                ),
-            )
+    told = 0
+    for short in placement.short:
+        entry = entries[short.job_id]
+        if entry.recovering or (entry.known_short == short.short_of and not entry.fresh):
+            continue
+        if short.short_of in _SEEN_BY_ITSELF and not entry.fresh:
+            continue
+        told += 1
+        if told > TOLD_MAX:
+            return
+        yield (
+            short.job_id,
+            events.ResourcesShort(
+                at=now, attempt=short.attempt, version=short.version, sentence=short.sentence, short_of=short.short_of
+            ),
+        )
+
+
+_SEEN_BY_ITSELF = (Shortage.ROOM,)
+"""What passes within seconds: told of in the line, but not entered into every record."""

@@ -13,14 +13,14 @@ def _index(name: str, partition: str, sort: str, projection: dict[str, Any]) -> 
     return {"IndexName": name, "KeySchema": keys, "Projection": projection}
 
 
-def _table(name: str, key: str, by_status: dict[str, Any]) -> dict[str, Any]:
-    due = _index("due", "shard", "due_at", {"ProjectionType": "KEYS_ONLY"})
-    used = {key} | {one["AttributeName"] for index in (due, by_status) for one in index["KeySchema"]}
+def _table(name: str, key: str, *others: dict[str, Any]) -> dict[str, Any]:
+    indexes = [_index("due", "shard", "due_at", {"ProjectionType": "KEYS_ONLY"}), *others]
+    used = {key} | {one["AttributeName"] for index in indexes for one in index["KeySchema"]}
     return {
         "TableName": name,
         "KeySchema": [{"AttributeName": key, "KeyType": "HASH"}],
         "AttributeDefinitions": [{"AttributeName": a, "AttributeType": TYPES.get(a, "S")} for a in sorted(used)],
-        "GlobalSecondaryIndexes": [due, by_status],
+        "GlobalSecondaryIndexes": indexes,
         "BillingMode": "PAY_PER_REQUEST",
     }
 
@@ -28,7 +28,9 @@ def _table(name: str, key: str, by_status: dict[str, Any]) -> dict[str, Any]:
 def create_tables(client: Any, jobs: str, instances: str) -> None:
     """Create both tables under the given names."""
     listed = {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}
-    client.create_table(**_table(jobs, "job_id_rank", _index("by_status", "status", "queued_at", listed)))
+    line = _index("line", "line", "line_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["line_entry"]})
+    by_status = _index("by_status", "status", "queued_at", listed)
+    client.create_table(**_table(jobs, "job_id_rank", by_status, line))
     whole = {"ProjectionType": "ALL"}
     client.create_table(
         **_table(instances, "container_inst_id", _index("by_status", "status", "container_inst_id", whole))

@@ -109,6 +109,27 @@ def stopping(first: RankFailure, policy: Any = ADAPTIVE, record: Job | None = No
     return applied(tell(record, events.RankFailed(at=now, attempt=record.attempt, failure=first), policy, now))
 
 
+def suspend_event(record: Job, for_job: str = "", now: datetime = NOW) -> events.SuspendRequested:
+    """The job is to make room: for another, as the scheduler has it, or because a person wants it."""
+    version = record.version if for_job else None
+    by = "the scheduler" if for_job else "ada"
+    return events.SuspendRequested(at=now, attempt=record.attempt, by=by, for_job=for_job, version=version)
+
+
+def suspending(policy: Any = ADAPTIVE, record: Job | None = None, for_job: str = "big-1", now: datetime = NOW) -> Job:
+    """A running job whose rank 0 has been told to leave."""
+    record = record or running(policy, now=now)
+    return applied(tell(record, suspend_event(record, for_job, now), policy, now))
+
+
+def suspended(policy: Any = ADAPTIVE, for_job: str = "big-1", now: datetime = NOW) -> Job:
+    """A job that has made room; held by a person where it was for no other job."""
+    record = suspending(policy, for_job=for_job, now=now)
+    ended = failure(EndingKind.STOPPED_BY_US)
+    record = applied(tell(record, events.RankFailed(at=now, attempt=record.attempt, failure=ended), policy, now))
+    return stopped(record, policy, now)
+
+
 def stopped(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW) -> Job:
     """The job after the end of every rank was confirmed."""
     event = events.AllRanksStopped(at=now, attempt=record.attempt, failure=record.failure)

@@ -22,11 +22,11 @@ from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.instance.warned import unanswered
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
-from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job
+from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job, JobStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.task import EndingKind
+from gpu_recovery.core.task import Ending, EndingKind
 
 from tests.core.build import FLEET, IDS, NOW, SPEC, failure, observed, results, tell
 
@@ -42,6 +42,8 @@ FINDINGS = (
     {},
     {**results(HEALTHY, HEALTHY), IDS[0]: events.Checked(CheckOutcome.SUSPECTED, "it ended first", repairing=True)},
 )
+LEFT = replace(failure(EndingKind.FAILED), ending=Ending(EndingKind.FAILED, 75, "exited with code 75"))
+"""A rank that asks for its own suspension."""
 SILENCE = timedelta(milliseconds=1)
 """How long before it is told a silence begins here: after whatever was told before."""
 AGES = timedelta(days=8)
@@ -50,9 +52,13 @@ Telling = tuple[datetime, Any]
 
 
 def first_jobs(policy: RecoveryPolicy) -> list[Job]:
-    """A job of every way in: submitted (with a time limit), adopted to recover, adopted to observe."""
+    """A job of every way in: of an older release, submitted (with a time limit), adopted to recover or to observe."""
     limited = replace(SPEC, max_runtime_s=3600)
+    of_older_release = replace(job.created("old-1", limited, policy, NOW).record, look_at=NOW)
     return [
+        of_older_release,
+        replace(of_older_release, status=JobStatus.RECOVERING, attempt=1, instances=IDS),
+        replace(of_older_release, status=JobStatus.PENDING_RESOURCES, deadline_at=NOW + timedelta(seconds=60)),
         job.created("sft-1", limited, policy, NOW).record,
         job.adopted("run-1", SPEC, False, policy, NOW).record,
         job.adopted("run-1", SPEC, True, policy, NOW).record,
@@ -79,6 +85,11 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         events.AllRanksRunning(**about),
         events.AllRanksStopped(**about),
         events.CancelRequested(**about, by="ada"),
+        events.SuspendRequested(**about, by="ada", because="the demo"),
+        events.SuspendRequested(**about, by="the scheduler", for_job="big-1", version=record.version),
+        events.ResumeRequested(**about, by="ada"),
+        events.RankFailed(**about, failure=LEFT),
+        events.AllRanksStopped(**about, failure=LEFT),
         events.NewerTaskSeen(**about, created_at=now),
         *(
             kind(**about, instance_id=one, sentence=f"{one} is about to go")
@@ -317,7 +328,7 @@ def job_signature(record: Job) -> Any:
     return (
         record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, cured,
         record.attempts_counted, _used_up(record), bool(record.repairing), bool(record.to_leave), under_way,
-        bool(record.first_ends), len(record.suspicions),
+        bool(record.first_ends), len(record.suspicions), record.held,
     )  # fmt: skip
 
 

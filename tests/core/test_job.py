@@ -93,15 +93,21 @@ def _pending() -> Job:
     return applied(tell(queued(), event))
 
 
-def test_a_job_short_of_resources_looks_again_and_says_what_it_lacks() -> None:
-    """Every minute the scheduler is poked once more, without a word in the history."""
+def test_a_job_short_of_resources_says_what_it_lacks_and_costs_nothing_while_it_waits() -> None:
+    """The scheduler looks at all who wait at once: no record of them is opened before its time in line is over."""
     pending = _pending()
     assert (pending.status, pending.reason) == (JobStatus.PENDING_RESOURCES, "needs 2 instance(s); 1 are free")
-    assert pending.deadline_at == later(ADAPTIVE.pending_retry_s)
-    again = _overdue(replace(pending, commands=()))
-    assert orders(again, commands.PokeScheduler)
-    assert again.record.deadline_at == later(2 * ADAPTIVE.pending_retry_s)
-    assert again.record.history == pending.history
+    assert (pending.deadline_at, pending.look_at) == (later(ADAPTIVE.queue_timeout_s), None)
+    assert _overdue(pending).record.status is JobStatus.FAILED
+
+
+def test_a_job_that_an_older_release_kept_in_line_goes_on_waiting() -> None:
+    """Its deadline was the next try then: that is no reason to give it up, and it finds its place in the line."""
+    old = replace(_pending(), deadline_at=later(60))
+    again = _overdue(replace(old, commands=()))
+    assert again.record.status is JobStatus.PENDING_RESOURCES
+    assert again.record.deadline_at == later(ADAPTIVE.queue_timeout_s)
+    assert orders(again, commands.PokeScheduler) and again.record.history == old.history
 
 
 def test_a_job_that_lacks_something_else_now_says_so() -> None:
@@ -292,7 +298,7 @@ def test_a_job_without_a_limit_runs_for_ever_but_is_looked_at() -> None:
     assert decision.record.history == record.history
 
 
-@pytest.mark.parametrize("make", [queued, running], ids=["in line", "running"])
+@pytest.mark.parametrize("make", [lambda: placed(queued()), running], ids=["launched", "running"])
 def test_looks_whose_orders_are_never_carried_out_do_not_pile_up(make: Any) -> None:
     """While AWS is out of reach for a day, the record must not grow with every look."""
     record = make()

@@ -10,6 +10,7 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import Cause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -35,6 +36,8 @@ from tests.core.build import (
     running,
     stopped,
     stopping,
+    suspended,
+    suspending,
     tell,
 )
 
@@ -66,6 +69,8 @@ MAKE: dict[JobStatus, Any] = {
     S.SUBMITTED: _submitted,
     S.RUNNING: running,
     S.LOST: lost,
+    S.SUSPENDING: suspending,
+    S.SUSPENDED: suspended,
     S.STOPPING: lambda: stopping(failure(EndingKind.FAILED)),
     S.DIAGNOSING: diagnosing,
     S.RECOVERING: _recovering,
@@ -203,11 +208,9 @@ def test_a_job_that_cools_down_is_thought_of_when_its_pause_is_over() -> None:
     """Not before, for it could not be placed; and not much later."""
     record = replace(running(LONG), quick_ends=2)
     cooling = _ends(record, later(9))
-    assert cooling.not_before == cooling.look_at == later(9 + 120)
-    look = events.JobLookDue(at=cooling.look_at, attempt=1, look_at=cooling.look_at)
-    decision = tell(replace(cooling, commands=()), look, LONG, cooling.look_at)
-    assert orders(decision, commands.PokeScheduler)
-    assert decision.record.look_at == cooling.look_at + timedelta(seconds=LONG.look_s)
+    assert cooling.not_before == later(9 + 120)
+    entry = entry_of(cooling)
+    assert entry is not None and not entry.may_start(later(9 + 119)) and entry.may_start(later(9 + 120))
     assert placed(cooling, LONG, later(200)).not_before is None
 
 

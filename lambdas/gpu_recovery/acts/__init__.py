@@ -27,6 +27,7 @@ ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
     commands.LaunchAttempt: of_jobs.launch,
     commands.ClaimInstance: of_jobs.claim_for_person,
     commands.StopAttempt: of_jobs.stop,
+    commands.SuspendAttempt: of_jobs.suspend,
     commands.EndRanks: of_jobs.end_ranks,
     commands.ObserveAttempt: of_jobs.observe,
     commands.CheckInstances: of_jobs.check_instances,

@@ -88,6 +88,21 @@ def stop(kit: Kit, job: Job, pending: Pending) -> Acted:
     return Acted(found) if found else _enter_never_started(kit, job, tasks)
 
 
+def suspend(kit: Kit, job: Job, pending: Pending) -> Acted:
+    """Tell rank 0 that it must leave: ECS sends SIGTERM, which `gpu-recovery-run` takes for a notice."""
+    order: commands.SuspendAttempt = pending.command
+    if order.attempt != job.attempt or job.status is not JobStatus.SUSPENDING:
+        return DONE
+    plan = kit.store.load_plan(job.job_id, order.attempt)
+    task_id = plan.task_ids[0] if plan is not None and plan.task_ids else ""
+    if not task_id:
+        started = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt)))
+        task_id = next((fact.task_id for fact in started if fact.rank == 0), "")
+    if task_id:
+        kit.actions.stop_tasks((task_id,), f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is to make room")
+    return DONE
+
+
 def _show_unseen(kit: Kit, job: Job, plan: Plan) -> tuple[Message, ...]:
     """Ranks of a person's gang whose events were lost: shown to the job, which has them stopped too."""
     messages: list[Message] = []

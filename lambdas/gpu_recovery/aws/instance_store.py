@@ -20,6 +20,8 @@ from .tables import Put, Table, due_keys
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""
+LEFT = "gpus_left"
+"""How many GPUs no claim holds: kept beside the claims, because a condition can compare but not add up."""
 
 
 class InstanceStore:
@@ -69,12 +71,23 @@ class InstanceStore:
         due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, left)
         self.machines.settle(instance.instance_id, instance.revision, due, done, deferred)
 
+    def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
+        found = self.machines.get_all(list(dict.fromkeys(instance_ids)))
+        read = readable(_instance, (item for item in found.values() if "status" in item), [])
+        return {instance.instance_id: instance for instance in read}
+
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
-        names = {"#c": "claims", "#j": job_id, "#rev": "revision"}
-        values: dict[str, Any] = {":c": encode(claim), ":one": 1, ":nobody": ""}
-        change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one"
+        names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
+        values: dict[str, Any] = {":c": encode(claim), ":one": 1, ":nobody": "", ":g": claim.gpus}
+        anew = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         if epoch is None:
-            return self.machines.update(instance_id, change, "attribute_exists(#rev)", names, values) is not None
+            again = "SET #c.#j = :c, #rev = #rev + :one, #left = if_not_exists(#left, gpus) + #c.#j.gpus - :g"
+            first = f"attribute_exists(#rev) AND attribute_not_exists({'#c.#j'})"
+            values_again = {key: value for key, value in values.items() if key != ":nobody"}
+            return (
+                self.machines.update(instance_id, anew, first, names, values) is not None
+                or self.machines.update(instance_id, again, "attribute_exists(#c.#j)", names, values_again) is not None
+            )
         names["#s"] = "status"
         values |= {
             ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":epoch": epoch, ":job": job_id,
@@ -82,15 +95,25 @@ class InstanceStore:
         }  # fmt: skip
         free = (
             "#s = :available AND ecs_status = :active AND epoch = :epoch"
-            " AND (reserved_for = :nobody OR reserved_for = :job) AND (#c = :none OR #c.#j = :c)"
+            " AND (reserved_for = :nobody OR reserved_for = :job) AND attribute_not_exists(#c.#j)"
+            " AND (#left >= :g OR (attribute_not_exists(#left) AND #c = :none))"
         )
-        return self.machines.update(instance_id, change, free, names, encode(values)) is not None
+        if self.machines.update(instance_id, anew, free, names, encode(values)) is not None:
+            return True
+        return self._has_claim(instance_id, job_id, claim, epoch)
+
+    def _has_claim(self, instance_id: str, job_id: str, claim: Claim, epoch: int) -> bool:
+        """Whether an earlier try of the same claim was heard, and it still holds."""
+        instance = self.load_instances([instance_id]).get(instance_id)
+        return instance is not None and instance.epoch == epoch and instance.claims.get(job_id) == claim
 
     def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
-            change, claimed = "SET #rev = #rev + :one REMOVE #c.#j", "attribute_exists(#c.#j)"
+            names["#left"] = LEFT
+            change = "SET #rev = #rev + :one, #left = if_not_exists(#left, gpus) + #c.#j.gpus REMOVE #c.#j"
+            claimed = "attribute_exists(#c.#j)"
             if attempt is not None:
                 names["#a"], values[":a"] = "attempt", attempt
                 claimed += " AND #c.#j.#a <= :a"
@@ -136,6 +159,7 @@ def _item(instance: Instance) -> dict[str, Any]:
     item = item_of(instance)
     item["commands"] = commands_map(instance.commands)
     due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, instance.commands)
+    item[LEFT] = instance.gpus_unclaimed
     return {**item, "container_inst_id": instance.instance_id, **due}
 
 

@@ -26,7 +26,7 @@ NAMED: dict[str, type] = {
     for kind in (*commands.JOB_COMMANDS, *commands.INSTANCE_COMMANDS, *events.JOB_EVENTS, *events.INSTANCE_EVENTS)
 }
 _BASES = (events.JobEvent, events.InstanceEvent)
-SCHEMA = 3
+SCHEMA = 4
 """The version that every item is written with; one without it is of version 1.
 
 Raise it when a release that does not know the new form would do harm by reading it: a new command, event or status, or
@@ -130,8 +130,10 @@ def decode(kind: Any, data: Any) -> Any:
         return from_iso(data)
     if kind is int:
         return int(data)
-    if isinstance(kind, type) and issubclass(kind, StrEnum | IntEnum):
-        return kind(int(data) if issubclass(kind, IntEnum) else data)
+    if isinstance(kind, type) and issubclass(kind, IntEnum):
+        return kind(int(data))
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(data)
     return _plain(data)
 
 

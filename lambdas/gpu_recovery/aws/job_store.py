@@ -10,10 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from ..core.job.record import Job, JobStatus
-from ..core.machine import Pending
-from ..ports import LISTED, CursorInvalid, JobPage, StaleRecord
+from ..core.machine import Pending, QuotaChange
+from ..ports import LISTED, CursorInvalid, JobPage
 from .items import decode, encode, from_iso, item_of, readable, reading
-from .tables import Table, due_keys
+from .line_store import LineStore, line_keys
+from .tables import Put, Table, due_keys
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""
@@ -30,7 +31,7 @@ def commands_list(stored: Mapping[str, Any]) -> tuple[Pending, ...]:
     return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
-class JobStore:
+class JobStore(LineStore):
     """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
 
     def __init__(self, client: Any, table_name: str) -> None:
@@ -49,11 +50,10 @@ class JobStore:
         item = self.jobs.get(job_id)
         return _job(item) if item is not None and "status" in item else None
 
-    def save_job(self, job: Job) -> Job:
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         saved = replace(job, revision=job.revision + 1)
         # `revision` counts every write: this refuses an older reader, and one who would bring a settled command back.
-        if not self.jobs.put(_item(saved), "revision = :read", {":read": job.revision}):
-            raise StaleRecord(f"job {job.job_id} was written since revision {job.revision}")
+        self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
@@ -107,7 +107,8 @@ class JobStore:
 def _item(job: Job) -> dict[str, Any]:
     item = item_of(job)
     item["commands"] = commands_map(job.commands)
-    return {**item, "job_id_rank": job.job_id, **due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)}
+    due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
+    return {**item, "job_id_rank": job.job_id, **due, **line_keys(job)}
 
 
 def _job(item: Mapping[str, Any]) -> Job:

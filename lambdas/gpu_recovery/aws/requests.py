@@ -40,7 +40,8 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
         "JOB_ID": job.job_id, "ATTEMPT": str(plan.attempt), "RANK": str(rank), "WORLD_SIZE": world,
         "NODE_RANK": str(rank), "NNODES": world, "GPUS_PER_NODE": str(job.spec.gpus_per_node),
         "MASTER_IP": master_ip, "MASTER_ADDR": master_ip, "MASTER_PORT": str(MASTER_PORT + plan.port_offset),
-        "INSTANCE_ID": plan.instances[rank],
+        "INSTANCE_ID": plan.instances[rank], "SUSPEND_GRACE_S": str(job.spec.suspend_grace_s),
+        **({"CHECKPOINT_DIR": job.spec.checkpoint_dir} if job.spec.checkpoint_dir else {}),
         "RUNNING_LOG_ID": str(running_log_id(job.job_id, plan.attempt, rank)),
         **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
     }  # fmt: skip

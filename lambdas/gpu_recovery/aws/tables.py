@@ -156,6 +156,19 @@ class Table:
             raise
         return True
 
+    def transact(self, actions: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+        """All of `actions` or none; by number those for which there were none, empty if all were done."""
+        try:
+            self.client.transact_write_items(TransactItems=[dict(one) for one in actions])
+        except ClientError as error:
+            if not _was_overtaken(error):
+                _raise_if_too_often(error)
+                raise
+            answer: Mapping[str, Any] = error.response
+            reasons = answer["CancellationReasons"]
+            return frozenset(n for n, one in enumerate(reasons) if one.get("Code", "None") != "None")
+        return frozenset()
+
     def update(
         self, key: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
     ) -> dict[str, Any] | None:

@@ -18,6 +18,8 @@ from .event_fields import EventUnreadable, Fields, fields_of, time_of
 
 __all__ = ["EventUnreadable", "detail_of", "instance_fact", "task_fact", "time_of"]
 
+GROUP_ATTRIBUTE, RACK_ATTRIBUTE = "gpu-recovery.group", "gpu-recovery.rack"
+"""ECS attributes of a container instance: the group whose jobs it takes, and what it shares with its neighbours."""
 MARKS = ("JOB_ID", "CHECK_ID")
 STARTED_BY_CHARACTERS_MAX = 128
 NAME_CHARACTERS_MAX = 255
@@ -106,6 +108,8 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         gpus=_gpus(told, "registeredResources"),
         gpus_free=_gpus(told, "remainingResources") if detail.get("remainingResources") else None,
         availability_zone=attributes.get("ecs.availability-zone", ""),
+        group=attributes.get(GROUP_ATTRIBUTE, ""),
+        rack=attributes.get(RACK_ATTRIBUTE, ""),
     )
 
 

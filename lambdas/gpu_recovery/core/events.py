@@ -245,6 +245,8 @@ class InstanceObserved(InstanceEvent):
     container_instance_id: str
     gpus: int
     availability_zone: str = ""
+    group: str = ""
+    rack: str = ""
     gpus_free: int | None = None
     """How many ECS has left to give; None where it does not say."""
     looked: bool = False

@@ -102,9 +102,8 @@ class RecoveryPolicy:
     """How long a job that a person has suspended is kept for them."""
     pending_retry_s: int = 60
     """The pause after a launch that was refused for lack of resources (seed 004)."""
-    demote_after_s: int = 1_800
-    """A job of ABOVE_NORMAL that has run so long counts as NORMAL (seed 003)."""
-    suspensions_window_s: int = 86_400
+    room_kept_s: int = 900
+    """How long what was vacated for a job is kept for it."""
     suspend_margin_s: int = 30
     """How long after its grace rank 0 must have ended, before the whole gang is stopped."""
     launch_timeout_s: int = 600

@@ -188,6 +188,10 @@ class Instance:
     gpus_most: int = 0
     """The most it ever registered: a check that finds fewer has lost one, however few ECS registers now."""
     availability_zone: str = ""
+    group: str = ""
+    """The group it belongs to, by its ECS attribute; "" for none. Jobs name the group they run in."""
+    rack: str = ""
+    """What it shares with its neighbours (a rack, a placement group, a spine), by its ECS attribute."""
     epoch: int = 0
     claims: Mapping[str, Claim] = field(default_factory=dict)
     reserved_for: str = ""
@@ -233,6 +237,11 @@ class Instance:
     look_at: datetime | None = None
     commands: tuple[Pending, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def gpus_unclaimed(self) -> int:
+        """How many of its GPUs no job has a claim on; less than none where people have started too much on it."""
+        return self.gpus - sum(claim.gpus for claim in self.claims.values())
 
     @property
     def under_repair(self) -> bool:

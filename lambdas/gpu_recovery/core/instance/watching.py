@@ -29,7 +29,7 @@ def seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
         "container_instance_id": event.container_instance_id, "past_registrations": past,
         "ecs_status": event.ecs_status, "ecs_version": event.ecs_version, "agent_connected": event.agent_connected,
         "gpus": event.gpus, "gpus_free": event.gpus_free, "gpus_most": max(instance.gpus_most, event.gpus),
-        "availability_zone": event.availability_zone,
+        "availability_zone": event.availability_zone, "group": event.group, "rack": event.rack,
     }  # fmt: skip
 
 

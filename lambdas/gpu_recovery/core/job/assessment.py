@@ -50,7 +50,7 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
 
 def incident_since(before: Job, after: Job, now: datetime) -> datetime | None:
     """When the incident began that the job is in once it has moved from `before`'s status; None if it is in none."""
-    over = (JobStatus.RUNNING, JobStatus.SUCCEEDED, JobStatus.CANCELED)
+    over = (JobStatus.RUNNING, JobStatus.SUSPENDED, JobStatus.SUCCEEDED, JobStatus.CANCELED)
     if before.status in TERMINAL or after.status in over:
         return None
     begins = before.status in LIVE and _opens_incident(after)

@@ -44,7 +44,8 @@ def hold(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignor
     """A job in line steps out of it."""
     if job.held:
         return Ignore("it is held already")
-    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", {"held": True})
+    changes = {"held": True, "deadline_at": given.now + within(given.policy.held_timeout_s)}
+    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", changes)
 
 
 def hold_later(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
@@ -67,9 +68,10 @@ def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Igno
     """In line again, where it stood when it was first submitted."""
     if not job.held:
         return Ignore("it is not held: it runs again as soon as there is room")
-    reason = f"resumed by {event.by}; in line again" if job.status is JobStatus.SUSPENDED else job.reason
-    changes: dict[str, Any] = {"held": False, "in_line_at": given.now}
-    return Step(job.status, reason, changes, (poke(job),) if job.status is JobStatus.SUSPENDED else ())
+    if job.status is not JobStatus.SUSPENDED:
+        return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", {"held": False})
+    changes = {"held": False, "in_line_at": given.now, "deadline_at": given.now + within(given.policy.queue_timeout_s)}
+    return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke(job),))
 
 
 def left(job: Job, event: events.RankFailed, given: Given) -> Step:

@@ -1,0 +1,64 @@
+"""The line in memory: entries made of the records themselves, so that they are never old; terms, counts and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.machine import QuotaChange
+from gpu_recovery.core.queue.entry import Entry, LastPass
+from gpu_recovery.ports import StaleRecord, TermOver
+
+
+class MemoryLine:
+    """See `ports.Store` for what each function promises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = LastPass()
+        self.used: dict[str, int] = {}
+        self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
+
+    def records_of_jobs(self) -> Iterable[Job]:
+        """Every job there is."""
+        raise NotImplementedError
+
+    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        entries = (entry_of(job) for job in self.records_of_jobs())
+        return tuple(entry for entry in entries if entry is not None)
+
+    def last_pass(self) -> LastPass:
+        return self.scheduler
+
+    def begin_term(self) -> int:
+        self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1)
+        return self.scheduler.term
+
+    def end_pass(self, ended: LastPass) -> None:
+        if ended.term == self.scheduler.term:
+            self.scheduler = ended
+
+    def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
+        return {key: self.used.get(key, 0) for key in keys}
+
+    def load_limits(self) -> tuple[Mapping[str, Any], int]:
+        return self.limits
+
+    def save_limits(self, document: Mapping[str, Any], revision: int) -> int:
+        if revision != self.limits[1]:
+            raise StaleRecord(f"the limits were written since revision {revision}")
+        self.limits = (document, revision + 1)
+        return revision + 1
+
+    def check_term(self, quota: QuotaChange | None) -> None:
+        """Raise TermOver for what was decided in a term that is over."""
+        if quota is not None and quota.term is not None and quota.term != self.scheduler.term:
+            raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
+
+    def count(self, quota: QuotaChange | None) -> None:
+        """Enter what a job that was kept has changed."""
+        if quota is not None and quota.nodes:
+            self.used[quota.key] = self.used.get(quota.key, 0) + quota.nodes
