@@ -1,0 +1,121 @@
+"""How fast the queue is decided: `place()` on large clusters with long lines, and how that grows.
+
+`snapshot_of` is the committed generator: half of the instances run jobs of mixed sizes, users have quotas, and every
+job that waits gets its reason.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import random
+import statistics
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.priority import Priority, demotes_at
+from gpu_recovery.core.queue.quota import Limits, QuotaKey
+from gpu_recovery.core.queue.snapshot import Host, Running, Snapshot, Waiting
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POLICY = PRESETS[Preset.ADAPTIVE]
+SIZES = ((1_000, 5_000), (1_250, 10_000), (2_500, 25_000), (5_000, 50_000), (10_000, 100_000))
+ROUNDS = 7
+GPUS, RACK, ZONE = 8, 16, 256
+SHAPES = ((1, 1), (1, 1), (1, 2), (1, 4), (1, 8), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8))
+PRIORITIES = (Priority.HIGH, Priority.ABOVE_NORMAL, *(Priority.NORMAL,) * 5, *(Priority.LOW,) * 3)
+USERS, QUOTA = 50, 0.1
+
+
+def snapshot_of(hosts: int, jobs: int, seed: int = 0) -> Snapshot:
+    """`hosts` instances of 8 GPUs, half of them in use, and `jobs` that wait; the same for the same seed."""
+    drawn = random.Random(seed)
+    running, busy = _running(hosts // 2, drawn)
+    used: dict[QuotaKey, int] = {}
+    for one in running:
+        key = QuotaKey(one.user, one.asked, one.group)
+        used[key] = used.get(key, 0) + one.nodes
+    fleet = tuple(
+        Host(
+            _name(n), "", GPUS, GPUS - busy.get(_name(n), 0), rack=f"rack-{n // RACK}", zone=f"zone-{n // ZONE}",
+            port_offsets=tuple(range(busy.get(_name(n), 0))),
+        )
+        for n in range(hosts)
+    )  # fmt: skip
+    waiting = tuple(_waiting(n, drawn) for n in range(jobs))
+    limits = Limits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
+    return Snapshot(waiting, running, fleet, used, limits)
+
+
+def _name(number: int) -> str:
+    return f"i-{number:05x}"
+
+
+def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dict[str, int]]:
+    """Jobs on the first `hosts` instances, small ones packed together."""
+    running: list[Running] = []
+    busy: dict[str, int] = {}
+    at = 0
+    while at < hosts:
+        nodes, gpus = drawn.choice(SHAPES)
+        if at + nodes > hosts:
+            continue
+        names = tuple(_name(n) for n in range(at, at + nodes))
+        priority = drawn.choice(PRIORITIES)
+        since = NOW - timedelta(seconds=drawn.randrange(0, 86_400))
+        running.append(
+            Running(
+                f"run-{len(running):06d}", 1, 1, f"user-{drawn.randrange(USERS)}", priority, priority, "", nodes, gpus,
+                names, since, since, NOW + timedelta(seconds=drawn.randrange(60, 172_800)),
+                demotes_at(priority, 0, since, POLICY), checkpoint_at=None,
+            )
+        )  # fmt: skip
+        for name in names:
+            busy[name] = busy.get(name, 0) + gpus
+        if nodes > 1 or busy[names[0]] > GPUS - 4:
+            at += nodes
+    return tuple(running), busy
+
+
+def _waiting(number: int, drawn: random.Random) -> Waiting:
+    nodes, gpus = drawn.choice(SHAPES)
+    priority = drawn.choice(PRIORITIES)
+    queued_at = NOW - timedelta(seconds=drawn.randrange(0, 604_800))
+    runs_for_s = drawn.choice((None, drawn.randrange(600, 172_800)))
+    user = f"user-{drawn.randrange(USERS)}"
+    return Waiting(
+        f"job-{number:06d}", 1, 0, user, priority, priority, "", nodes, gpus, queued_at, runs_for_s=runs_for_s
+    )
+
+
+def placing_figures() -> dict[str, Any]:
+    """Milliseconds a pass by size, and the exponent by which it grows from the first size to the last.
+
+    n is the number of jobs and hosts together. Processor time of this process: others on the machine disturb it less.
+    """
+    taken = {(hosts, jobs): _place_ms(hosts, jobs) for hosts, jobs in SIZES}
+    small, large = SIZES[0], SIZES[-1]
+    exponent = math.log(taken[large] / taken[small]) / math.log(sum(large) / sum(small))
+    figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
+    return figures | {"growth_exponent": round(exponent, 3)}
+
+
+def _place_ms(hosts: int, jobs: int) -> float:
+    snapshot = snapshot_of(hosts, jobs)
+    times = []
+    for _ in range(ROUNDS):
+        gc.collect()
+        began = time.process_time()
+        answer = place(snapshot, POLICY, NOW)
+        times.append(time.process_time() - began)
+        if len(answer.assignments) + len(answer.short) != jobs:
+            raise AssertionError("somebody was not answered")
+    return statistics.median(times) * 1e3
+
+
+if __name__ == "__main__":
+    print(json.dumps(placing_figures(), indent=2))

@@ -1,0 +1,75 @@
+"""Phase 2: quotas. What each user may still start in this pass, by instances and by jobs."""
+
+from __future__ import annotations
+
+from .priority import Priority
+from .quota import QuotaKey, never_runs
+from .snapshot import Running, Shortage, Snapshot, Waiting
+
+
+class Allowance:
+    """Counts instances by quota key and jobs by user, those that run and those that this pass promises a place."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._limits = snapshot.limits
+        self._used = snapshot.used
+        self._left: dict[tuple[str, Priority, str], int | None] = {}
+        holders: list[Running | Waiting] = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota)]
+        self._jobs = len(holders)
+        self._jobs_of: dict[str, int] = {}
+        for one in holders:
+            self._jobs_of[one.user] = self._jobs_of.get(one.user, 0) + 1
+        self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
+
+    def left(self, key: tuple[str, Priority, str]) -> int | None:
+        """How many instances of a quota key may still be promised, below 0 where too many are; None for any number."""
+        try:
+            return self._left[key]
+        except KeyError:
+            limit = self._limits.of(QuotaKey(*key)) if self._limits.instances else None
+            left = None if limit is None else limit - self._used.get(QuotaKey(*key), 0)
+            return self._left.setdefault(key, left)
+
+    def is_over(self, job: Running) -> bool:
+        """Whether more is in use than the job's quota allows: limits can be lowered while jobs run."""
+        left = self.left((job.user, job.asked, job.group))
+        return left is not None and left < 0
+
+    def refusal(self, job: Waiting) -> tuple[Shortage, str] | None:
+        """What stands against the job's start, and the sentence for it; None if nothing does."""
+        if job.holds_quota:
+            return None
+        left = self.left((job.user, job.asked, job.group))
+        if left is not None and job.nodes > left:
+            return Shortage.QUOTA, self._over(job, left)
+        return self._too_many(job) if self._counts_jobs else None
+
+    def charge(self, job: Waiting) -> None:
+        """Count the job: it starts, or a place is being kept for it."""
+        if job.holds_quota:
+            return
+        key = (job.user, job.asked, job.group)
+        left = self.left(key)
+        if left is not None:
+            self._left[key] = left - job.nodes
+        if self._counts_jobs:
+            self._jobs += 1
+            self._jobs_of[job.user] = self._jobs_of.get(job.user, 0) + 1
+
+    def _over(self, job: Waiting, left: int) -> str:
+        key = QuotaKey(job.user, job.asked, job.group)
+        limit = self._limits.of(key) or 0
+        never = never_runs(self._limits, key, job.nodes)
+        return never or f"needs {job.nodes} instance(s); {limit - left} of the quota of {limit} of {key.text} are taken"
+
+    def _too_many(self, job: Waiting) -> tuple[Shortage, str] | None:
+        most, each = self._limits.max_running_jobs, self._limits.max_running_jobs_per_user
+        if most is not None and self._jobs >= most:
+            return Shortage.JOBS, f"{self._jobs} jobs run, and {most} may run at once"
+        of_user = self._jobs_of.get(job.user, 0)
+        if each is not None and of_user >= each:
+            return (
+                Shortage.JOBS,
+                f"{of_user} jobs of {job.user or 'nobody'} run, and {each} of one user may run at once",
+            )
+        return None

@@ -1,0 +1,63 @@
+"""Phase 5: EASY backfill. The head of a group's line is promised hosts; others may only use what that leaves over.
+
+Others pass the head if they end before it starts, or use hosts that it was not promised. So nothing that is
+started behind the head's back can delay it as long as the estimates hold (Lifka 1995; Mu'alem and Feitelson 2001).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from .occupancy import NEVER, Occupancy
+from .room import Room
+from .snapshot import Host, Reservation, Waiting
+
+
+class Gap:
+    """What a head that waits leaves to the jobs behind it."""
+
+    def __init__(self, job: Waiting, room: Room, occupancy: Occupancy) -> None:
+        self.job = job
+        hosts, self._starts_in = _promised(job, room, occupancy)
+        at = None if self._starts_in == NEVER else room.now + timedelta(seconds=self._starts_in)
+        self.reservation = Reservation(job.job_id, job.group, tuple(sorted(hosts)), at)
+        for host_id in hosts:
+            room.leaving.pop(host_id, None)
+            free = room.open.discard(host_id)
+            if free and at is not None:
+                room.kept.add(host_id, free)
+
+    def admits(self, job: Waiting) -> bool:
+        """Whether the job ends before the head starts, so that it may use what the head is promised."""
+        return self.reservation.at is not None and job.runs_for_s is not None and job.runs_for_s <= self._starts_in
+
+
+def _promised(job: Waiting, room: Room, occupancy: Occupancy) -> tuple[list[str], float]:
+    """The hosts that the job is promised, and the seconds until the last of them is free for it."""
+    free_in = sorted(
+        (_free_in(host, job, room, occupancy), -room.free_for(host_id, job), host_id)
+        for host_id, host in room.hosts.items()
+        if host.counts and host.gpus >= job.gpus and host_id not in room.held
+    )
+    known = [one for one in free_in if one[0] != NEVER]
+    if len(known) < job.nodes:
+        # Nobody can tell when. What fits is kept, what will fit soonest is left to drain.
+        return [host_id for _, _, host_id in free_in[: job.nodes]], NEVER
+    starts_in = known[job.nodes - 1][0]
+    in_time = [one for one in known if one[0] <= starts_in]
+    # Of those that are free in time the latest are promised: what is free now is left over to others, of any length.
+    in_time.sort(key=lambda one: (-one[0], -one[1], one[2]))
+    return [host_id for _, _, host_id in in_time[: job.nodes]], starts_in
+
+
+def _free_in(host: Host, job: Waiting, room: Room, occupancy: Occupancy) -> float:
+    """Seconds until the host is free for the job; NEVER where nobody can tell, or it is about to leave."""
+    if not host.usable or host.leaves_at is not None:
+        return NEVER
+    free_in = occupancy.free_in(host.host_id, room.free_for(host.host_id, job), job.gpus)
+    if room.owner(host) in ("", job.job_id):
+        return free_in
+    if host.reserved_until is None:
+        return NEVER
+    free_in = occupancy.free_in(host.host_id, host.free, job.gpus)
+    return max(free_in, (host.reserved_until - room.now).total_seconds())

@@ -1,0 +1,124 @@
+"""One group's line during a pass: each job in turn starts, has room made for it, or hears why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from ..policy import RecoveryPolicy
+from .allowance import Allowance
+from .backfill import Gap
+from .occupancy import Occupancy
+from .preemption import Preemption
+from .priority import Priority
+from .reasons import Reasons
+from .room import Room
+from .snapshot import Assignment, Host, Running, Short, Suspension, Waiting
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all groups of a pass have in common."""
+
+    policy: RecoveryPolicy
+    now: datetime
+    allowance: Allowance
+    suspensions_left: int
+
+
+class Line:
+    """The line of one group, asked job by job in order."""
+
+    def __init__(self, hosts: Iterable[Host], running: Iterable[Running], shared: Shared) -> None:
+        self.shared = shared
+        self.room = Room(hosts, shared.now)
+        self.occupancy = Occupancy(running, shared.now)
+        self.preemption = Preemption(self.room, self.occupancy, shared.allowance, shared.policy, shared.now)
+        self.gap: Gap | None = None
+        self.suspensions: list[Suspension] = []
+        self.highest_waiting: Priority | None = None
+        self._reasons = Reasons(self.room, self.occupancy)
+        self._position = 0
+
+    def seat(self, job: Waiting) -> Assignment | Short:
+        """Where the next job in line starts, or why it waits."""
+        self._position += 1
+        # 2. Quota: what its user may not have keeps nobody else waiting.
+        refused = self.shared.allowance.refusal(job)
+        if refused is not None:
+            return self._reasons.of_quota(job, self._position, refused)
+        # 3. Packing; 5. once somebody heads the line, only into what that job leaves over.
+        gap = self.gap
+        chosen = self.room.choose(job, may_use_kept=gap is not None and gap.admits(job))
+        if chosen is None:
+            return self._wait(job)
+        self.shared.allowance.charge(job)
+        self.occupancy.given(chosen, job.gpus, job.runs_for_s)
+        return self.room.give(job, chosen)
+
+    def _wait(self, job: Waiting) -> Short:
+        """4. It does not fit: what is kept for it, and what it is told."""
+        position = self._position
+        if not self.room.could_fit(job):
+            return self._reasons.of_cluster(job, position)
+        if self.highest_waiting is None or job.priority > self.highest_waiting:
+            self.highest_waiting = job.priority
+        if self.gap is not None:
+            if job.recovering:
+                self.room.hold(job)
+            return self._reasons.of_turn(job, position)
+        if job.recovering and job.own_only:
+            short = self._reasons.of_own(job, position)
+            self.room.hold(job)
+            return short
+        # 6. Preemption: a place that is being made is as good as taken, and asked for once.
+        leavers = self._make_room(job)
+        if leavers:
+            self.shared.allowance.charge(job)
+            return self._reasons.of_room(job, position, leavers)
+        fitting = self.room.fitting(job)
+        self.shared.allowance.charge(job)
+        if job.recovering:
+            # Its turn has come, only its instances have not: what fits it is kept, the rest may go to others.
+            self.room.hold(job)
+            return self._reasons.of_gpus(job, position, fitting)
+        self.gap = Gap(job, self.room, self.occupancy)
+        return self._reasons.of_gpus(job, position, fitting, self.gap)
+
+    def _make_room(self, job: Waiting) -> list[str]:
+        """The jobs that leave so that `job` can start; none if that cannot be. All it waits for is kept for it."""
+        room, coming = self.room, self._coming(job)
+        need = job.nodes - room.fitting(job) - len(coming)
+        kept = list(coming)
+        if need > 0:
+            victims = self.preemption.victims(job, need, coming, self.shared.suspensions_left)
+            if victims is None:
+                return []
+            told, freed = self.preemption.suspend(job, victims, need, coming)
+            self.suspensions += told
+            self.shared.suspensions_left -= len(told)
+            kept += freed
+        own = [one for one, free in room.reserved.get(job.job_id, {}).items() if free >= job.gpus]
+        missing = job.nodes - len(kept) - len(own)
+        survivors = [one for one in job.last if job.recovering and room.open.free.get(one, 0) >= job.gpus]
+        kept += survivors[:missing]
+        for host_id in kept:
+            room.keep_back(host_id)
+        kept = room.open.pick(missing - len(survivors), job.gpus, kept)
+        for host_id in kept:
+            room.keep_back(host_id)
+        return self.occupancy.leavers(job.job_id) + [
+            one.job_id for one in self.suspensions if one.for_job == job.job_id
+        ]
+
+    def _coming(self, job: Waiting) -> list[str]:
+        """Hosts that are being vacated for the job and will then fit it."""
+        room = self.room
+        return sorted(
+            host_id
+            for host_id, gpus in self.occupancy.coming(job.job_id).items()
+            if (host := room.hosts.get(host_id)) is not None and host.usable and host_id not in room.held
+            and room.owner(host) in ("", job.job_id)
+            and room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus
+        )  # fmt: skip

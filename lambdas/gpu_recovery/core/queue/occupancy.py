@@ -1,0 +1,78 @@
+"""Who holds the GPUs of a group: when they come free by the estimates, and for whom they are being vacated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from .priority import Priority
+from .snapshot import Running
+
+NEVER = float("inf")
+"""Seconds until something of which nobody can tell when it will be."""
+
+
+def priority_of(job: Running, now: datetime) -> Priority:
+    """The effective priority of a running job: a demotion that is due has taken place."""
+    if job.demotes_at is not None and job.demotes_at <= now:
+        return min(job.priority, Priority.NORMAL)
+    return job.priority
+
+
+class Occupancy:
+    """The running jobs of one group by host."""
+
+    def __init__(self, running: Iterable[Running], now: datetime) -> None:
+        self.now = now
+        self.running = sorted(running, key=lambda job: job.job_id)
+        self._by_host: dict[str, list[Running]] | None = None
+        self._given: dict[str, list[tuple[float, int]]] = {}
+        self._coming: dict[str, dict[str, int]] = {}
+        for job in self.running:
+            if job.leaving and job.for_job:
+                hosts = self._coming.setdefault(job.for_job, {})
+                for host_id in job.hosts:
+                    hosts[host_id] = hosts.get(host_id, 0) + job.gpus
+
+    def on(self, host_id: str) -> list[Running]:
+        """The jobs that hold GPUs of a host."""
+        if self._by_host is None:
+            self._by_host = {}
+            for job in self.running:
+                for one in job.hosts:
+                    self._by_host.setdefault(one, []).append(job)
+        return self._by_host.get(host_id, [])
+
+    def coming(self, job_id: str) -> Mapping[str, int]:
+        """Hosts that are being vacated for a job, with how many GPUs will be given back there."""
+        return self._coming.get(job_id, {})
+
+    def leavers(self, job_id: str) -> list[str]:
+        """The jobs that make room for a job already."""
+        return [job.job_id for job in self.running if job.leaving and job.for_job == job_id]
+
+    def given(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
+        """A job starts there in this pass: it will hold its GPUs for so long."""
+        for host_id in hosts:
+            self._given.setdefault(host_id, []).append((NEVER if runs_for_s is None else runs_for_s, gpus))
+
+    def free_in(self, host_id: str, free: int, gpus: int) -> float:
+        """Seconds until `gpus` are free on a host that has `free` now, by the estimates. An estimate that has run out
+        is none."""
+        if free >= gpus:
+            return 0.0
+        ends: list[tuple[float, int]] = [
+            *self._given.get(host_id, ()),
+            *((self.ends_in(job), job.gpus) for job in self.on(host_id)),
+        ]
+        for seconds, given_back in sorted(ends):
+            free += given_back
+            if free >= gpus:
+                return seconds
+        return NEVER
+
+    def ends_in(self, job: Running) -> float:
+        """Seconds until a running job has ended, by its estimate."""
+        if job.ends_at is None or job.ends_at <= self.now:
+            return NEVER
+        return (job.ends_at - self.now).total_seconds()

@@ -1,0 +1,151 @@
+"""Phase 3: packing. Free GPUs by how many a host has of them, so that asking what fits costs nothing per host."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+
+from .snapshot import Host
+
+
+class Shelf:
+    """Hosts sorted into levels by their free GPUs; those in use apart from those that nobody uses.
+
+    `fits[g]` is how many hosts have at least g free.
+    """
+
+    __slots__ = ("_partly", "_whole", "fits")
+
+    def __init__(self, most: int) -> None:
+        self.fits = [0] * (most + 1)
+        self._partly: list[dict[str, None]] = [{} for _ in range(most + 1)]
+        self._whole: list[dict[str, None]] = [{} for _ in range(most + 1)]
+
+    def put(self, host_id: str, free: int, whole: bool) -> None:
+        """A host that was not there."""
+        (self._whole if whole else self._partly)[free][host_id] = None
+        for gpus in range(1, free + 1):
+            self.fits[gpus] += 1
+
+    def remove(self, host_id: str, free: int, whole: bool) -> None:
+        """A host that was there, with what it was put there with."""
+        del (self._whole if whole else self._partly)[free][host_id]
+        for gpus in range(1, free + 1):
+            self.fits[gpus] -= 1
+
+    def lower(self, host_id: str, free: int, whole: bool, left: int) -> None:
+        """The host now has `left` free GPUs, fewer than before."""
+        del (self._whole if whole else self._partly)[free][host_id]
+        for gpus in range(left + 1, free + 1):
+            self.fits[gpus] -= 1
+        if left:
+            self._partly[left][host_id] = None
+
+    def best(self, gpus: int) -> Iterator[str]:
+        """Hosts for a rank of so many GPUs, best fit first: what leaves nothing over, then hosts in use, then whole."""
+        yield from reversed(self._partly[gpus])
+        yield from reversed(self._whole[gpus])
+        for levels in (self._partly, self._whole):
+            for level in islice(levels, gpus + 1, None):
+                yield from reversed(level)
+
+
+class Pool:
+    """The hosts of a group that are open to some jobs, and what is free on them at this point of the pass.
+
+    hosts: every host by its id. Racks and zones are looked at only if the hosts have any.
+    """
+
+    __slots__ = ("_most", "_racks", "_shelf", "_zones", "free", "hosts")
+
+    def __init__(self, hosts: Mapping[str, Host], most: int) -> None:
+        self.hosts = hosts
+        self.free: dict[str, int] = {}
+        self._most = most
+        self._shelf = Shelf(most)
+        self._racks: dict[tuple[str, str], Shelf] = {}
+        self._zones: dict[str, Shelf] = {}
+
+    def fits(self, gpus: int) -> int:
+        """How many hosts have so many GPUs free."""
+        return self._shelf.fits[gpus] if gpus <= self._most else 0
+
+    def add(self, host_id: str, free: int) -> None:
+        """Open a host with free GPUs to the jobs of this pool."""
+        host = self.hosts[host_id]
+        self.free[host_id] = free
+        for shelf in self._shelves(host):
+            shelf.put(host_id, free, free == host.gpus)
+
+    def discard(self, host_id: str) -> int:
+        """Close a host to them; how many GPUs are free on it, 0 if it was not open."""
+        free = self.free.pop(host_id, 0)
+        if free:
+            host = self.hosts[host_id]
+            for shelf in self._shelves(host):
+                shelf.remove(host_id, free, free == host.gpus)
+        return free
+
+    def take(self, host_id: str, gpus: int) -> None:
+        """Give away so many GPUs of a host."""
+        free, host = self.free[host_id], self.hosts[host_id]
+        left = free - gpus
+        for shelf in self._shelves(host):
+            shelf.lower(host_id, free, free == host.gpus, left)
+        if left:
+            self.free[host_id] = left
+        else:
+            del self.free[host_id]
+
+    def fitting(self, gpus: int) -> list[str]:
+        """Every host with so many GPUs free."""
+        return [host_id for host_id, free in self.free.items() if free >= gpus]
+
+    def pick(self, nodes: int, gpus: int, near: Collection[str] = ()) -> list[str]:
+        """At most `nodes` hosts with so many GPUs free: of one rack if one has as many, else of one zone, else of few
+        racks. The racks and zones of the hosts `near` come first."""
+        if gpus > self._most or nodes < 1:
+            return []
+        if not self._racks or (nodes == 1 and not near):
+            return list(islice(self._shelf.best(gpus), nodes))
+        beside = {(self.hosts[one].zone, self.hosts[one].rack) for one in near}
+        racks = [
+            (key not in beside, shelf.fits[gpus], key)
+            for key, shelf in self._racks.items()
+            if shelf.fits[gpus] >= nodes and key[1]
+        ]
+        if racks:
+            return list(islice(self._racks[min(racks)[2]].best(gpus), nodes))
+        around = {zone for zone, _ in beside}
+        zones = [
+            (zone not in around, shelf.fits[gpus], zone)
+            for zone, shelf in self._zones.items()
+            if shelf.fits[gpus] >= nodes and zone
+        ]
+        within = {min(zones)[2]} if zones else set(self._zones)
+        return self._of_few_racks(nodes, gpus, beside, within)
+
+    def _of_few_racks(
+        self, nodes: int, gpus: int, beside: Collection[tuple[str, str]], zones: Collection[str]
+    ) -> list[str]:
+        """The fullest racks of `zones` first, so that the fewest take part."""
+        ranked = sorted(
+            (key not in beside, -shelf.fits[gpus], key) for key, shelf in self._racks.items() if key[0] in zones
+        )
+        chosen: list[str] = []
+        for _, _, key in ranked:
+            chosen += islice(self._racks[key].best(gpus), nodes - len(chosen))
+        if len(chosen) < nodes:  # some hosts have neither rack nor zone
+            taken = set(chosen)
+            placeless = (one for one in self._shelf.best(gpus) if one not in taken)
+            chosen += islice(placeless, nodes - len(chosen))
+        return chosen
+
+    def _shelves(self, host: Host) -> tuple[Shelf, ...]:
+        """Where a host stands: among all, in its zone and in its rack. One without either stands among all alone."""
+        if not host.rack and not host.zone:
+            return (self._shelf,)
+        key = (host.zone, host.rack)
+        rack = self._racks.get(key) or self._racks.setdefault(key, Shelf(self._most))
+        zone = self._zones.get(host.zone) or self._zones.setdefault(host.zone, Shelf(self._most))
+        return (self._shelf, zone, rack)

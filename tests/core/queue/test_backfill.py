@@ -1,0 +1,110 @@
+"""EASY backfill: the head of a line is promised hosts and a time, and what runs behind its back changes neither."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.snapshot import Reservation, Shortage
+
+from tests.core.queue.build import HOUR, at, given, host, hosts, passed, running, waiting, why
+
+FLEET = (*hosts("i-1", "i-2", free=0), *hosts("i-3", "i-4"))
+BUSY = (running("r", "i-1", "i-2", ends=HOUR),)
+HEAD = waiting("head", 4, since=-9)
+
+
+def _runs(*line: object, **fields: object) -> set[str]:
+    return set(given(passed([HEAD, *line], FLEET, BUSY, **fields)))  # type: ignore[list-item, arg-type]
+
+
+def test_a_job_that_ends_before_the_head_starts_may_use_what_the_head_is_promised() -> None:
+    """The GPUs would idle until then."""
+    assert _runs(waiting("b", since=-1, runs_for_s=HOUR)) == {"b"}
+
+
+def test_a_job_that_would_still_run_when_the_head_could_start_waits() -> None:
+    """By a second, too; so does one of which nobody knows how long it runs."""
+    assert _runs(waiting("b", since=-1, runs_for_s=HOUR + 1)) == set()
+    assert _runs(waiting("b", since=-1)) == set()
+
+
+def test_the_surplus_is_for_jobs_of_any_length() -> None:
+    """The head needs three of the four that will be free: one of those free now is left over."""
+    line = [waiting("head", 3, since=-9), waiting("b", since=-2), waiting("c", since=-1)]
+    answer = passed(line, FLEET, BUSY)
+    assert set(given(answer)) == {"b"}
+    assert answer.reservations == (Reservation("head", "", ("i-1", "i-2", "i-3"), at(HOUR)),)
+
+
+def test_where_nobody_knows_when_the_head_starts_what_fits_it_is_kept() -> None:
+    """An estimate that is missing or has run out says nothing; one host more than the head needs is left over."""
+    fleet = [*FLEET, host("i-5", free=0)]
+    for ends in (None, -1):
+        busy = [running("r", "i-1", "i-2", "i-5", ends=ends)]
+        line = [waiting("head", 3, since=-9), waiting("b", since=-2, runs_for_s=1)]
+        answer = passed(line, fleet, busy)
+        assert given(answer) == {}
+        assert answer.reservations[0].at is None
+        assert {"i-3", "i-4"} < set(answer.reservations[0].hosts)
+        assert set(given(passed(line, [*fleet, host("i-6", gpus=4), *hosts("i-7", gpus=8, free=7)], busy))) == set()
+
+
+def test_hosts_that_the_head_cannot_use_are_left_over() -> None:
+    """Hosts that are too small for it, and what others leave of those it is not promised."""
+    line = [HEAD, waiting("small", since=-1, gpus=2)]
+    assert given(passed(line, [*FLEET, host("i-5", gpus=4)], BUSY)) == {"small": ("i-5",)}
+
+
+def test_a_host_in_repair_counts_for_the_head_but_nobody_knows_when() -> None:
+    """It is not promised as long as others come free at a known time."""
+    fleet = [*FLEET, host("i-0", usable=False)]
+    (reserved,) = passed([HEAD], fleet, BUSY).reservations
+    assert reserved.hosts == ("i-1", "i-2", "i-3", "i-4")
+    (late,) = passed([waiting("head", 5)], fleet, BUSY).reservations
+    assert (late.at, "i-0" in late.hosts) == (None, True)
+
+
+def test_a_host_kept_for_another_job_is_promised_from_the_end_of_that_on() -> None:
+    """A reservation that has no end promises nothing to anybody else."""
+    kept = host("i-5", reserved_for="other", reserved_until=at(2 * HOUR))
+    (late,) = passed([waiting("head", 5)], [*FLEET, kept], BUSY).reservations
+    assert late.at == at(2 * HOUR)
+    (never,) = passed([waiting("head", 5)], [*FLEET, host("i-5", reserved_for="other")], BUSY).reservations
+    assert never.at is None
+
+
+def test_what_starts_in_the_same_pass_is_waited_for_too() -> None:
+    """The head's promise is made after those before it have taken their hosts."""
+    line = [waiting("first", 2, since=-99, runs_for_s=2 * HOUR), HEAD]
+    (reserved,) = passed(line, FLEET, BUSY).reservations
+    assert reserved.at == at(2 * HOUR)
+
+
+def test_small_jobs_on_one_host_are_all_waited_for() -> None:
+    """A rank of 8 GPUs needs both halves of the host."""
+    busy = [running("a", "i-1", gpus=4, ends=60), running("b", "i-1", gpus=4, ends=120)]
+    assert passed([waiting("head")], hosts("i-1", free=0), busy).reservations[0].at == at(120)
+    assert passed([waiting("head", gpus=4)], hosts("i-1", free=0), busy).reservations[0].at == at(60)
+
+
+def test_there_is_one_reservation_for_each_group() -> None:
+    """The head of one group keeps nobody of another back."""
+    fleet = [host("a-1", group="a", free=0), host("b-1", group="b", free=0)]
+    line = [waiting("x", group="a"), waiting("y", group="b"), waiting("z", group="b", since=-1)]
+    assert [(one.group, one.job_id) for one in passed(line, fleet).reservations] == [("a", "x"), ("b", "y")]
+
+
+def test_who_waits_is_told_its_position_whom_it_waits_for_and_from_when_it_may_start() -> None:
+    """What `explain` shows of a job that is pending."""
+    answer = passed([HEAD, waiting("b", since=-1)], FLEET, BUSY)
+    head, behind = answer.short
+    assert (head.short_of, head.position, head.blockers, head.earliest_at) == (Shortage.GPUS, 1, ("r",), at(HOUR))
+    assert (behind.short_of, behind.position, behind.blockers, behind.earliest_at) == (
+        Shortage.TURN, 2, ("head",), at(HOUR),
+    )  # fmt: skip
+    assert why(answer)["b"] == "waits behind head"
+
+
+def test_a_higher_priority_that_comes_later_heads_the_line() -> None:
+    """The promise is to who is first, by the order of the line."""
+    answer = passed([HEAD, waiting("urgent", 4, since=0, priority=Priority.HIGH)], FLEET, BUSY[:0])
+    assert answer.reservations[0].job_id == "urgent"

@@ -1,0 +1,177 @@
+"""Preemption: who makes room, for whom, and who never does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import Limits, QuotaKey
+from gpu_recovery.core.queue.snapshot import Host, Running, Shortage
+
+from tests.core.queue.build import HOUR, POLICY, at, given, host, passed, running, suspended, waiting, why
+
+HIGH = waiting("high", priority=Priority.HIGH)
+
+
+def _busy(*jobs: Running) -> list[Host]:
+    """The hosts of running jobs, without anything free."""
+    return [host(name, free=0) for name in sorted({name for job in jobs for name in job.hosts})]
+
+
+def _victims(*jobs: Running, nodes: int = 1, **fields: Any) -> set[str]:
+    preemptor = replace(HIGH, nodes=nodes)
+    return set(suspended(passed([preemptor], _busy(*jobs), jobs, **fields)))
+
+
+def _low(name: str, *on: str, **fields: Any) -> Running:
+    return running(name, *on, priority=fields.pop("priority", Priority.LOW), **fields)
+
+
+def test_a_lower_priority_makes_room_and_is_told_for_whom() -> None:
+    """The order carries what it was decided from, and the hosts that are kept."""
+    (order,) = passed([HIGH], _busy(_low("low", "i-1")), [_low("low", "i-1")]).suspensions
+    assert (order.job_id, order.version, order.attempt, order.for_job, order.hosts) == ("low", 1, 1, "high", ("i-1",))
+    assert order.sentence == "makes room for high of priority HIGH"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"priority": Priority.HIGH}, {"priority": Priority.VERY_HIGH}, {"since": -899}, {"suspensions": 3},
+        {"can_suspend": False}, {"leaving": True},
+    ],
+)  # fmt: skip
+def test_who_is_not_suspended(fields: dict[str, Any]) -> None:
+    """The same or a higher priority; who has not run its minimum; who was suspended often; who is not ours to suspend
+    or ends already."""
+    assert _victims(_low("r", "i-1")) == {"r"}
+    assert _victims(_low("r", "i-1", **fields)) == set()
+
+
+def test_a_demotion_that_is_due_counts() -> None:
+    """An ABOVE_NORMAL job that has had its half hour makes room for one that has not."""
+    line = [waiting("w", priority=Priority.ABOVE_NORMAL)]
+    for due, makes_room in ((0, True), (1, False)):
+        job = running("r", "i-1", priority=Priority.ABOVE_NORMAL, demotes_at=at(due))
+        assert bool(suspended(passed(line, _busy(job), [job]))) is makes_room
+
+
+def test_nobody_is_suspended_in_vain() -> None:
+    """All that may be suspended would not be enough: nobody is."""
+    assert _victims(_low("a", "i-1"), running("b", "i-2", priority=Priority.HIGH), nodes=2) == set()
+
+
+def test_nobody_is_suspended_while_what_is_free_suffices() -> None:
+    """Free hosts are used first."""
+    answer = passed([HIGH], [host("i-1", free=0), host("i-2")], [_low("low", "i-1")])
+    assert (given(answer), suspended(answer)) == ({"high": ("i-2",)}, {})
+
+
+def test_who_is_over_its_quota_goes_first_then_the_lowest_priority() -> None:
+    """The order of the reference, 5.4."""
+    low, normal = _low("low", "i-1"), running("normal", "i-2", user="ann")
+    assert _victims(low, normal) == {"low"}
+    used = {QuotaKey("ann", Priority.NORMAL, ""): 1}
+    assert _victims(low, normal, used=used, limits=Limits({("ann", "*", "*"): 0})) == {"normal"}
+
+
+def test_few_gangs_rather_than_many() -> None:
+    """One gang of two hosts before two jobs of one, though they would lose less."""
+    small = [_low("a", "i-1", checkpoint_at=at(-1)), _low("b", "i-2", checkpoint_at=at(-1))]
+    assert _victims(*small, _low("gang", "i-3", "i-4"), nodes=2) == {"gang"}
+
+
+def test_the_least_work_is_lost() -> None:
+    """GPU-seconds since the last checkpoint: a job of many GPUs that has just saved goes before a small one."""
+    saved = _low("saved", "i-1", "i-2", since=-9 * HOUR, checkpoint_at=at(-30))
+    assert _victims(saved, _low("unsaved", "i-3")) == {"saved"}
+    assert _victims(_low("a", "i-1", since=-HOUR), _low("b", "i-2", since=-2 * HOUR)) == {"a"}
+
+
+def test_of_equals_the_newest_goes() -> None:
+    """It has waited least for what it has."""
+    older, newer = (_low(name, on, checkpoint_at=at(-1), since=since) for name, on, since in (
+        ("older", "i-1", -3 * HOUR), ("newer", "i-2", -2 * HOUR)))  # fmt: skip
+    assert _victims(older, newer) == {"newer"}
+
+
+def test_small_jobs_on_one_host_leave_together() -> None:
+    """Four of two GPUs each make a whole host; and no more of them than the job needs."""
+    jobs = [_low(f"r{n}", "i-1", gpus=2) for n in range(4)]
+    assert _victims(*jobs) == {"r0", "r1", "r2", "r3"}
+    answer = passed([replace(HIGH, gpus=4)], _busy(*jobs), jobs)
+    assert len(answer.suspensions) == 2
+
+
+def test_what_was_chosen_in_vain_is_spared_again() -> None:
+    """The small one is chosen first, being of lower priority; the gang, needed too, turns out to be enough alone."""
+    assert _victims(_low("small", "i-1"), running("gang", "i-2", "i-3"), nodes=2) == {"gang"}
+
+
+def test_what_is_being_vacated_for_a_job_is_not_asked_for_twice() -> None:
+    """Until it has left, whatever else could be suspended too."""
+    leaving = _low("a", "i-1", leaving=True, for_job="high")
+    answer = passed([HIGH], _busy(leaving, _low("b", "i-2")), [leaving, _low("b", "i-2")])
+    assert suspended(answer) == {}
+    assert (answer.short[0].short_of, answer.short[0].blockers) == (Shortage.ROOM, ("a",))
+    assert "waits for a to make room" in why(answer)["high"]
+
+
+def test_what_is_missing_beside_that_is_asked_for() -> None:
+    """One of two hosts is on its way: one more is needed, not two."""
+    leaving = _low("a", "i-1", leaving=True, for_job="high")
+    others = [_low("b", "i-2"), _low("c", "i-3")]
+    assert len(_victims(leaving, *others, nodes=2)) == 1
+
+
+def test_what_a_preemptor_waits_with_is_given_to_nobody_behind_it() -> None:
+    """Its free host stays free, or it would never have both at once."""
+    answer = passed([replace(HIGH, nodes=2), waiting("b", runs_for_s=1)], [host("i-1", free=0), host("i-2")],
+                    [_low("low", "i-1")])  # fmt: skip
+    assert (given(answer), suspended(answer)) == ({}, {"low": "high"})
+
+
+def test_two_preemptors_get_room_from_two() -> None:
+    """No victim makes room for two, and none is chosen for nothing."""
+    jobs = [_low("a", "i-1"), _low("b", "i-2"), _low("c", "i-3")]
+    line = [HIGH, waiting("also", priority=Priority.HIGH)]
+    told = suspended(passed(line, _busy(*jobs), jobs))
+    assert sorted(told.values()) == ["also", "high"]
+
+
+def test_a_job_behind_one_that_waits_suspends_nobody() -> None:
+    """What it would have vacated may be what the head waits for."""
+    jobs = [_low("a", "i-1"), running("b", "i-2", priority=Priority.HIGH)]
+    line = [waiting("head", 2, priority=Priority.HIGH, since=-9), waiting("x", since=-1, priority=Priority.HIGH)]
+    assert suspended(passed(line, _busy(*jobs), jobs)) == {}
+
+
+def test_the_fleet_has_a_budget_of_suspensions() -> None:
+    """Whole gangs or none: what would exceed it waits, and is looked at again."""
+    jobs = [_low("a", "i-1"), _low("b", "i-2")]
+    policy = replace(POLICY, fleet_suspensions_max=3)
+    assert len(_victims(*jobs, nodes=2, policy=policy, suspended_lately=1)) == 2
+    assert _victims(*jobs, nodes=2, policy=policy, suspended_lately=2) == set()
+    late = passed([replace(HIGH, nodes=2)], _busy(*jobs), jobs, policy=policy, suspended_lately=9)
+    assert late.next_at == at(POLICY.pending_retry_s)
+
+
+@pytest.mark.parametrize("fields", [{"usable": False}, {"reserved_for": "other"}, {"leaves_at": at(60)}, {"gpus": 4}])
+def test_a_host_that_would_not_help_is_not_vacated(fields: dict[str, Any]) -> None:
+    """Sick, kept for another, about to leave, too small."""
+    answer = passed([HIGH], [host("i-1", **{"free": 0} | fields), host("i-9", usable=False)], [_low("low", "i-1")])
+    assert suspended(answer) == {}
+
+
+def test_of_a_large_gang_only_what_is_needed_is_kept() -> None:
+    """The other hosts of the victim are free for whoever is next."""
+    gang = _low("gang", "i-1", "i-2", "i-3")
+    (order,) = passed([HIGH], _busy(gang), [gang]).suspensions
+    assert len(order.hosts) == 1
+
+
+def test_priorities_within_one_user_count_like_any() -> None:
+    """Only at the same priority does a user not interrupt himself."""
+    assert _victims(_low("r", "i-1", user=HIGH.user)) == {"r"}

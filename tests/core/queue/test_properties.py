@@ -1,0 +1,261 @@
+"""What holds for every cluster and every line: random ones, small enough for everything to collide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core.queue.occupancy import priority_of
+from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import Limits, QuotaKey
+from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Snapshot, Waiting
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.core.queue.build import NOW, POLICY, at, counted, running, waiting
+
+NAMES = [f"i-{n}" for n in range(6)]
+USERS = st.sampled_from(["ann", "bob"])
+LEVELS = st.sampled_from([Priority.HIGH, Priority.ABOVE_NORMAL, Priority.NORMAL, Priority.LOW])
+TIMES = st.sampled_from([None, 60, 600, 3_600])
+LIMITS = st.sampled_from(
+    [
+        Limits(), Limits({("*", "*", "*"): 2}), Limits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
+        Limits(max_running_jobs=3), Limits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
+    ]
+)  # fmt: skip
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
+    """Hosts with running jobs on them that fit, and a line. `calm`: all hosts work, all estimates are known."""
+    sizes = {name: draw(st.sampled_from([4, 8])) for name in NAMES[: draw(st.integers(1, 6))]}
+    free = dict(sizes)
+    busy: list[Running] = []
+    for number in range(draw(st.integers(0, 5))):
+        gpus = draw(st.sampled_from([1, 2, 4, 8]))
+        on = draw(st.lists(st.sampled_from(sorted(sizes)), min_size=1, max_size=3, unique=True))
+        if any(free[name] < gpus for name in on):
+            continue
+        for name in on:
+            free[name] -= gpus
+        level = draw(LEVELS)
+        leaving = draw(st.booleans()) and not calm
+        busy.append(
+            running(
+                f"r{number}", *on, gpus=gpus, user=draw(USERS), priority=level,
+                since=-draw(st.sampled_from([60, 5_000])),
+                ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES), leaving=leaving,
+                demotes_at=at(draw(st.sampled_from([-1, 50]))) if level is Priority.ABOVE_NORMAL else None,
+                for_job=draw(st.sampled_from(["", "w0", "w1"])) if leaving else "",
+                suspensions=draw(st.sampled_from([0, 0, 3])), can_suspend=draw(st.booleans()),
+            )
+        )  # fmt: skip
+    fleet = tuple(
+        Host(
+            name, "", gpus, free[name], usable=calm or draw(st.sampled_from([True, True, True, False])),
+            rack=draw(st.sampled_from(["", "a", "b"])), epoch=draw(st.integers(0, 2)),
+            reserved_for="" if calm else draw(st.sampled_from(["", "", "", "w0", "w2"])),
+            reserved_until=None if calm else draw(st.sampled_from([None, at(30), at(-30)])),
+            leaves_at=None if calm else draw(st.sampled_from([None, None, None, at(120)])),
+        )
+        for name, gpus in sizes.items()
+    )  # fmt: skip
+    line = tuple(_waiting(draw, number, calm) for number in range(draw(st.integers(0, 6))))
+    used = counted(*busy)
+    for job in line:
+        if job.holds_quota:
+            key = QuotaKey(job.user, job.asked, job.group)
+            used[key] = used.get(key, 0) + job.nodes
+    return Snapshot(line, tuple(busy), fleet, used, Limits() if calm else draw(LIMITS))
+
+
+def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
+    back = draw(st.sampled_from([False, False, True])) and not calm
+    last = tuple(draw(st.lists(st.sampled_from(["", *NAMES]), max_size=3))) if back else ()
+    return waiting(
+        f"w{number}", draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 4, 8])), since=-draw(st.integers(0, 9)),
+        priority=Priority.NORMAL if calm else draw(LEVELS), user=draw(USERS), recovering=back, last=last,
+        own_only=back and draw(st.booleans()), holds_quota=back and draw(st.booleans()), runs_for_s=draw(TIMES),
+        suspects=draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=2)) if back else {},
+        suspensions=draw(st.sampled_from([0, 0, 1])),
+    )  # fmt: skip
+
+
+def _sizes(snapshot: Snapshot) -> Mapping[str, Waiting]:
+    return {job.job_id: job for job in snapshot.waiting}
+
+
+@settings(max_examples=300, deadline=None)
+@given(snapshots())
+def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
+    """Whole gangs, one rank on a host, and on no host more than is free there; only hosts that work, and are theirs."""
+    jobs, hosts = _sizes(snapshot), {host.host_id: host for host in snapshot.hosts}
+    taken: Counter[str] = Counter()
+    for one in place(snapshot, POLICY, NOW).assignments:
+        job = jobs[one.job_id]
+        assert len(set(one.instances)) == len(one.instances) == job.nodes
+        for name, epoch in zip(one.instances, one.epochs, strict=True):
+            taken[name] += job.gpus
+            host = hosts[name]
+            over = host.reserved_until is not None and host.reserved_until <= NOW
+            assert host.usable
+            assert over or host.reserved_for in ("", job.job_id)
+            assert epoch == host.epoch
+    assert all(taken[name] <= hosts[name].free for name in taken)
+
+
+@settings(max_examples=200, deadline=None)
+@given(snapshots())
+def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
+    """It starts, or it hears in a sentence why it does not, and its place in line."""
+    answer = place(snapshot, POLICY, NOW)
+    told = [one.job_id for one in (*answer.assignments, *answer.short)]
+    assert sorted(told) == sorted(_sizes(snapshot))
+    assert all(one.sentence and one.position > 0 for one in answer.short)
+
+
+@settings(max_examples=200, deadline=None)
+@given(snapshots(), st.randoms(use_true_random=False))
+def test_placing_depends_on_no_order_of_reading(snapshot: Snapshot, drawn: object) -> None:
+    """The same snapshot has the same answer, however it is listed, and as often as it is asked."""
+    turned = {name: list(getattr(snapshot, name)) for name in ("waiting", "running", "hosts")}
+    for things in turned.values():
+        drawn.shuffle(things)  # type: ignore[attr-defined]
+    mixed = replace(snapshot, **{name: tuple(things) for name, things in turned.items()})
+    assert place(mixed, POLICY, NOW) == place(snapshot, POLICY, NOW) == place(snapshot, POLICY, NOW)
+
+
+@settings(max_examples=300, deadline=None)
+@given(snapshots())
+def test_quotas_hold(snapshot: Snapshot) -> None:
+    """No key has more than it may after the pass, unless it had before; nor do more jobs run than may."""
+    jobs, limits = _sizes(snapshot), snapshot.limits
+    started = [jobs[one.job_id] for one in place(snapshot, POLICY, NOW).assignments]
+    fresh = [job for job in started if not job.holds_quota]
+    used = Counter(dict(snapshot.used))
+    for job in fresh:
+        used[QuotaKey(job.user, job.asked, job.group)] += job.nodes
+    for job in fresh:
+        key = QuotaKey(job.user, job.asked, job.group)
+        limit = limits.of(key)
+        assert limit is None or used[key] <= limit
+    holders = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota), *fresh]
+    if fresh and limits.max_running_jobs is not None:
+        assert len(holders) <= limits.max_running_jobs
+    for job in fresh:
+        each = limits.max_running_jobs_per_user
+        assert each is None or sum(one.user == job.user for one in holders) <= each
+
+
+def _by_preemptor(answer: Placement) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for one in answer.suspensions:
+        found.setdefault(one.for_job, set()).add(one.job_id)
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(snapshots())
+def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
+    """Each is of a lower priority, unprotected, not of the same user and priority, and no other's victim; without any
+    one of them the job could not start; with all of them it can."""
+    answer = place(snapshot, POLICY, NOW)
+    jobs, busy = _sizes(snapshot), {job.job_id: job for job in snapshot.running}
+    assert len({one.job_id for one in answer.suspensions}) == len(answer.suspensions)
+    for name, victims in _by_preemptor(answer).items():
+        job = jobs[name]
+        for victim in (busy[one] for one in victims):
+            assert priority_of(victim, NOW) < job.priority
+            assert victim.can_suspend and not victim.leaving
+            assert victim.suspensions < POLICY.suspensions_max
+            assert (NOW - victim.since).total_seconds() >= POLICY.protect_s
+            assert (victim.user, victim.asked) != (job.user, job.asked)
+        assert _could_start(snapshot, answer, job, victims)
+        assert not any(_could_start(snapshot, answer, job, victims - {one}) for one in victims)
+
+
+def _could_start(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> bool:
+    """Whether the job fits once the victims, and those that leave for it already, are gone, and those that start in
+    this pass, or wait with others, have what is theirs."""
+    alone = Snapshot((job,), (), _after(snapshot, answer, job, victims))
+    return bool(place(alone, POLICY, NOW).assignments)
+
+
+def _after(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> tuple[Host, ...]:
+    jobs = _sizes(snapshot)
+    kept = {host for one in answer.suspensions if one.for_job != job.job_id for host in one.hosts}
+    free = {host.host_id: host.free for host in snapshot.hosts}
+    for one in answer.assignments:
+        for name in one.instances:
+            free[name] -= jobs[one.job_id].gpus
+    for running_job in snapshot.running:
+        if running_job.job_id in victims or (running_job.leaving and running_job.for_job == job.job_id):
+            for name in running_job.hosts:
+                free[name] += running_job.gpus
+    return tuple(replace(host, free=free[host.host_id]) for host in snapshot.hosts if host.host_id not in kept)
+
+
+@settings(max_examples=300, deadline=None)
+@given(snapshots())
+def test_nothing_changes_by_the_clock_alone_before_the_time_given(snapshot: Snapshot) -> None:
+    """A pass that orders nothing orders nothing until `next_at`: an idle tick needs to look at nothing else."""
+    first = place(snapshot, POLICY, NOW)
+    assume(not first.assignments and not first.suspensions)
+    for seconds in (1, 29, 30, 49, 50, 59, 60, 119, 120, 599, 600, 839, 840, 3_599, 3_600, 9_999):
+        if first.next_at is not None and at(seconds) >= first.next_at:
+            break
+        later = place(snapshot, POLICY, at(seconds))
+        assert not later.assignments and not later.suspensions
+
+
+@settings(max_examples=200, deadline=None)
+@given(snapshots(calm=True))
+def test_no_head_starves(snapshot: Snapshot) -> None:
+    """With true estimates: as jobs start and end, the promise to the head never moves to a later time, and it starts
+    by then, whatever passes it."""
+    now = 0.0
+    promised: dict[str, datetime] = {}
+    for _ in range(60):
+        answer = place(snapshot, replace(POLICY, fleet_suspensions_max=1), at(now))
+        for one in answer.reservations:
+            assert one.at is None or one.at <= promised.get(one.job_id, one.at)
+            if one.at is not None:
+                promised[one.job_id] = one.at
+        for started in answer.assignments:
+            assert started.job_id not in promised or at(now) <= promised[started.job_id]
+        snapshot = _started(snapshot, answer, now)
+        ends = [job.ends_at for job in snapshot.running if job.ends_at is not None]
+        if not ends:
+            break
+        now = (min(ends) - NOW).total_seconds()
+        for job in snapshot.running:
+            if job.ends_at == at(now):
+                snapshot = _ended(snapshot, job)
+    waits = {one.job_id for one in place(snapshot, POLICY, at(now)).reservations}
+    assert not waits & set(promised)
+
+
+def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
+    """The assignments carried out; whose run time nobody knows runs for ever."""
+    jobs, free = _sizes(snapshot), {host.host_id: host.free for host in snapshot.hosts}
+    fresh = []
+    for one in answer.assignments:
+        job = jobs[one.job_id]
+        ends = None if job.runs_for_s is None else now + job.runs_for_s
+        fresh.append(running(one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False))
+        for name in one.instances:
+            free[name] -= job.gpus
+    left = tuple(job for job in snapshot.waiting if job.job_id not in {one.job_id for one in answer.assignments})
+    hosts = tuple(replace(host, free=free[host.host_id]) for host in snapshot.hosts)
+    return replace(snapshot, waiting=left, running=(*snapshot.running, *fresh), hosts=hosts)
+
+
+def _ended(snapshot: Snapshot, job: Running) -> Snapshot:
+    hosts = tuple(
+        replace(host, free=host.free + job.gpus) if host.host_id in job.hosts else host for host in snapshot.hosts
+    )
+    return replace(snapshot, running=tuple(one for one in snapshot.running if one != job), hosts=hosts)

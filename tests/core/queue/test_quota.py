@@ -1,0 +1,138 @@
+"""Quotas: instances by user, priority and group, jobs by number, and the document that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
+from gpu_recovery.core.queue.quota import Limits, LimitsInvalid, QuotaKey, never_runs, parse_key, parse_limits
+from gpu_recovery.core.queue.snapshot import Shortage
+
+from tests.core.queue.build import NOW, POLICY, at, given, host, hosts, passed, recovering, running, waiting, why
+
+TWO = Limits({("ann", "NORMAL", "*"): 2})
+
+
+def test_a_job_over_its_quota_waits_and_lets_the_others_by() -> None:
+    """Used and total are in the sentence."""
+    busy = [running("r", "i-0", user="ann")]
+    line = [waiting("a", 2, user="ann", since=-9), waiting("b", user="bob")]
+    answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2", "i-3")], busy, limits=TWO)
+    assert given(answer) == {"b": ("i-1",)}
+    assert why(answer) == {"a": "needs 2 instance(s); 1 of the quota of 2 of ann/NORMAL/ are taken"}
+    assert answer.short[0].short_of is Shortage.QUOTA
+
+
+def test_what_one_pass_gives_counts_in_the_same_pass() -> None:
+    """Three jobs of one instance, a quota of two: two start."""
+    line = [waiting(name, user="ann", since=since) for since, name in enumerate("abc", -9)]
+    assert set(given(passed(line, hosts("i-1", "i-2", "i-3"), limits=TWO))) == {"a", "b"}
+
+
+def test_a_job_larger_than_its_whole_quota_hears_that_it_can_never_run() -> None:
+    """So does whoever submits it, in the same words."""
+    answer = passed([waiting("a", 3, user="ann")], hosts("i-1", "i-2", "i-3"), limits=TWO)
+    never = never_runs(TWO, QuotaKey("ann", Priority.NORMAL, ""), 3)
+    assert why(answer) == {"a": never}
+    assert never is not None and never.endswith("it can never run")
+    assert never_runs(TWO, QuotaKey("ann", Priority.NORMAL, ""), 2) is None
+    assert never_runs(TWO, QuotaKey("bob", Priority.NORMAL, ""), 99) is None
+
+
+def test_a_quota_goes_by_the_priority_asked_for() -> None:
+    """A demotion moves no counter, and frees no quota of the higher priority."""
+    limits = Limits({("*", "ABOVE_NORMAL", "*"): 1})
+    busy = [running("r", "i-0", user="ann", asked=Priority.ABOVE_NORMAL, priority=Priority.NORMAL)]
+    line = [waiting("a", user="ann", asked=Priority.ABOVE_NORMAL, priority=Priority.NORMAL)]
+    assert given(passed(line, [host("i-0", free=0), host("i-1")], busy, limits=limits)) == {}
+
+
+def test_a_recovering_gang_holds_its_quota_already() -> None:
+    """It is not asked for twice, or it could never come back."""
+    used = {QuotaKey("ann", Priority.NORMAL, ""): 2}
+    line = [recovering("back", "i-1", "i-2", user="ann")]
+    assert set(given(passed(line, hosts("i-1", "i-2"), used=used, limits=TWO))) == {"back"}
+
+
+def test_the_quota_that_the_head_needs_is_kept_for_it() -> None:
+    """Or jobs of its own user behind it would take it, and the head would be passed for ever."""
+    busy = [running("r", "i-0", ends=3_600)]
+    line = [waiting("head", 2, user="ann", since=-9), waiting("later", user="ann", since=-1, runs_for_s=60)]
+    answer = passed(line, [host("i-0", free=0), host("i-1")], busy, limits=TWO)
+    assert given(answer) == {}
+    assert answer.reservations[0].job_id == "head"
+
+
+@pytest.mark.parametrize(
+    ("limits", "started"),
+    [
+        (Limits(max_running_jobs=3), {"a", "b"}),
+        (Limits(max_running_jobs_per_user=2), {"a", "c"}),
+        (Limits(), set("abc")),
+    ],
+)
+def test_no_more_jobs_run_than_may(limits: Limits, started: set[str]) -> None:
+    """On the whole, and of one user."""
+    line = [waiting("a", user="ann", since=-9), waiting("b", user="ann", since=-8), waiting("c", user="bob", since=-7)]
+    busy = [running("r", "i-0", user="ann")]
+    answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2", "i-3")], busy, limits=limits)
+    assert set(given(answer)) == started
+    assert all(one.short_of is Shortage.JOBS for one in answer.short)
+
+
+def test_the_most_specific_limit_wins() -> None:
+    """Two names before one; of one name the user's first, then the priority's."""
+    document = {
+        "*/*/*": 1, "*/*/g": 2, "*/HIGH/*": 3, "ann/*/*": 4, "*/HIGH/g": 5, "ann/*/g": 6, "ann/HIGH/*": 7,
+        "ann/HIGH/g": 8,
+    }  # fmt: skip
+    key = QuotaKey("ann", Priority.HIGH, "g")
+    for expected in range(8, 0, -1):
+        assert parse_limits({"instances": document}).of(key) == expected
+        document = {text: number for text, number in document.items() if number != expected}
+    assert parse_limits({"instances": document}).of(key) is None
+
+
+def test_limits_and_keys_survive_being_written() -> None:
+    """What is stored is read again as it was; a user's name may have slashes in it."""
+    document = {"instances": {"ann/HIGH/*": 0, "*/*/*": 4}, "max_running_jobs": 9, "max_running_jobs_per_user": None}
+    assert parse_limits(document).document() == document
+    key = QuotaKey("team/ann", Priority.EXTREME_HIGH, "")
+    assert parse_key(key.text) == key
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ([], "limits"), ({"instance": {}}, "instance"), ({"instances": []}, "instances"),
+        ({"instances": {"ann": 1}}, "instances.ann"), ({"instances": {"a/NICE/g": 1}}, "instances.a/NICE/g"),
+        ({"instances": {"a/HIGH/g": -1}}, "instances.a/HIGH/g"),
+        ({"instances": {"a/HIGH/g": True}}, "instances.a/HIGH/g"),
+        ({"instances": {"a/HIGH/g": "4"}}, "instances.a/HIGH/g"), ({"instances": {1: 1}}, "instances.1"),
+        ({"max_running_jobs": 0}, "max_running_jobs"),
+        ({"max_running_jobs_per_user": 1.5}, "max_running_jobs_per_user"),
+    ],
+)  # fmt: skip
+def test_a_wrong_limit_is_named(document: Any, field: str) -> None:
+    """Whoever sets it reads which entry is wrong, and what it must be."""
+    with pytest.raises(LimitsInvalid) as caught:
+        parse_limits(document)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("text", ["*/HIGH/g", "ann/*/g", "ann/HIGH/*", "HIGH", "ann/high/g"])
+def test_a_key_names_one_user_one_priority_and_one_group(text: str) -> None:
+    """Counters are of somebody; only limits are for anybody."""
+    with pytest.raises(LimitsInvalid):
+        parse_key(text)
+
+
+def test_above_normal_falls_back_after_half_an_hour_over_all_attempts() -> None:
+    """Seed 003; no other priority does."""
+    assert effective(Priority.ABOVE_NORMAL, 1_799, POLICY) is Priority.ABOVE_NORMAL
+    assert effective(Priority.ABOVE_NORMAL, 1_800, POLICY) is Priority.NORMAL
+    assert all(effective(one, 99_999, POLICY) is one for one in Priority if one is not Priority.ABOVE_NORMAL)
+    assert demotes_at(Priority.ABOVE_NORMAL, 600, NOW, POLICY) == at(1_200)
+    assert demotes_at(Priority.ABOVE_NORMAL, 6_000, NOW, POLICY) == NOW
+    assert demotes_at(Priority.HIGH, 600, NOW, POLICY) is None
