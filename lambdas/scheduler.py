@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpu_recovery.aws.wiring import logger, metrics, recovery
+from gpu_recovery.core.names import TICK
 from gpu_recovery.scheduling import schedule
 
 
@@ -21,7 +22,8 @@ def _keys(event: dict[str, Any]) -> Iterator[str]:
     """Who has changed. A message that says nothing of the kind asks for a whole pass and is gone: it blocks nobody."""
     for record in event.get("Records", []):
         try:
-            yield str(json.loads(record["body"])["key"])
-        except (ValueError, KeyError, TypeError):
+            body = json.loads(record["body"])
+            yield f"{TICK}/{body['id']}" if body.get("detail-type") == "Scheduled Event" else str(body["key"])
+        except (ValueError, KeyError, TypeError, AttributeError):
             logger.warning("a message without a key", extra={"message_id": record.get("messageId")})
             yield "unknown/0"

@@ -6,14 +6,15 @@ works, and takes the same deduplication id only once in five minutes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery import tasks as entry
 from gpu_recovery.aws.task_facts import detail_of, instance_fact, overrides_of, task_fact
 from gpu_recovery.aws.watchers import is_watchers, words_of
-from gpu_recovery.core.names import attempt_of
+from gpu_recovery.core.names import TICK, attempt_of
 from gpu_recovery.watching import hear
 
 from sandbox.cluster.model import Task, TaskStatus
@@ -42,6 +43,7 @@ class Functions:
         self.asleep: dict[str, datetime] = {}
         """Functions that the clock does not wake, and until when."""
         self._poke_keys: dict[str, datetime] = {}
+        self._asked: dict[str, None] = {}
         self._busy_until: dict[str, datetime] = {}
         self._in_line: set[str] = set()
 
@@ -129,7 +131,16 @@ class Functions:
         if key in self._poke_keys:
             return
         self._poke_keys[key] = now
+        self._asked[key] = None
         self.world.timeline.after(POKE_S, self._woken_by_a_poke)
+
+    @contextmanager
+    def messages(self) -> Iterator[tuple[str, ...]]:
+        """What lies in the scheduler's queue; gone when the block ends well, there again when it does not."""
+        asked = tuple(self._asked)
+        yield asked
+        for key in asked:
+            self._asked.pop(key, None)
 
     def _woken_by_a_poke(self) -> None:
         idling = self.world.idling
@@ -146,6 +157,8 @@ class Functions:
         world.timeline.after(TICK_S, self._tick, name, work)
         if self.asleep.get(name, world.timeline.start) > world.timeline.now:
             return
+        if name == SCHEDULER:
+            self._asked[f"{TICK}/{world.timeline.now.isoformat()}"] = None
         if idling is None:
             world.invoke(name, work, tried=len(RETRIES_S))
         elif not idling.may_skip(name):

@@ -17,7 +17,6 @@ class MemoryLine:
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.scheduler = LastPass()
         self.used: dict[str, int] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)

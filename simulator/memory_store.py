@@ -101,7 +101,8 @@ class MemoryStore(MemoryBeats, MemoryLine):
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
-        super().__init__()
+        MemoryBeats.__init__(self)
+        MemoryLine.__init__(self)
         self.jobs: Shelf[Job] = Shelf()
         self.machines: Shelf[Instance] = Shelf()
         self.submitted: dict[str, str] = {}

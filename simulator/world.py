@@ -169,8 +169,9 @@ class World:
         self.functions.poked(key)
 
     def pass_of_scheduler(self) -> None:
-        """What the scheduler function does when it is woken."""
-        schedule(self.recovery)
+        """What the scheduler function does when it is woken: one pass for every message that waits."""
+        with self.functions.messages() as asked:
+            schedule(self.recovery, asked)
 
     def round_of_reconciler(self) -> None:
         """What the reconciler function does each minute."""

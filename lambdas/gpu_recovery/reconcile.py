@@ -13,7 +13,6 @@ from .acts import untold_to
 from .comparing import COMPARISONS
 from .core import events
 from .core.job.record import LIVE, Job, JobStatus
-from .core.names import TICK
 from .isolation import raise_all, try_each
 from .recovery import Recovery
 
@@ -25,7 +24,6 @@ def reconcile(recovery: Recovery, comparisons: Iterable[Callable[[Recovery], obj
         *try_each(lambda job_id: open_job(recovery, job_id), recovery.store.due_jobs(now)),
         *try_each(lambda instance_id: open_instance(recovery, instance_id), recovery.store.due_instances(now)),
         *try_each(lambda compare: compare(recovery), comparisons),
-        *try_each(recovery.actions.poke_scheduler, [f"{TICK}/{now:%Y%m%dT%H%M%S}"]),
     ]
     raise_all("the reconciler could not finish everything", failures)
 
