@@ -1,27 +1,24 @@
-"""How fast the core decides and places: pure functions, timed in this process."""
+"""How fast the core decides: pure functions, timed in this process."""
 
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from gpu_recovery.core.events import AllRanksRunning, AttemptLaunched, JobPlaced
-from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.placement import Snapshot, place
 from gpu_recovery.core.policy import PRESETS, Preset
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]
 DECISIONS = 2_000
-WAITING, INSTANCES = 100, 2_000
 
 
 def decision_figures() -> dict[str, Any]:
-    """Microseconds a decision, and milliseconds a scheduler pass over a large cluster."""
-    return {"decide_us": _decide_us(), f"place_{WAITING}_jobs_on_{INSTANCES}_instances_ms": _place_ms()}
+    """Microseconds a decision."""
+    return {"decide_us": _decide_us()}
 
 
 def _decide_us() -> float:
@@ -37,16 +34,6 @@ def _decide_us() -> float:
         for event in events:
             record = job.decide(record, event, POLICY, NOW).record
     return round((time.perf_counter() - began) / (DECISIONS // len(events) * len(events)) * 1e6, 1)
-
-
-def _place_ms() -> float:
-    jobs = tuple(
-        job.created(f"bench-{n}", _spec(1 + n % 16), POLICY, NOW + timedelta(seconds=n)).record for n in range(WAITING)
-    )
-    instances = tuple(Instance(f"i-{n:04x}", NOW, gpus=8) for n in range(INSTANCES))
-    began = time.perf_counter()
-    place(Snapshot(jobs, instances), POLICY)
-    return round((time.perf_counter() - began) * 1e3, 1)
 
 
 def _spec(nnodes: int) -> JobSpec:

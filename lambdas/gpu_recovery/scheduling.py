@@ -10,16 +10,16 @@ and whatever else could change it wakes the scheduler by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from .core import events
-from .core.instance.record import EcsStatus, Instance, InstanceStatus
+from .core.instance.record import InstanceStatus
 from .core.job.in_line import entry_of
+from .core.lineup import gpus_free, is_usable, snapshot_of
 from .core.names import TICK
-from .core.policy import RecoveryPolicy, within
-from .core.queue.entry import Entry, LastPass, running, waiting
+from .core.queue.entry import Entry, LastPass
 from .core.queue.place import place
 from .core.queue.quota import Limits, parse_limits
 from .core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
@@ -109,63 +109,21 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
             entries[job_id] = entry
         elif job is not None:
             entries.pop(job_id, None)
-    in_line = [entry for entry in entries.values() if entry.may_start(now)]
     later = [entry.not_before for entry in entries.values() if entry.waits and not entry.held and entry.not_before]
-    placed = [running(entry, policy, now) for entry in entries.values() if not entry.waits]
-    kept = _kept_for(entries.values(), policy, now) if in_line else {}
-    hosts = [_host(instance, kept) for instance in store.instances_in(PRESENT, failures)] if in_line else []
-    keys = {entry.quota_key for entry in in_line}
-    used = store.quota_used(sorted(key.text for key in keys)) if keys else {}
-    snapshot = Snapshot(
-        waiting=tuple(waiting(entry, policy, now) for entry in in_line), running=tuple(placed), hosts=tuple(hosts),
-        used={key: used[key.text] for key in keys}, limits=limits_of(recovery) if in_line else Limits(),
-        suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries.values()),
-    )  # fmt: skip
-    return Reading(snapshot, entries, failures, min((at for at in later if at > now), default=None))
+    first_cool_down = min((at for at in later if at > now), default=None)
+    keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
+    if not keys:
+        return Reading(Snapshot((), (), ()), entries, failures, first_cool_down)
+    instances = store.instances_in(PRESENT, failures)
+    used = store.quota_used(sorted(key.text for key in keys))
+    counts = {key: used[key.text] for key in keys}
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
+    return Reading(snapshot, entries, failures, first_cool_down)
 
 
 def limits_of(recovery: Recovery) -> Limits:
     """The limits that hold."""
     return parse_limits(recovery.store.load_limits()[0])
-
-
-def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
-    """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
-    in_line = {entry.job_id for entry in entries if entry.waits}
-    kept: dict[str, tuple[str, datetime]] = {}
-    for entry in entries:
-        if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
-            until = entry.suspended_at + within(policy.room_kept_s)
-            if until > now:
-                kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
-    return kept
-
-
-def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]]) -> Host:
-    reserved_for, until = kept.get(instance.instance_id, ("", None))
-    if instance.reserved_for:
-        reserved_for, until = instance.reserved_for, None
-    departure = instance.departure
-    return Host(
-        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance),
-        usable=is_usable(instance),
-        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
-        rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
-        port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
-        leaves_at=departure.leaves_at if departure is not None else None,
-    )  # fmt: skip
-
-
-def is_usable(instance: Instance) -> bool:
-    """Whether it works, as far as anybody knows: only such an instance is given to a job."""
-    connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
-    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
-
-
-def gpus_free(instance: Instance) -> int:
-    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody."""
-    unclaimed = instance.gpus_unclaimed
-    return max(0, unclaimed if instance.gpus_free is None else min(unclaimed, instance.gpus_free))
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------

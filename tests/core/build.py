@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,10 +13,15 @@ from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.lineup import snapshot_of
 from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.quota import Limits
+from gpu_recovery.core.queue.snapshot import Placement
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -74,6 +79,20 @@ def placed(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW, ids: tuple[
         at=now, attempt=record.attempt, version=record.version, instances=ids, epochs=(0,) * len(ids)
     )
     return applied(tell(record, event, policy, now))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Jobs and instances as they are kept, for the scheduler to look at."""
+
+    jobs: tuple[Job, ...]
+    instances: tuple[Instance, ...]
+
+
+def place_records(cluster: Cluster, policy: Any = ADAPTIVE, now: datetime = NOW + timedelta(days=30)) -> Placement:
+    """What a pass of the scheduler answers to these records, with no limits set."""
+    entries = [entry for job in cluster.jobs if (entry := entry_of(job)) is not None]
+    return place(snapshot_of(entries, cluster.instances, policy, now, {}, Limits()), policy, now)
 
 
 def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:

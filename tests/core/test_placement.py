@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import pytest
 from gpu_recovery.core.instance.record import Claim, Departure, Health, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
-from gpu_recovery.core.placement import Placement, Snapshot, place
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.snapshot import Placement
 from gpu_recovery.core.signals import DepartureKind, HealthStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.build import ADAPTIVE, CLASSIC, NOW, POLICIES, SPEC, available, later, queued
+from tests.core.build import ADAPTIVE, CLASSIC, NOW, POLICIES, SPEC, Cluster, available, later, place_records, queued
 
 
 def _job(name: str, nnodes: int = 1, at: int = 0, gpus: int = 8, **fields: Any) -> Job:
@@ -32,7 +33,7 @@ def _fleet(*names: str, **fields: Any) -> list[Instance]:
 
 
 def _place(jobs: list[Job], fleet: list[Instance], policy: RecoveryPolicy = ADAPTIVE) -> Placement:
-    return place(Snapshot(tuple(jobs), tuple(fleet)), policy)
+    return place_records(Cluster(tuple(jobs), tuple(fleet)), policy)
 
 
 def _given(placement: Placement) -> Mapping[str, tuple[str, ...]]:
@@ -108,7 +109,7 @@ def test_a_recovering_gang_that_takes_spares_keeps_those_it_has_found() -> None:
     """Otherwise small jobs would take each spare as it comes, and the gang would never be whole; the rest may work."""
     fleet = [*_fleet("i-1", "i-2", "i-3"), *_fleet("i-4", "i-5", status=InstanceStatus.REBOOTING)]
     waiting = _recovering("back", "i-3", "i-4", "i-5", "i-6")
-    placement = _place([waiting, _job("small")], [*fleet, *_fleet("i-6", gpus=16, claims={"x": Claim(1, 8)})])
+    placement = _place([waiting, _job("small")], [*fleet, *_fleet("i-6", gpus=16, claims={"x": Claim(1, 16)})])
     assert _given(placement) == {}
     more = _place([waiting, _job("small")], [*fleet, *_fleet("i-0", "i-7", gpus=4), *_fleet("i-9", gpus=16, epoch=1)])
     assert "back" in _given(more)
@@ -196,7 +197,7 @@ JOB = st.builds(
     st.lists(st.sampled_from(["", *(f"i-{n}" for n in range(8))]), max_size=5),
 )
 SNAPSHOTS = st.builds(
-    lambda jobs, fleet: Snapshot(tuple(jobs), tuple(fleet)),
+    lambda jobs, fleet: Cluster(tuple(jobs), tuple(fleet)),
     st.lists(JOB, max_size=6, unique_by=lambda job: job.job_id),
     st.lists(INSTANCE, max_size=8, unique_by=lambda instance: instance.instance_id),
 )
@@ -204,28 +205,28 @@ SNAPSHOTS = st.builds(
 
 @settings(max_examples=120, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
-def test_no_instance_is_ever_given_twice(snapshot: Snapshot, policy: RecoveryPolicy) -> None:
-    """Whatever the line and the fleet: whole gangs, of free and sufficient instances, each given once."""
-    placement = place(snapshot, policy)
+def test_no_gpu_is_ever_given_twice(snapshot: Cluster, policy: RecoveryPolicy) -> None:
+    """Whatever the line and the fleet: whole gangs, of free and sufficient instances, each with no more than it has."""
+    placement = place_records(snapshot, policy)
     by_id = {instance.instance_id: instance for instance in snapshot.instances}
     jobs = {record.job_id: record for record in snapshot.jobs}
-    taken = [instance for one in placement.assignments for instance in one.instances]
-    assert len(taken) == len(set(taken))
+    taken: Counter[str] = Counter()
     for one in placement.assignments:
-        assert len(one.instances) == jobs[one.job_id].spec.nnodes
+        assert len(one.instances) == len(set(one.instances)) == jobs[one.job_id].spec.nnodes
         for instance in (by_id[name] for name in one.instances):
+            taken[instance.instance_id] += jobs[one.job_id].spec.gpus_per_node
             assert instance.status is InstanceStatus.AVAILABLE
             assert instance.agent_connected
             assert not instance.claims
-            assert instance.gpus >= jobs[one.job_id].spec.gpus_per_node
             assert instance.reserved_for in ("", one.job_id)
+    assert all(gpus <= by_id[name].gpus for name, gpus in taken.items())
 
 
 @settings(max_examples=60, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
-def test_every_job_in_line_is_answered_exactly_once(snapshot: Snapshot, policy: RecoveryPolicy) -> None:
+def test_every_job_in_line_is_answered_exactly_once(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """It starts, or it hears in a sentence why it does not."""
-    placement = place(snapshot, policy)
+    placement = place_records(snapshot, policy)
     answered = [one.job_id for one in placement.assignments] + [one.job_id for one in placement.short]
     assert sorted(answered) == sorted(record.job_id for record in snapshot.jobs)
     assert all(one.sentence for one in placement.short)
@@ -233,10 +234,10 @@ def test_every_job_in_line_is_answered_exactly_once(snapshot: Snapshot, policy: 
 
 @settings(max_examples=60, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
-def test_placing_depends_on_no_order_of_reading(snapshot: Snapshot, policy: RecoveryPolicy) -> None:
+def test_placing_depends_on_no_order_of_reading(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """Two reads of the same cluster, listed differently, give the same places."""
-    turned = Snapshot(snapshot.jobs[::-1], snapshot.instances[::-1])
-    assert place(turned, policy) == place(snapshot, policy)
+    turned = Cluster(snapshot.jobs[::-1], snapshot.instances[::-1])
+    assert place_records(turned, policy) == place_records(snapshot, policy)
 
 
 def test_a_queued_job_knows_nothing_of_an_earlier_attempts_instances() -> None:

@@ -12,7 +12,6 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import FirstEnd, Job, JobStatus, Origin, Suspicion
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.machine import Decision, Outcome
-from gpu_recovery.core.placement import Snapshot, place
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from hypothesis import example, given, settings
@@ -22,11 +21,13 @@ from tests.core.build import (
     ADAPTIVE,
     CLASSIC,
     NOW,
+    Cluster,
     applied,
     available,
     checked,
     later,
     orders,
+    place_records,
     placed,
     queued,
     tell,
@@ -262,20 +263,20 @@ def _instances(*ids: str) -> tuple[Instance, ...]:
 
 def test_the_next_attempt_takes_a_spare_in_place_of_the_suspect() -> None:
     """Even if it is back already; the others keep their ranks."""
-    (assignment,) = place(Snapshot((_after(1, 1),), _instances(*IDS, SPARE)), LONG).assignments
+    (assignment,) = place_records(Cluster((_after(1, 1),), _instances(*IDS, SPARE)), LONG).assignments
     assert assignment.instances == (IDS[0], SPARE, IDS[2], IDS[3])
 
 
 @pytest.mark.parametrize(("rank", "order"), [(1, (0, 2, 1, 3)), (3, (3, 1, 2, 0))])
 def test_without_a_spare_the_suspect_comes_back_under_another_rank(rank: int, order: tuple[int, ...]) -> None:
     """So that who ends first next tells the machine from the program."""
-    (assignment,) = place(Snapshot((_after(rank, rank),), _instances(*IDS)), LONG).assignments
+    (assignment,) = place_records(Cluster((_after(rank, rank),), _instances(*IDS)), LONG).assignments
     assert assignment.instances == tuple(IDS[n] for n in order)
 
 
 def test_a_suspect_that_is_away_is_waited_for_if_there_is_no_other() -> None:
     """As for any repair."""
-    assert place(Snapshot((_after(1, 1),), _instances(IDS[0], *IDS[2:])), LONG).assignments == ()
+    assert place_records(Cluster((_after(1, 1),), _instances(IDS[0], *IDS[2:])), LONG).assignments == ()
 
 
 def test_a_machine_that_has_lasted_since_keeps_its_rank() -> None:
@@ -283,7 +284,7 @@ def test_a_machine_that_has_lasted_since_keeps_its_rank() -> None:
     back = (IDS[0], IDS[2], IDS[1], IDS[3])
     record = _lasts(_after(1, 1), ids=back)
     assert [one.stands for one in record.suspicions] == [False]
-    (assignment,) = place(Snapshot((record,), _instances(*IDS, SPARE)), LONG).assignments
+    (assignment,) = place_records(Cluster((record,), _instances(*IDS, SPARE)), LONG).assignments
     assert assignment.instances == back
 
 
@@ -330,7 +331,7 @@ def test_a_program_that_ends_one_rank_first_costs_one_machine_its_reboot(
 
 
 def _placed(record: Job, fleet: tuple[str, ...]) -> tuple[str, ...]:
-    (assignment,) = place(Snapshot((record,), _instances(*fleet)), LONG).assignments
+    (assignment,) = place_records(Cluster((record,), _instances(*fleet)), LONG).assignments
     return assignment.instances
 
 
@@ -366,7 +367,7 @@ def test_a_suspect_that_was_only_a_spare_since_has_not_proved_itself() -> None:
     """However many attempts have lasted without it: it is the last to be taken, and one end more is enough."""
     record = _lasts(_after(1, 1), ids=MOVED)
     record = replace(record, attempt=record.attempt + 2 * LONG.suspect_window)
-    (assignment,) = place(Snapshot((record,), _instances(*IDS[:3], SPARE)), LONG).assignments
+    (assignment,) = place_records(Cluster((record,), _instances(*IDS[:3], SPARE)), LONG).assignments
     assert assignment.instances == (IDS[0], SPARE, IDS[2], IDS[1])
     request = _request(_ended(record, 3, ids=assignment.instances))
     assert (request.suspect, request.again) == (IDS[1], True)

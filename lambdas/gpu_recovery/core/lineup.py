@@ -1,0 +1,65 @@
+"""What a pass of the scheduler reads, made of the line's entries and the instances as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+
+from .instance.record import EcsStatus, Instance, InstanceStatus
+from .policy import RecoveryPolicy, within
+from .queue.entry import Entry, running, waiting
+from .queue.quota import Limits, QuotaKey
+from .queue.snapshot import Host, Snapshot
+
+
+def snapshot_of(
+    entries: Collection[Entry], instances: Iterable[Instance], policy: RecoveryPolicy, now: datetime,
+    used: Mapping[QuotaKey, int], limits: Limits,
+) -> Snapshot:  # fmt: skip
+    """One view of everyone in line who may start now, everyone who has a place, and every instance."""
+    kept = _kept_for(entries, policy, now)
+    return Snapshot(
+        waiting=tuple(waiting(entry, policy, now) for entry in entries if entry.may_start(now)),
+        running=tuple(running(entry, policy, now) for entry in entries if not entry.waits),
+        hosts=tuple(_host(instance, kept) for instance in instances), used=used, limits=limits,
+        suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
+    )  # fmt: skip
+
+
+def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
+    """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
+    in_line = {entry.job_id for entry in entries if entry.waits}
+    kept: dict[str, tuple[str, datetime]] = {}
+    for entry in entries:
+        if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
+            until = entry.suspended_at + within(policy.room_kept_s)
+            if until > now:
+                kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
+    return kept
+
+
+def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]]) -> Host:
+    reserved_for, until = kept.get(instance.instance_id, ("", None))
+    if instance.reserved_for:
+        reserved_for, until = instance.reserved_for, None
+    departure = instance.departure
+    return Host(
+        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance),
+        usable=is_usable(instance),
+        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
+        rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
+        port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
+        leaves_at=departure.leaves_at if departure is not None else None,
+    )  # fmt: skip
+
+
+def is_usable(instance: Instance) -> bool:
+    """Whether it works, as far as anybody knows: only such an instance is given to a job."""
+    connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
+    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
+
+
+def gpus_free(instance: Instance) -> int:
+    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody."""
+    unclaimed = instance.gpus_unclaimed
+    return max(0, unclaimed if instance.gpus_free is None else min(unclaimed, instance.gpus_free))
