@@ -67,7 +67,8 @@ class Node:
     def rank(self, *command: str, job: str = "run-1", attempt: int = 1, rank: int = 0, **more: str) -> Any:
         """A rank in its wrapper."""
         variables = {
-            "JOB_ID": job, "ATTEMPT": str(attempt), "RANK": str(rank), "RUNNING_LOG_ID": str(100 + rank), **more
+            "JOB_ID": job, "ATTEMPT": str(attempt), "RANK": str(rank), "RUNNING_LOG_ID": str(100 + rank),
+            "SUSPEND_GRACE_S": "0", **more,
         }  # fmt: skip
         program = "from gpu_recovery_agent.wrapper import main; main()"
         return self._start([sys.executable, "-c", program, "--", *command], variables, stderr=subprocess.PIPE)
