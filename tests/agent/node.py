@@ -46,7 +46,7 @@ class Node:
             "PYTHONPATH": ":".join([*map(str, paths), inherited]), "GPU_RECOVERY_TOKEN": TOKEN,
             "GPUTASKER_RUNNING_TASKS_DIR": str(self.running), "GPU_RECOVERY_STATE_DIR": str(self.state),
             "HOST_KMSG": str(self.kmsg), "FAKE_NVML": str(self.nvml), "GPU_RECOVERY_ECS_AGENT": "off",
-            "GPU_RECOVERY_INTERVAL_MS": "200", "GPU_RECOVERY_LOOK_MS": "20",
+            "GPU_RECOVERY_INTERVAL_MS": "200", "GPU_RECOVERY_LOOK_MS": "20", "XDG_RUNTIME_DIR": str(folder),
         }  # fmt: skip
 
     def set_nvml(self, **behaviour: Any) -> None:
