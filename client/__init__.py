@@ -1,6 +1,11 @@
-"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line."""
+"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line, `training` is for programs that
+train. The HTTP library is imported by whoever asks for the client: `training` has to work where there is none.
+"""
 
-from .api import RecoveryClient
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .errors import (
     AnswerUnreadable,
     ClientError,
@@ -10,7 +15,18 @@ from .errors import (
     SettingsMissing,
 )
 
+if TYPE_CHECKING:
+    from .api import RecoveryClient
+
 __all__ = [
     "AnswerUnreadable", "ClientError", "ListIncomplete", "RecoveryClient", "RequestRefused", "ServiceUnreachable",
     "SettingsMissing",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RecoveryClient":
+        from .api import RecoveryClient  # noqa: PLC0415
+
+        return RecoveryClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,12 +5,15 @@ shard; the mean over all ranks is taken by an all-reduce over TCP that rank 0 se
 Rank 0 writes checkpoints, atomically, and every rank starts from the last one. Sample `s` of a rank is a function of
 (rank, step), so a run that was killed and resumed ends with exactly the weights of one that never stopped.
 
+A notice of suspension reaches every rank with the all-reduce of the step in which rank 0 hears of it: rank 0 saves that
+step, all wait until it has, and leave. Nothing is lost, and the next attempt goes on with the step that follows.
+
 A lost peer does to the others what it does under NCCL: the collective hangs, and after COLLECTIVE_TIMEOUT_S the
 rank gives up with the exit code of an abort.
 
 Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, JOB_ID, ATTEMPT (set by the launcher); CHECKPOINT_DIR (the
 job's own folder), TOTAL_STEPS, STEP_SECONDS, CHECKPOINT_EVERY, COLLECTIVE_TIMEOUT_S, RENDEZVOUS_TIMEOUT_S.
-Exit codes: 0 trained, 134 a collective timed out, 143 stopped by SIGTERM, 1 anything else.
+Exit codes: 0 trained, 75 suspended, 134 a collective timed out, 143 stopped by SIGTERM, 1 anything else.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from gpu_recovery_client import training
+
 FEATURES = 8
+VECTOR = FEATURES + 2
+"""What travels: weights or a gradient, the loss or the step, and whether the job is to be suspended."""
 SHARD = 32
 LEARNING_RATE = 0.5
 TRUE_WEIGHTS = [(-1) ** i * (1 + i / 4) for i in range(FEATURES)]
@@ -118,7 +125,7 @@ def shard_gradient(weights: list[float], rank: int, step: int) -> tuple[list[flo
 
 
 class Group:
-    """The ranks of one attempt. Vectors are lists of floats of one length on every rank."""
+    """The ranks of one attempt. Vectors are lists of VECTOR floats."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -182,8 +189,7 @@ class Group:
             self._hang()
 
     def _receive(self, peer: socket.socket) -> list[float]:
-        size = FEATURES + 1
-        return list(struct.unpack(f"!{size}d", self._read(peer, 8 * size)))
+        return list(struct.unpack(f"!{VECTOR}d", self._read(peer, 8 * VECTOR)))
 
     def _read(self, peer: socket.socket, size: int) -> bytes:
         data = b""
@@ -214,20 +220,31 @@ def say(line: str) -> None:
 def train(settings: Settings, group: Group, pause: Callable[[float], None] = time.sleep) -> Checkpoint:
     """Train from the last checkpoint to `total_steps`; returns the final model, the same on every rank."""
     start = Checkpoint.load(settings.checkpoint)
-    state = group.broadcast([*start.weights, float(start.step)])
-    weights, first = state[:-1], int(state[-1])
+    *weights, began_with, _ = group.broadcast([*start.weights, float(start.step), 0.0])
+    first = int(began_with)
     if first:
         say(f"resumed from step {first}")
     for step in range(first + 1, settings.total_steps + 1):
         began = time.monotonic()
         gradient, loss = shard_gradient(weights, settings.rank, step)
-        *gradient, loss = group.mean([*gradient, loss])
+        told = settings.rank == 0 and training.receive_suspend_command()
+        *gradient, loss, suspend = group.mean([*gradient, loss, float(told)])
         weights = [w - LEARNING_RATE * g for w, g in zip(weights, gradient, strict=True)]
         say(f"step {step} loss {loss:.6f}")
-        if settings.rank == 0 and (step % settings.checkpoint_every == 0 or step == settings.total_steps):
+        is_due = step % settings.checkpoint_every == 0 or step == settings.total_steps or suspend > 0
+        if settings.rank == 0 and is_due:
             Checkpoint(step, weights).save(settings.checkpoint)
+        if suspend > 0:
+            leave_suspended(group, step)
         pause(max(0.0, settings.step_s - (time.monotonic() - began)))
     return Checkpoint(settings.total_steps, weights)
+
+
+def leave_suspended(group: Group, step: int) -> None:
+    """Ends the rank when rank 0 has saved: whoever leaves first may have the others ended."""
+    group.mean([0.0] * VECTOR)
+    say(f"suspended after step {step}")
+    training.go_suspend()
 
 
 def stop_on_sigterm() -> None:

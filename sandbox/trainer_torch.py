@@ -14,8 +14,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from gpu_recovery_client import training
 from torch.nn.parallel import DistributedDataParallel
 
+from sandbox.train_with_suspension import suspended
 from sandbox.trainer import EXIT_ABORTED, FEATURES, LEARNING_RATE, SHARD, TRUE_WEIGHTS, Settings, say, stop_on_sigterm
 
 
@@ -60,8 +62,14 @@ def train(settings: Settings) -> None:
         shown = loss.detach().clone()
         dist.all_reduce(shown)
         say(f"step {step} loss {shown.item() / settings.world_size:.6f}")
-        if settings.rank == 0 and (step % settings.checkpoint_every == 0 or step == settings.total_steps):
+        leave = suspended()
+        is_due = step % settings.checkpoint_every == 0 or step == settings.total_steps or leave
+        if settings.rank == 0 and is_due:
             save(path, step, model)
+        if leave:
+            dist.barrier()  # until rank 0 has saved
+            say(f"suspended after step {step}")
+            training.go_suspend()
         time.sleep(max(0.0, settings.step_s - (time.monotonic() - began)))
 
 

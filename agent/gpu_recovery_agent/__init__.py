@@ -18,6 +18,9 @@
     metadata.py       the files of a rank: who runs, how it ended
     wrapper.py        gpu-recovery-run: the first process of a rank
     command.py        its command: started, waited for, ended with all that it began
+    suspension.py     when the command is ended: notice, go_suspend, watchdog
+    notice.py         the folder in which it is told, and tells
+    limits.py         how long it may stay; what is typed
 
     sensors/boot.py         which boot
     sensors/processes.py    /proc: start ticks, groups, environments

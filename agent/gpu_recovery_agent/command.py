@@ -12,16 +12,18 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from gpu_recovery_agent import clock
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 REST_ENDS_WITHIN_S = 5.0
+LOOK_S = 0.2
+"""Between two questions whether a signal is due."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # Python ignores the first two, we the third
 
@@ -39,17 +41,27 @@ class Ended:
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
+class Judge(Protocol):
+    """Who decides what the command's group gets: a signal, or 0 for none."""
+
+    def told(self, number: int) -> int:
+        """Upon a signal of FORWARDED that came to this process."""
+
+    def due(self) -> int:
+        """By itself; it is asked every LOOK_S."""
+
+
 class Command:
     """One command, held at its gate until `go`. The signals of FORWARDED and SIGCHLD stay blocked in this process."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *FORWARDED})
         _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children also where we are not the first process
         waits, self._gate = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)
-            self._become(arguments, waits)
+            self._become(arguments, environment, waits)
         os.close(waits)
         with contextlib.suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(self.pid, self.pid)
@@ -61,15 +73,20 @@ class Command:
             os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self) -> Ended:
-        """Forwards signals to the command's group and reaps every orphan, until the command itself has ended."""
+    def wait(self, judge: Judge) -> Ended:
+        """Signals the command's group as `judge` says and reaps every orphan, until the command itself has ended."""
         while True:
             if (ended := self._reaped()) is not None:
                 return ended
-            told = signal.sigwait({signal.SIGCHLD, *FORWARDED})
-            if told != signal.SIGCHLD:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, told)
+            told = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, LOOK_S)
+            if told is not None and told.si_signo != signal.SIGCHLD:
+                self._signal(judge.told(told.si_signo))
+            self._signal(judge.due())
+
+    def _signal(self, number: int) -> None:
+        if number:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
 
     def _reaped(self) -> Ended | None:
         found = None
@@ -103,7 +120,7 @@ class Command:
                 return
             signal.sigtimedwait({signal.SIGCHLD}, 0.1)
 
-    def _become(self, arguments: Sequence[str], gate: int) -> NoReturn:
+    def _become(self, arguments: Sequence[str], environment: Mapping[str, str], gate: int) -> NoReturn:
         """In the child: never returns, and never raises into the code of its parent."""
         try:
             with contextlib.suppress(OSError):
@@ -114,7 +131,7 @@ class Command:
             for number in _DEFAULT_IN_COMMAND:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before - set(FORWARDED) - {signal.SIGCHLD})
-            os.execvp(arguments[0], list(arguments))
+            os.execvpe(arguments[0], list(arguments), environment)
         except OSError as error:
             sys.stderr.write(f"gpu-recovery-run: {arguments[0]}: {error.strerror}\n")
             sys.stderr.flush()

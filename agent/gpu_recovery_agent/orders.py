@@ -86,21 +86,28 @@ class Orders:
             self._state.save()
             what = f"order {order.id} to {order.kind} job {order.job}, attempt {order.attempt}"
             self._signal(live.pid, signal.SIGTERM, what)
+            if order.kind == "stop":  # for the wrapper of rank 0 SIGTERM is a notice: what is stopped has no grace
+                for group in self._groups_apart(live):
+                    self._signal(group, signal.SIGTERM, what, self._kill_group)
         if order.kind == "stop" and key not in self._stopping:
             self._stopping[key] = _Stopping(live, obeyed_at + order.grace_s)
 
     def _kill_command(self, live: Live) -> None:
         """Kills the groups of the wrapper's children. The wrapper stays, and writes down how they ended."""
-        found = (processes.read(self._proc, pid) for pid in processes.pids(self._proc))
-        wrapper = processes.read(self._proc, live.pid)
-        groups = {one.group for one in found if one and one.parent == live.pid}
-        groups -= {wrapper.group if wrapper else 0, os.getpgrp(), 0, 1}
+        groups, wrapper = self._groups_apart(live), processes.read(self._proc, live.pid)
         if not groups and wrapper and wrapper.group == live.pid:
             groups = {live.pid}  # it leads its own group and has nobody in another: a shell with its pipeline
         for group in groups:
             self._signal(group, signal.SIGKILL, "its time is over", self._kill_group)
         if not groups:
             self._signal(live.pid, signal.SIGKILL, "its time is over")
+
+    def _groups_apart(self, live: Live) -> set[int]:
+        """The groups of a process's children that are not its own, nor anybody's who must not be signalled."""
+        found = (processes.read(self._proc, pid) for pid in processes.pids(self._proc))
+        process = processes.read(self._proc, live.pid)
+        groups = {one.group for one in found if one and one.parent == live.pid}
+        return groups - {process.group if process else 0, os.getpgrp(), 0, 1}
 
     def _is_the_same(self, live: Live) -> bool:
         process = processes.read(self._proc, live.pid)

@@ -1,11 +1,12 @@
-"""`gpu-recovery-run [--] command...`: the first process of a rank.
+"""`gpu-recovery-run [--simulate SECONDS] [--] command...`: the first process of a rank.
 
 Before the command starts, a file says who runs; when it has ended, another says how, and the first is removed. The exit
 is on the disk before anybody is told: it survives the agent. Where the files cannot be written the rank runs all the
-same, with one warning: a full disk must not stop a training.
+same, with one warning: a full disk must not stop a training. In between the command can be suspended (`suspension`).
 
-Environment: JOB_ID, ATTEMPT, RANK, and where they are given EPOCH and RUNNING_LOG_ID. Exit status: the command's,
-128+n for signal n; 127 or 126 where it cannot be started, 125 where there is none.
+Environment: JOB_ID, ATTEMPT, RANK, and where they are given EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S. Exit status: the
+command's, 128+n for signal n; 75 where it asked to be suspended, 124 where it made no progress; 127 or 126 where it
+cannot be started, 125 where there is none.
 """
 
 from __future__ import annotations
@@ -15,45 +16,99 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.command import Command, Ended
 from gpu_recovery_agent.files import sync_folder, write_whole
+from gpu_recovery_agent.limits import limits, words
 from gpu_recovery_agent.metadata import EXIT_SUFFIX, Rank, rank_fields, rank_of, whole
+from gpu_recovery_agent.notice import VARIABLE, NoticeFolder, notice_folder
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
 from gpu_recovery_agent.settings import SettingsError, running_folder
+from gpu_recovery_agent.suspension import Suspension
 
 MISUSED = 125
 PROC = Path("/proc")
+USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]"
 
 
 def main() -> None:
     """The entry point of `gpu-recovery-run`."""
-    arguments = sys.argv[1:]
-    if arguments[:1] == ["--"]:
-        arguments = arguments[1:]
-    if not arguments:
-        sys.stderr.write("usage: gpu-recovery-run [--] command [argument...]\n")
+    try:
+        simulate_s, command = words(sys.argv[1:], os.environ)
+    except SettingsError as error:
+        say(f"{error}\n{USAGE}")
         sys.exit(MISUSED)
-    sys.exit(run(arguments, os.environ))
+    sys.exit(run(command, os.environ) if simulate_s is None else rehearse(command, os.environ, simulate_s))
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs the command to its end; its status as a shell gives it."""
-    command = Command(arguments)
-    files = RankFiles(environment)
-    files.begin(command.pid)
+    """Runs the command to its end; its status as a shell gives it, or the one of its suspension."""
+    return _once(arguments, environment, RankFiles(environment)).status
+
+
+def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: float) -> int:
+    """Suspends the command after `after_s` seconds and runs it once more, as the next attempt would. No file tells."""
+    first = _once(arguments, environment, None, after_s)
+    if not first.judge.noticed:
+        say(f"rehearsal: the command ended with {first.status} before there was a notice")
+        return first.status
+    how = "was ended by force, and what it had not saved is lost" if first.judge.forced else "left by itself"
+    say(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
+    return _once(arguments, environment, None).status
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a command that is over."""
+
+    judge: Suspension
+    status: int
+
+
+def _once(
+    arguments: Sequence[str], environment: Mapping[str, str], files: RankFiles | None, rehearse_s: float | None = None
+) -> _Run:
+    with ExitStack() as stack:
+        folder = _folder(environment, stack)
+        told = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
+        told |= {VARIABLE: str(folder.path)} if folder else {}
+        leads = whole(environment.get("RANK")) in (0, None)
+        judge = Suspension(limits(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s)
+        command = Command(arguments, told)
+        try:
+            if files:
+                files.begin(command.pid)
+            command.go()
+            ended = command.wait(judge)
+            status = judge.status(ended)
+            if files:
+                files.end(ended, judge.facts())
+        finally:
+            if files:
+                files.remove()
+        command.end_the_rest()
+        return _Run(judge, status)
+
+
+def _folder(environment: Mapping[str, str], stack: ExitStack) -> NoticeFolder | None:
+    """Without a folder nobody in the command can be told of a suspension, and it runs all the same."""
     try:
-        command.go()
-        ended = command.wait()
-        files.end(ended)
-    finally:
-        files.remove()
-    command.end_the_rest()
-    return ended.status
+        return stack.enter_context(notice_folder(environment))
+    except OSError as error:
+        say(f"warning: no folder for the notice of a suspension can be made: {error}")
+        return None
+
+
+def say(text: str) -> None:
+    """One line among the command's own, at once."""
+    sys.stderr.write(f"gpu-recovery-run: {text}\n")
+    sys.stderr.flush()
 
 
 class RankFiles:
@@ -83,8 +138,11 @@ class RankFiles:
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
 
-    def end(self, ended: Ended) -> None:
-        """Writes how it ended. A rank without a job cannot be told, and a file of it would stay for ever."""
+    def end(self, ended: Ended, more: Mapping[str, bool]) -> None:
+        """Writes how it ended, by its own code whatever the wrapper's is, and `more` about why.
+
+        A rank without a job cannot be told, and a file of it would stay for ever.
+        """
         if self._stem is None or self._rank is None:
             return
         how = {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
@@ -92,6 +150,7 @@ class RankFiles:
             content = {
                 **rank_fields(self._rank),
                 **how,
+                **more,
                 "uptime_s": round(clock.uptime_s(), 3),
                 "boot_id": boot_id(PROC),
             }
@@ -121,8 +180,7 @@ class RankFiles:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            sys.stderr.write(f"gpu-recovery-run: warning: {text}\n")
-            sys.stderr.flush()
+            say(f"warning: {text}")
 
 
 def _stem(rank: Rank | None, log: int | None) -> str | None:

@@ -5,6 +5,7 @@ proc/stat, proc/sys/kernel/random/boot_id      HOST_PROC
 dev/kmsg                               kernel messages of this boot, HOST_KMSG
 boot.json                              this boot, for the agent and its wrapper (`aboard`)
 ranks/                                 the files of the ranks, GPUTASKER_RUNNING_TASKS_DIR
+memory/                                what is a container's /dev/shm: notices of suspension, XDG_RUNTIME_DIR
 gpus.json                              read by the fake dcgmi: {"gpus": [uuid…], "faults": {uuid: kind}}
 """
 
@@ -42,7 +43,7 @@ def pci_address(gpu_index: int) -> str:
 class Host:
     def __init__(self, folder: Path, instance: Instance) -> None:
         self.folder = folder
-        for part in ("bin", "proc/sys/kernel/random", "dev", "ranks"):
+        for part in ("bin", "proc/sys/kernel/random", "dev", "ranks", "memory"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         python = shlex.quote(sys.executable)  # a script, because a link would lose the virtual environment
         self._script("dcgmi", f'exec {python} -I -S {shlex.quote(str(DCGMI))} {shlex.quote(str(folder))} "$@"')
@@ -91,4 +92,5 @@ class Host:
         return {
             "HOST_PROC": str(self.folder / "proc"), "HOST_KMSG": str(self.folder / "dev/kmsg"),
             "GPUTASKER_RUNNING_TASKS_DIR": str(self.folder / "ranks"), INSTANCE: str(self.folder),
+            "XDG_RUNTIME_DIR": str(self.folder / "memory"),
         }  # fmt: skip

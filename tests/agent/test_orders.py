@@ -72,13 +72,25 @@ def test_a_stop_kills_the_commands_group_and_leaves_the_wrapper_to_write_it_down
     place.proc.add(50, TICKS + 3, parent=1, group=50)
     place.give()
     place.later(29.9)
-    assert place.sent == [("process", 42, TERM)]
+    assert place.sent == [("process", 42, TERM), ("group", 43, TERM)]
     place.later(0.1)
-    assert place.sent[1:] == [("group", 43, KILL)]
+    assert place.sent[2:] == [("group", 43, KILL)]
     place.later(9.9)
-    assert len(place.sent) == 2
+    assert len(place.sent) == 3
     place.later(0.2)
-    assert place.sent[2:] == [("process", 42, KILL)]
+    assert place.sent[3:] == [("process", 42, KILL)]
+
+
+def test_a_command_is_stopped_without_the_grace_of_a_suspension(place: Place) -> None:
+    """To the wrapper of rank 0 SIGTERM is a notice, which a suspend gives and a stop does not wait for."""
+    place.proc.add(43, TICKS + 1, parent=42, group=43)
+    place.proc.add(45, TICKS + 1, parent=42, group=42)
+    place.give(kind="suspend")
+    assert place.sent == [("process", 42, TERM)]
+    place.give("o-2", kind="stop")
+    assert place.sent[1:] == [("process", 42, TERM), ("group", 43, TERM)]
+    place.give("o-2", kind="stop")
+    assert len(place.sent) == 3
 
 
 def test_a_rank_that_ended_in_time_is_not_killed(place: Place) -> None:

@@ -42,7 +42,7 @@ def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Pa
     """Built without network from the tree, it brings the parsers of the kernel's log and both programs."""
     source = tmp_path / "source"
     ignore = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
-    for name in ("agent", "health_check"):
+    for name in ("agent", "health_check", "client"):
         shutil.copytree(ROOT / name, source / name, ignore=ignore)
     build = [sys.executable, "-m", "pip", "wheel", "./agent", "--no-deps", "--no-index", "--no-build-isolation"]
     done = subprocess.run([*build, "-w", str(tmp_path)], cwd=source, capture_output=True, text=True, check=False)
@@ -54,7 +54,9 @@ def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Pa
     ours = {path.relative_to(AGENT).as_posix() for path in PACKAGE.rglob("*.py")}
     assert ours <= names and "health_check/xid.py" in names and "health_check/check.py" not in names
     assert "gpu-recovery-run = gpu_recovery_agent.wrapper:main" in entry
+    assert "gpu_recovery_client/training.py" in names and "gpu_recovery_client/api.py" not in names
     program = "import gpu_recovery_agent.__main__, gpu_recovery_agent.wrapper, gpu_recovery_agent.sensors.nvml_child"
+    program += "; from gpu_recovery_client import training; print(training.receive_suspend_command())"
     alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}
     done = subprocess.run(
         [sys.executable, "-S", "-c", program], env=alone, cwd=tmp_path, capture_output=True, text=True, check=False

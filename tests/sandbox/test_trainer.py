@@ -19,10 +19,15 @@ from sandbox.trainer import EXIT_ABORTED, EXIT_TERMINATED, FEATURES, LEARNING_RA
 from .ministack_server import ROOT, wait_for
 
 pytestmark = pytest.mark.slow
+EXIT_SUSPENDED = 75
 
 
 class Run:
-    """One attempt of a two-rank job in `folder`; each rank's output is a file."""
+    """One attempt of a two-rank job in `folder`; each rank's output is a file. `module` is what runs in each, `wrapper`
+    what runs it."""
+
+    module = "sandbox.trainer"
+    wrapper: tuple[str, ...] = ()
 
     def __init__(self, folder: Path, attempt: int = 1, ranks: tuple[int, ...] = (0, 1), **settings: str) -> None:
         self.folder, self.attempt = folder, attempt
@@ -37,7 +42,7 @@ class Run:
     def _start(self, rank: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         with self._log(rank).open("wb") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", "sandbox.trainer"], env=environment, cwd=ROOT, stdout=out, stderr=out
+                [*self.wrapper, sys.executable, "-m", self.module], env=environment, cwd=ROOT, stdout=out, stderr=out
             )
 
     def _log(self, rank: int) -> Path:
@@ -53,6 +58,17 @@ class Run:
 
     def exit_codes(self) -> list[int]:
         return [process.wait(timeout=30) for process in self.ranks]
+
+
+class Wrapped(Run):
+    """Under `gpu-recovery-run`, which has its files in the job's folder too."""
+
+    wrapper = (sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--")
+
+    def __init__(self, folder: Path, attempt: int = 1, **settings: str) -> None:
+        folder.mkdir(exist_ok=True)
+        own = {"GPUTASKER_RUNNING_TASKS_DIR": str(folder / "ranks"), "XDG_RUNTIME_DIR": str(folder), **settings}
+        super().__init__(folder, attempt, **own)
 
 
 @pytest.fixture
@@ -142,3 +158,25 @@ def test_a_straggler_of_another_attempt_is_not_let_in(tmp_path: Path, started: l
     peer = launch(started, tmp_path / "new", attempt=2, ranks=(1,), MASTER_PORT=port)
     assert new.exit_codes() + peer.exit_codes() == [0, 0]
     assert list(peer.losses(1)) == list(range(1, 41))
+
+
+def test_a_suspended_run_loses_no_step_and_ends_the_same(tmp_path: Path, started: list[Run]) -> None:
+    """Rank 0 alone is told, both leave after the same step, saved by nothing but the suspension; twice."""
+    steps: list[int] = []
+    for attempt in (1, 2):
+        run = Wrapped(tmp_path / "suspended", attempt, CHECKPOINT_EVERY="1000", SUSPEND_GRACE_S="20")
+        started.append(run)
+        wait_for(lambda run=run: len(run.losses(1)) > 4)
+        run.ranks[0].terminate()
+        assert run.exit_codes() == [EXIT_SUSPENDED] * 2
+        assert run.losses(0) == run.losses(1)
+        steps += run.losses(0)
+        assert f"suspended after step {steps[-1]}" in run.output(0)
+        assert Checkpoint.load(run.checkpoint).step == steps[-1]
+    last = Wrapped(tmp_path / "suspended", 3, CHECKPOINT_EVERY="1000")
+    started.append(last)
+    assert last.exit_codes() == [0, 0]
+    assert [*steps, *last.losses(0)] == list(range(1, 41))
+    whole = launch(started, tmp_path / "whole", STEP_SECONDS="0")
+    assert whole.exit_codes() == [0, 0]
+    assert json.loads(last.checkpoint.read_text()) == json.loads(whole.checkpoint.read_text())
