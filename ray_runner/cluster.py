@@ -38,7 +38,7 @@ class LogTooLong(Exception):
     """A log that would not fit into the function's memory."""
 
 
-class BoundedClient(JobSubmissionClient):
+class BoundedClient(JobSubmissionClient):  # type: ignore[misc]
     """Ray's client, whose answers have a limit in time and size."""
 
     def _do_request(self, method: str, endpoint: str, **given: Any) -> Any:
@@ -120,7 +120,7 @@ class RayCluster:
         return {name: free[GPU] for name, free in nodes if free.get(GPU, 0) > 0}
 
     def total_gpus(self) -> float:
-        return sum(dict(node.resources_total).get(GPU, 0.0) for node in self._nodes())
+        return float(sum(dict(node.resources_total).get(GPU, 0.0) for node in self._nodes()))
 
     def _nodes(self) -> Iterable[Any]:
         """Every node that lives, with its resources: what `available_resources_per_node` is made of."""

@@ -23,7 +23,7 @@ def _pool() -> RayCluster:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, str] | None:
-    """Open every job that a message names, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question."""
+    """Open the jobs that messages name, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question."""
     if "logs" in event:
         return {"logs": _pool().logs(event["logs"], event["tail"])}
     loop = replace(recovery(), ray=OnTheSpot(_pool(), ray_queue()))
