@@ -25,7 +25,7 @@ from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
 
 Answer = TypeVar("Answer")
-ANSWER_S = 10
+ANSWER_S = 20
 """How long one answer may take: Ray's client itself would wait for ever."""
 CONNECT_S = 3
 LOG_BYTES_MAX = 64 * 2**20
@@ -91,7 +91,7 @@ class RayCluster:
             raise
         return DriverStatus(
             state=DriverState(info.status.value), message=info.message or "", exit_code=info.driver_exit_code,
-            error_type=info.error_type.value if info.error_type else "", started_at=_at(info.start_time),
+            error_type=info.error_type or "", started_at=_at(info.start_time),
             ended_at=_at(info.end_time),
         )  # fmt: skip
 

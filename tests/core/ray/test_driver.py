@@ -88,6 +88,23 @@ def test_the_sentence_is_the_last_line_and_bounded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (
+            "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\n"
+            "KeyError: 'x'\nRunning entrypoint for job a--a01: python x.py",
+            "KeyError: 'x'",
+        ),
+        ("2026-01-01 INFO job_manager.py:581 -- Runtime env is setting up.\n\n", "without a word"),
+        ("", "without a word"),
+    ],
+)
+def test_what_ray_writes_itself_is_not_taken_for_the_drivers_last_words(message: str, words: str) -> None:
+    """Ray's own line about the entrypoint often comes after the output of a driver that fails at once."""
+    assert ending_of(failed(message), "", 8.0).sentence == f"exited with code 1 ({words})"
+
+
+@pytest.mark.parametrize(
     "status",
     [
         failed(VERL.format(0, 8)),

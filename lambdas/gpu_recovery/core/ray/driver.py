@@ -17,6 +17,10 @@ from ..task import Ending, EndingKind
 
 TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
 """verl's own words, from `ResourcePoolManager._check_resource_available`; it prints floats as well as whole numbers."""
+RAYS_OWN_LINE = re.compile(
+    r"^Running entrypoint for job |^Job entrypoint command failed with exit code |job_manager\.py:"
+)
+"""What Ray itself writes into a message and a log; it may stand behind the words of a driver that ended quickly."""
 SENTENCE_CHARACTERS_MAX = 300
 SHELL_COULD_NOT_START = (126, 127)
 """Exit codes by which a shell says that the command cannot be run, or is not there (POSIX, 2.8.2)."""
@@ -113,5 +117,6 @@ def _failed(status: DriverStatus) -> Ending:
 
 def _last_words(message: str) -> str:
     """The last line that says anything: where a traceback ends, it names the error."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1][:SENTENCE_CHARACTERS_MAX] if lines else "no message"
+    lines = [line.strip() for line in message.splitlines()]
+    told = [line for line in lines if line and not RAYS_OWN_LINE.search(line)]
+    return told[-1][:SENTENCE_CHARACTERS_MAX] if told else "without a word"
