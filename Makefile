@@ -11,7 +11,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check simulate synth bench deploy docs clean
+.PHONY: help setup demo test test-fast test-ray check simulate synth bench deploy docs clean
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,14 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 	@$(BIN)/python -m sandbox.demo
 
 test: setup ## Every test, offline
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray"
+	@$(MAKE) --no-print-directory test-ray
 
 test-fast: setup ## The tests that start no server
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-ray: setup ## The tests that need a Ray head, which they start on loopback
+	@$(BIN)/python -m pytest -m ray tests/ray_runner
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

@@ -38,7 +38,8 @@ WORDS = Reach(
     ec2_instances="instances of the account", auto_scaling_groups="Auto Scaling groups of the account",
     managed_tag=("the opt-in tag", "its value"), may_replace=True, topic="the operators' topic",
     chat_topic="the second topic, if there is one", topic_key="the topics' key", bus="the bus",
-    scheduler_queue="the scheduler's queue", dead_letter_queues=["the three dead-letter queues"],
+    scheduler_queue="the scheduler's queue", ray_queue="that of `ray_runner`, if there is a Ray cluster",
+    dead_letter_queues=["the three dead-letter queues"],
     event_functions=["the functions that take events"], verdict_bucket="the verdict bucket",
     verdicts="verdicts in their bucket", operator_token="the operator token",
 )  # fmt: skip

@@ -22,6 +22,7 @@ def function_environment(
         "CHAT_TOPIC_ARN": state.topic.chat_arn,
         "EVENT_BUS_NAME": state.bus.bus.event_bus_name,
         "SCHEDULER_QUEUE_URL": queues.scheduler.queue_url,
+        **({"RAY_QUEUE_URL": queues.ray.queue_url} if queues.ray is not None else {}),
         "VERDICT_BUCKET": state.verdicts.bucket.bucket_name,
         "RECOVERY_POLICY": json.dumps(settings.recovery_policy),
         "ADOPT": settings.adopt,

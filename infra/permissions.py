@@ -57,6 +57,7 @@ class Reach:
     topic_key: str
     bus: str
     scheduler_queue: str
+    ray_queue: str  # empty: there is none
     dead_letter_queues: list[str]
     event_functions: list[str]
     verdict_bucket: str
@@ -169,7 +170,9 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.DESCRIBE_EC2_STATUS: lambda reach: [_allow("ec2:DescribeInstanceStatus", "*")],
     Permission.NOTIFY_OPERATORS: _notify,
     Permission.PUBLISH_EVENTS: lambda reach: [_allow("events:PutEvents", reach.bus)],
-    Permission.WAKE_SCHEDULER: lambda reach: [_allow("sqs:SendMessage", reach.scheduler_queue)],
+    Permission.WAKE_SCHEDULER: lambda reach: [
+        _allow("sqs:SendMessage", [reach.scheduler_queue, *([reach.ray_queue] if reach.ray_queue else [])])
+    ],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.REDRIVE: _redrive,

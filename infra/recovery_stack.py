@@ -15,6 +15,7 @@ from infra.metrics import Watched
 from infra.outputs import Outputs
 from infra.permissions import Reach
 from infra.queues import Queues
+from infra.ray_runner import RayRunner
 from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
@@ -23,14 +24,16 @@ class RecoveryStack(Stack):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, state: StateStack) -> None:
         super().__init__(scope, construct_id, description="gpu-recovery: heals GPU faults of training jobs on ECS")
         cluster = Cluster(settings)
-        queues = Queues(self, "Queues")
+        queues = Queues(self, "Queues", with_ray=settings.has_ray)
         check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts)
+        reach = _reach(settings, cluster, state, queues, check)
+        environment = function_environment(settings, state, queues, check)
         functions = Functions(
             self,
             "Functions",
             settings,
-            reach=_reach(settings, cluster, state, queues, check),
-            environment=function_environment(settings, state, queues, check),
+            reach=reach,
+            environment=environment,
             extra_environment=api_environment(settings, state, queues),
             queues=queues,
         )
@@ -38,6 +41,8 @@ class RecoveryStack(Stack):
         api = JobApi(
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
+        if settings.has_ray:
+            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues)
         watched = _watched(state, functions, queues, rules, api)
         alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
         Dashboard(self, "Dashboard", watched=watched, alarms=alarms)
@@ -82,6 +87,7 @@ def _reach(
         topic_key=state.topic.key.key_arn,
         bus=state.bus.bus.event_bus_arn,
         scheduler_queue=queues.scheduler.queue_arn,
+        ray_queue=queues.ray.queue_arn if queues.ray is not None else "",
         dead_letter_queues=[queue.queue_arn for queue in queues.dead_ends.values()],
         event_functions=event_function_arns(settings),
         verdict_bucket=state.verdicts.bucket.bucket_arn,

@@ -16,6 +16,7 @@ from infra.setting_readers import Reader, boolean, integer, integer_of, items, o
 NAMESPACE = "gpu-recovery:"
 SWITCHES = ("replace", "observe_only")
 """Fields of the policy that are settings of their own: what turns them on must be seen at a glance."""
+RAY_NEEDS = ("ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)  # what CloudWatch Logs accepts
 
@@ -78,6 +79,15 @@ class DeploymentSettings:
     # Vendors disagree on a few XIDs: NVIDIA's catalogue, or the list that ECS Managed Instances act on.
     xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
 
+    # A Ray cluster as a pool of its own. Empty: there is none, and nothing of it is made.
+    ray_dashboard: str = _setting("", text(r"(https?://[\w.-]{1,253}(:\d{1,5})?)?", "the URL of a Ray dashboard"))
+    ray_control_store: str = _setting("", text(r"([\w.-]{1,253}:\d{1,5})?", "host:port of a Ray control store"))
+    # Where the cluster can be reached from: the function that asks it gets an interface there.
+    ray_subnet_ids: tuple[str, ...] = _setting((), items(text(r"subnet-[0-9a-f]{8,17}", "the id of a subnet")))
+    ray_security_group_ids: tuple[str, ...] = _setting(
+        (), items(text(r"sg-[0-9a-f]{8,17}", "the id of a security group"))
+    )
+
     # Names that other systems know.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
@@ -116,6 +126,9 @@ class DeploymentSettings:
             wrong.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
         if not wrong and self.job_table_name == self.instance_table_name:
             wrong.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+        for name in RAY_NEEDS if not wrong and self.has_ray else ():
+            if not getattr(self, name):
+                wrong.append(f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard")
         for switch in SWITCHES if not wrong else ():
             if switch in self.policy:
                 wrong.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{switch}")
@@ -137,6 +150,11 @@ class DeploymentSettings:
         if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
             raise SettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
+
+    @property
+    def has_ray(self) -> bool:
+        """Whether there is a Ray cluster."""
+        return bool(self.ray_dashboard)
 
     @property
     def is_prod(self) -> bool:

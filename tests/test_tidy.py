@@ -36,6 +36,8 @@ IMPORTS = {
         "gpu_recovery_agent", "pynvml", "health_check.boot", "health_check.kernel_log", "health_check.recovery_action",
         "health_check.xid",
     },
+    # The image has Ray's clients, and what they ask the cluster with.
+    "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
     "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore", "matplotlib", "tomli_w"},
 }  # fmt: skip

@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from . import acts
+from .acts.of_ray import RayOrders
 from .core import events
 from .core.commands import Channel, NotifyOperator
 from .core.errors import RecoveryError
@@ -27,9 +28,11 @@ from .core.instance.record import Instance
 from .core.job import machine as job
 from .core.job.adoption import Adoption
 from .core.job.record import Job
+from .core.job.spec import Backend
 from .core.machine import Decision, Outcome, Pending
 from .core.notices.channels import by_every
 from .core.policy import RecoveryPolicy, within
+from .core.ray import machine as ray
 from .isolation import raise_all, try_each
 from .ports import Actions, StaleRecord, Store, TryAgainSoon
 
@@ -78,7 +81,7 @@ def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> No
 
 @dataclass(frozen=True)
 class Recovery:
-    """The loop over both machines. `each` carries out independent pieces of work."""
+    """The loop over the machines. `each` carries out independent pieces of work; `ray` those orders of jobs on Ray."""
 
     store: Store
     actions: Actions
@@ -87,6 +90,7 @@ class Recovery:
     journal: Journal
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
+    ray: RayOrders | None = None
     each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
 
     def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
@@ -123,7 +127,8 @@ class Recovery:
                 self.journal.unknown(job_id, event)
                 return None
             settled = _without(record, settling)
-            decision = job.decide(settled, event, self.policy, self.clock())
+            machine = ray if record.spec.backend is Backend.RAY else job
+            decision = machine.decide(settled, event, self.policy, self.clock())
             return self._keep_job(record, event, decision, settling)
 
         return self._until_kept(attempt)
@@ -202,7 +207,9 @@ class Recovery:
                 if told and not is_word:
                     record, told = self._as_it_is_now(record), False
                 try:
-                    acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                    acted = acts.act(
+                        acts.Kit(self.store, self.actions, self.policy, self.clock(), self.ray), record, one
+                    )
                     told = told or bool(acted.messages)
                     if acted.not_before is not None:
                         deferred[one.command_id] = acted.not_before

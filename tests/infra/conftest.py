@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.contexts import DEV, EVERYTHING, PROD
+from tests.infra.contexts import DEV, EVERYTHING, PROD, RAY
 from tests.infra.deployment import Deployment
 from tests.infra.nag_run import PLANTED
 
@@ -92,6 +92,12 @@ def china(assembly: Path) -> Deployment:
 def production(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Settings that differ from the default wherever they can."""
     return Deployment.read(_assembly(tmp_path_factory.mktemp("prod"), EVERYTHING, validated=False))
+
+
+@pytest.fixture(scope="session")
+def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """A Ray cluster beside the defaults."""
+    return Deployment.read(_assembly(tmp_path_factory.mktemp("ray"), RAY, validated=True))
 
 
 @pytest.fixture(scope="session")

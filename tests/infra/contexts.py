@@ -24,3 +24,11 @@ EVERYTHING = {
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""
+
+RAY = {
+    "gpu-recovery:ray_dashboard": "http://ray.internal:8265",
+    "gpu-recovery:ray_control_store": "ray.internal:6379",
+    "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
+    "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
+}
+"""A Ray cluster beside the defaults."""

@@ -11,15 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core import commands
+from ..core.errors import RecoveryError
 from ..core.instance.record import Instance
 from ..core.job.record import Job
+from ..core.job.spec import Backend
 from ..core.machine import Pending
 from . import of_checks, of_jobs, of_repairs
 from .kit import DONE, Acted, Kit, Message
 from .of_checks import check_ended
 from .of_jobs import failure_of, untold_to
+from .of_ray import RAY_COMMANDS
 
-__all__ = ["ACTS", "DONE", "WORDS", "Acted", "Kit", "Message", "act", "check_ended", "failure_of", "untold_to"]
+__all__ = [
+    "ACTS", "DONE", "WORDS", "Acted", "Kit", "Message", "RayMissing", "act", "check_ended", "failure_of", "untold_to",
+]  # fmt: skip
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
@@ -47,9 +52,17 @@ ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
 }
 
 
+class RayMissing(RecoveryError):
+    """There is a job on Ray, but no Ray cluster: the deployment's setting was taken away while the job was there."""
+
+
 def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
     """Carry out one command of `record`, which must be the record as it was last saved."""
     command = pending.command
+    if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
+        if kit.ray is None:
+            raise RayMissing(f"{record.job_id} is a job on Ray, and this deployment has no Ray cluster")
+        return kit.ray.act(kit, record, pending)
     match command:
         case commands.NotifyOperator():
             kit.actions.notify(command)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from ..core import events
 from ..core.machine import Pending
 from ..core.policy import RecoveryPolicy
 from ..ports import Actions, Store
+
+if TYPE_CHECKING:
+    from .of_ray import RayOrders
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +33,16 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is."""
+    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is.
+
+    ray: what becomes of the orders of jobs on Ray; None where there are none.
+    """
 
     store: Store
     actions: Actions
     policy: RecoveryPolicy
     now: datetime
+    ray: RayOrders | None = None
 
 
 DONE = Acted()

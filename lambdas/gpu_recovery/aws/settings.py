@@ -41,6 +41,8 @@ class Settings:
     managed_tag: tuple[str, str]
     operator_token_secret: str
     node_roles: tuple[str, ...] = ()
+    ray_queue_url: str = ""
+    """The queue of the function that reaches the Ray cluster; "" where there is none."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -82,6 +84,7 @@ class Settings:
             managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
+            ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
         )
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
+from ..acts.of_ray import FromAfar
 from ..core.commands import Channel
 from ..recovery import Recovery
 from .actions import AwsActions
 from .clients import client
 from .ecs import in_parallel
 from .journal import LogJournal
+from .ray_queue import RayQueue
 from .settings import Settings
 from .store import DynamoStore
 from .token_store import DynamoTokenStore
@@ -48,6 +50,12 @@ def tokens() -> DynamoTokenStore:
 
 
 @cache
+def ray_queue() -> RayQueue:
+    """The way to the function that reaches the Ray cluster."""
+    return RayQueue(client("sqs"), settings().ray_queue_url)
+
+
+@cache
 def recovery() -> Recovery:
     """The loop on DynamoDB and AWS."""
     told = settings()
@@ -56,4 +64,5 @@ def recovery() -> Recovery:
         store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
         journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,
         channels=(Channel.MAIL, Channel.CHAT) if told.chat_topic_arn else (Channel.MAIL,),
+        ray=FromAfar(ray_queue()) if told.ray_queue_url else None,
     )  # fmt: skip

@@ -1,0 +1,136 @@
+"""Carrying out the orders of a job on Ray, where the cluster can be reached; handing them over where it cannot.
+
+Only one function is in the cluster's network. Every other saves its decision, leaves the order in the record as due,
+and wakes that one; if the message is lost, the reconciler finds the order still due and wakes it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ..core import commands, events
+from ..core.job.record import LIVE, Job, JobStatus
+from ..core.machine import Pending
+from ..core.names import attempt_id
+from ..core.ray.driver import DriverState, DriverStatus, ending_of
+from ..core.ray.order import DriverOrder, order_of
+from ..core.task import EndingKind, RankFailure
+from ..ports import Refusal
+from .kit import DONE, Acted, Kit, Message
+
+RAY_COMMANDS = (
+    commands.LaunchAttempt, commands.StopAttempt, commands.EndRanks, commands.ObserveAttempt, commands.PokeScheduler,
+)  # fmt: skip
+"""The orders of a job that concern what runs it; all others are the same for every job."""
+
+
+class RayPool(Protocol):
+    """A Ray cluster. Every question and order is safe to repeat; one that it cannot be asked raises TryAgainSoon."""
+
+    def submit(self, order: DriverOrder) -> Refusal | None:
+        """Start a driver, unless one has this submission id already; why not, if it will never be taken."""
+
+    def status(self, submission_id: str) -> DriverStatus:
+        """What Ray says of a driver; GONE if it knows none by this id."""
+
+    def logs(self, submission_id: str, tail: int) -> str:
+        """The last `tail` lines that the driver wrote; "" if there are none, or Ray does not know it."""
+
+    def stop(self, submission_id: str) -> None:
+        """End a driver; one that has ended or is not known is no error."""
+
+    def free_gpus_per_node(self) -> Mapping[str, float]:
+        """The free GPUs of each node that has any, counted as verl counts them."""
+
+    def total_gpus(self) -> float:
+        """The GPUs of the whole cluster, used or free."""
+
+
+class RayOrders(Protocol):
+    """What becomes of the orders of a job on Ray: each function has its own answer."""
+
+    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+        """Carry out or hand over one of RAY_COMMANDS."""
+
+
+class Waker(Protocol):
+    """The way to the function that reaches the cluster."""
+
+    def wake(self, job_id: str, key: str) -> None:
+        """Have it open the job, "" for a look at who may go next; messages with the same `key` count once."""
+
+
+class FromAfar:
+    """Where the cluster cannot be reached: the order stays in the record, due at once, for whoever reaches it."""
+
+    def __init__(self, waker: Waker) -> None:
+        self.waker = waker
+
+    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+        if isinstance(pending.command, commands.PokeScheduler):
+            self.waker.wake("", pending.command.key)
+            return DONE
+        self.waker.wake(job.job_id, f"{pending.command_id}/{pending.tries}")
+        return Acted(not_before=kit.now)
+
+
+class OnTheSpot:
+    """Where the cluster can be reached: the orders are carried out."""
+
+    def __init__(self, pool: RayPool, waker: Waker) -> None:
+        self.pool, self.waker = pool, waker
+
+    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+        command = pending.command
+        if isinstance(command, commands.PokeScheduler):
+            self.waker.wake("", command.key)
+            return DONE
+        if command.attempt != job.attempt:
+            return DONE
+        if isinstance(command, commands.LaunchAttempt):
+            return self._launch(kit, job)
+        if not isinstance(command, commands.ObserveAttempt):
+            self.pool.stop(attempt_id(job.job_id, job.attempt))
+        return self._observe(kit, job)
+
+    def _launch(self, kit: Kit, job: Job) -> Acted:
+        if job.status is not JobStatus.SUBMITTING:
+            return DONE
+        refusal = self.pool.submit(order_of(job))
+        if refusal is None:
+            return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=job.attempt)),))
+        sentence = f"the Ray cluster refused attempt {job.attempt}: {refusal.reason}"
+        event = events.LaunchRefused(at=kit.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
+        return Acted((Message(job.job_id, event),))
+
+    def _observe(self, kit: Kit, job: Job) -> Acted:
+        status = self.pool.status(attempt_id(job.job_id, job.attempt))
+        news = self._news(kit, job, status)
+        return Acted((Message(job.job_id, news),)) if news is not None else DONE
+
+    def _news(self, kit: Kit, job: Job, status: DriverStatus) -> events.JobEvent | None:
+        """What Ray says and the job has not heard."""
+        if job.status not in LIVE:
+            return None
+        if status.state is DriverState.GONE and job.status is JobStatus.SUBMITTING:
+            return None  # it has not been submitted yet
+        if status.has_ended:
+            return self._end(kit, job, status)
+        if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
+            return events.AllRanksRunning(at=status.started_at or kit.now, attempt=job.attempt)
+        if status.state is DriverState.PENDING and job.status is JobStatus.SUBMITTING:
+            return events.AttemptLaunched(at=kit.now, attempt=job.attempt)
+        return None
+
+    def _end(self, kit: Kit, job: Job, status: DriverStatus) -> events.AllRanksStopped:
+        at = status.ended_at or kit.now
+        log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
+        ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
+        if ending.kind is EndingKind.SUCCEEDED:
+            return events.AllRanksStopped(at=at, attempt=job.attempt, failure=None)
+        return events.AllRanksStopped(at=at, attempt=job.attempt, failure=RankFailure(0, "", at, ending))
+
+
+LOG_LINES_MAX = 100_000
+"""So much of a failed driver's log is searched for why it failed."""

@@ -1,0 +1,34 @@
+"""SQS FIFO, one message group: the only function that reaches the Ray cluster. Called directly it reads a log."""
+
+import json
+import os
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from gpu_recovery.acts.of_ray import OnTheSpot
+from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
+from gpu_recovery.isolation import raise_all, try_each
+from gpu_recovery.pooling import pass_over
+from gpu_recovery.reconcile import open_job
+
+from ray_runner.cluster import RayCluster
+
+
+@cache
+def _pool() -> RayCluster:
+    return RayCluster(os.environ["RAY_DASHBOARD"], os.environ["RAY_CONTROL_STORE"])
+
+
+@metrics.log_metrics
+@logger.inject_lambda_context(clear_state=True)
+def handler(event: dict[str, Any], context: Any) -> dict[str, str] | None:
+    """Open the jobs that messages name, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question."""
+    if "logs" in event:
+        return {"logs": _pool().logs(event["logs"], event["tail"])}
+    loop = replace(recovery(), ray=OnTheSpot(_pool(), ray_queue()))
+    named = {json.loads(message["body"])["job_id"] for message in event["Records"]}
+    failures = try_each(lambda job_id: open_job(loop, job_id), sorted(named - {""}))
+    failures += try_each(lambda pool: pass_over(loop, pool), [_pool()])
+    raise_all("not everything on Ray could be done", failures)
+    return None

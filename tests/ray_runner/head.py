@@ -1,0 +1,126 @@
+"""A Ray head of our own on loopback, with the GPUs it is told it has, and the drivers that tests submit to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="`make setup` installs it")
+
+from ray.job_submission import JobSubmissionClient
+
+GPUS = 8
+START_S, STOP_S = 90, 30
+ON_LOOPBACK = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # off, Ray takes 127.0.0.1 at its word
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+}
+COUNTS_LIKE_VERL = '''
+"""Counts the free GPUs as verl does, gives up if they are too few, else holds them until it is told to end."""
+import os, sys, time
+import ray
+from ray._private.state import available_resources_per_node
+
+wanted, end, lines_after, go = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+while go and not os.path.exists(go):
+    time.sleep(0.05)
+ray.init(log_to_driver=False)
+free = sum(node.get("GPU", 0) for node in available_resources_per_node().values())
+if free < wanted:
+    print(f"ValueError: Total available GPUs {free} is less than total desired GPUs {wanted}", file=sys.stderr)
+    print("its workers are shut down\\n" * lines_after, end="", file=sys.stderr)
+    raise SystemExit(1)
+
+@ray.remote(num_gpus=wanted)
+class Workers:
+    def hold(self):
+        return True
+
+workers = Workers.remote()
+ray.get(workers.hold.remote())
+print(f"holds {wanted} GPUs of attempt {os.environ.get('ATTEMPT', '-')}", flush=True)
+while not os.path.exists(end):
+    time.sleep(0.05)
+'''
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where the head listens, and a folder for what its drivers read."""
+
+    dashboard: str
+    control_store: str
+    folder: Path
+    pid: int
+
+    def driver(self, gpus: int, end: Path | str, lines_after: int = 0, go: Path | str = "") -> str:
+        """The entrypoint of a driver that behaves like verl.
+
+        It waits for the file `go`, wants `gpus`, and runs until the file `end` is there. `lines_after`: so much is
+        written after its error, as when everything it had started is shut down.
+        """
+        script = self.folder / "counts_like_verl.py"
+        script.write_text(COUNTS_LIKE_VERL, encoding="utf-8")
+        return f"{sys.executable} {script} {gpus} {end} {lines_after} '{go}'"
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[Head]:
+    """A head for as long as the block lasts; only the processes that were started for it are ended."""
+    session = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets need a short path
+    port, dashboard = _free_port(), _free_port()
+    arguments = [
+        "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}", "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={dashboard}", "--num-cpus=8", f"--num-gpus={GPUS}", '--resources={"worker_node": 100}',
+        f"--temp-dir={session}", "--object-store-memory=80000000", "--disable-usage-stats",
+    ]  # fmt: skip
+    log = folder / "head.log"
+    with log.open("wb") as output:
+        head = subprocess.Popen(
+            [Path(sys.executable).parent / "ray", *arguments], stdout=output, stderr=subprocess.STDOUT,
+            env={**os.environ, **ON_LOOPBACK}, start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_for(head, dashboard, log)
+        yield Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{port}", folder, head.pid)
+    finally:
+        head.terminate()  # `--block` ends what it has started
+        try:
+            head.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(head.pid, signal.SIGKILL)
+            head.wait()
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def _wait_for(head: subprocess.Popen[bytes], dashboard: int, log: Path) -> None:
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        assert head.poll() is None, log.read_text()
+        try:
+            # The dashboard answers some seconds before there is an agent that takes drivers.
+            JobSubmissionClient(f"http://127.0.0.1:{dashboard}").submit_job(entrypoint="true", submission_id="first")
+        except (ConnectionError, RuntimeError):
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(f"no Ray head after {START_S} s: {log.read_text()}")
+
+
+def _free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
