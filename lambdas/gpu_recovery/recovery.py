@@ -87,7 +87,7 @@ class Recovery:
     journal: Journal
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
-    each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
+    each: acts.Each = one_after_another
 
     def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Give one record an event; its decision, None if there is no such record."""
@@ -202,7 +202,7 @@ class Recovery:
                 if told and not is_word:
                     record, told = self._as_it_is_now(record), False
                 try:
-                    acted = acts.act(acts.Kit(self.store, self.actions, self.policy, self.clock()), record, one)
+                    acted = acts.act(self._kit(), record, one)
                     told = told or bool(acted.messages)
                     if acted.not_before is not None:
                         deferred[one.command_id] = acted.not_before
@@ -224,6 +224,9 @@ class Recovery:
                 self._settle(record, done, deferred)
         if unsaid:
             raise Unsaid(f"not everything could be said about {name}", unsaid)
+
+    def _kit(self) -> acts.Kit:
+        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each)
 
     def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""

@@ -148,23 +148,26 @@ class Meter:
             self._set_lag()
 
     def each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-        """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end."""
-        kept = _Kept()
-        with self.at_once():
-            for item in items:
+        """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end.
+
+        Several answers are waited for at once only where there are several items.
+        """
+        kept, listed = _Kept(), list(items)
+        with self.at_once(min(PARALLEL, len(listed))):
+            for item in listed:
                 with kept:
                     work(item)
         if kept.failures:
             raise kept.failures[0]
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self, threads: int = PARALLEL) -> Iterator[None]:
         """What is called in here is called by several threads; those that one of them starts in turn have no more."""
         if not self._open:
             yield
             return
         mine = self._open[-1]
-        before, mine.at_once = mine.at_once, PARALLEL
+        before, mine.at_once = mine.at_once, max(mine.at_once, threads)
         try:
             yield
         finally:

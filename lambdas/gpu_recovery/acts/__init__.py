@@ -15,11 +15,11 @@ from ..core.instance.record import Instance
 from ..core.job.record import Job
 from ..core.machine import Pending
 from . import of_checks, of_jobs, of_repairs
-from .kit import DONE, Acted, Kit, Message
+from .kit import DONE, Acted, Each, Kit, Message
 from .of_checks import check_ended
 from .of_jobs import failure_of, untold_to
 
-__all__ = ["ACTS", "DONE", "WORDS", "Acted", "Kit", "Message", "act", "check_ended", "failure_of", "untold_to"]
+__all__ = ["ACTS", "DONE", "WORDS", "Acted", "Each", "Kit", "Message", "act", "check_ended", "failure_of", "untold_to"]
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from ..core import events
 from ..core.machine import Pending
 from ..core.policy import RecoveryPolicy
 from ..ports import Actions, Store
+
+Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
+"""Does a piece of work for each of some items, which must not depend on each other: side by side where there are
+threads. At least the first failure is raised, once everything that was begun has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +35,17 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is."""
+    """What acting needs: where records are, how AWS is reached, under which policy, what time it is, and `each`.
+
+    each: for writes of which a gang needs one for each of its instances: one after the other, those of a gang of 2,048
+          take longer than a function lives.
+    """
 
     store: Store
     actions: Actions
     policy: RecoveryPolicy
     now: datetime
+    each: Each
 
 
 DONE = Acted()
