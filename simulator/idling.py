@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.job.record import WAITING
-from gpu_recovery.recovery import Recovery
+from gpu_recovery.rounds import Round
 
 from sandbox.cluster.model import TERMINATED_MACHINES_KEPT
 
@@ -106,7 +106,7 @@ class Idling:
 
     # -- comparisons ---------------------------------------------------------------------------------------------------
 
-    def comparisons(self) -> Iterator[Callable[[Recovery], object]]:
+    def comparisons(self) -> Iterator[Callable[[Round], object]]:
         """What the reconciler's round is to compare: nothing, if that would find nothing. Asked for when its turn has
         come, for what the round has done by then may have changed the world."""
         if self._same is not None and self._same[0] == self._read() and self.world.timeline.now < self._same[1]:
@@ -120,9 +120,9 @@ class Idling:
         if before == self._state() and self._compared == len(COMPARISONS) and not self._something_fails():
             self._same = (self._read(), self._until_forgotten())
 
-    def _counted(self, compare: Callable[[Recovery], object]) -> Callable[[Recovery], object]:
-        def counting(recovery: Recovery) -> None:
-            compare(recovery)
+    def _counted(self, compare: Callable[[Round], object]) -> Callable[[Round], object]:
+        def counting(this: Round) -> None:
+            compare(this)
             self._compared += 1
 
         return counting
