@@ -138,7 +138,7 @@ class Recovery:
         saved = self.store.save_job(decision.record)
         self.journal.decided(before, event, decision)
         self.act(saved, decision.commands)
-        return replace(decision, record=saved)
+        return _with(decision, saved)
 
     def _tell_instance(
         self, instance_id: str, event: events.InstanceEvent, settling: str = ""
@@ -175,7 +175,7 @@ class Recovery:
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:
             self.store.remember_registration(saved)
         self.act(saved, decision.commands)
-        return replace(decision, record=saved)
+        return _with(decision, saved)
 
     def _until_kept(self, attempt: Callable[[], Decision[Any] | None]) -> Decision[Any] | None:
         for _ in range(SAVES_MAX):
@@ -191,6 +191,8 @@ class Recovery:
         What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
         that cannot be sent keeps nothing else from being done; it is raised when the rest is.
         """
+        if not pending:
+            return
         name = record.job_id if isinstance(record, Job) else record.instance_id
         done: list[str] = []
         deferred: dict[str, datetime] = {}
@@ -283,6 +285,11 @@ class Recovery:
         else:
             claimed = self.store.save_instance(replace(record, commands=commands))
         self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
+
+
+def _with(decision: Decision[Record], saved: Record) -> Decision[Record]:
+    """The decision with the record as it was kept."""
+    return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
 
 
 def _without(record: Record, command_id: str) -> Record:

@@ -109,8 +109,9 @@ def confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 
 def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
     """The ranks that the plan has on this instance: one, but a person may start several."""
-    where = plan.instances if plan is not None else ()
-    ranks: list[int] = []
-    for _ in range(where.count(instance.instance_id)):
-        ranks.append(where.index(instance.instance_id, ranks[-1] + 1 if ranks else 0))
-    return ranks
+    if plan is None:
+        return []
+    claim = instance.claims.get(plan.job_id)
+    if plan.epochs and claim is not None and plan.instances[claim.rank : claim.rank + 1] == (instance.instance_id,):
+        return [claim.rank]  # a gang of ours: nobody needs to look through all of a large one for each of its checks
+    return [rank for rank, one in enumerate(plan.instances) if one == instance.instance_id]

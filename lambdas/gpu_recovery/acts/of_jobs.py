@@ -14,6 +14,7 @@ from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
 from ..core.policy import RecoveryPolicy
+from ..core.signals import MachineState
 from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from ..ports import Refusal, state_of
 from ..unseen import instance_of, unseen_ranks
@@ -170,12 +171,15 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
     """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
     machines = kit.actions.machines(instance_ids) if instance_ids else {}
-    states = {one: state_of(one, machines, one not in machines and _lives(kit, one)) for one in instance_ids}
-    return tuple(
-        Message(instance_id, events.MachineSeen(at=kit.now, state=state))
-        for instance_id, state in states.items()
-        if state is not None and state.is_off
-    )
+    found: list[Message] = []
+    for one in dict.fromkeys(instance_ids):
+        machine = machines.get(one)
+        if machine is not None and machine.state is MachineState.RUNNING:
+            continue  # nearly every one of a gang that is looked at for weeks
+        state = state_of(one, machines, machine is None and _lives(kit, one))
+        if state is not None and state.is_off:
+            found.append(Message(one, events.MachineSeen(at=kit.now, state=state)))
+    return tuple(found)
 
 
 def _lives(kit: Kit, instance_id: str) -> bool:
