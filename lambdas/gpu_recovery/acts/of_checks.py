@@ -109,9 +109,8 @@ def confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 
 def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
     """The ranks that the plan has on this instance: one, but a person may start several."""
-    if plan is None:
+    if plan is None or instance.instance_id not in plan.instances:
         return []
-    claim = instance.claims.get(plan.job_id)
-    if plan.epochs and claim is not None and plan.instances[claim.rank : claim.rank + 1] == (instance.instance_id,):
-        return [claim.rank]  # a gang of ours: nobody needs to look through all of a large one for each of its checks
+    if plan.epochs:  # placed by us, each rank on an instance of its own: a large gang is not looked through to its end
+        return [plan.instances.index(instance.instance_id)]
     return [rank for rank, one in enumerate(plan.instances) if one == instance.instance_id]
