@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.job.record import WAITING
-from gpu_recovery.recovery import Recovery
+from gpu_recovery.rounds import Round
 
 from sandbox.cluster.model import TERMINATED_MACHINES_KEPT
 
@@ -56,6 +56,7 @@ class Idling:
         self._same: tuple[State, datetime] | None = None
         """What the comparisons read when they last found nothing, and until when that stands."""
         self._compared = 0
+        self._machines: tuple[int, bool, tuple[datetime, ...]] | None = None
 
     # -- whole ticks ---------------------------------------------------------------------------------------------------
 
@@ -86,7 +87,17 @@ class Idling:
         return lives.taken + lives.asked, world.fleet.changes, len(world.failures) + len(lives.killed)
 
     def _something_fails(self) -> bool:
-        return any(machine.impaired for machine in self.world.cluster.instances.values())
+        return self._of_machines()[0]
+
+    def _of_machines(self) -> tuple[bool, tuple[datetime, ...]]:
+        """Whether EC2 finds something wrong with a machine, and when it forgets those that are gone: read once for each
+        change of the fleet."""
+        changes = self.world.fleet.changes
+        if self._machines is None or self._machines[0] != changes:
+            every = self.world.cluster.instances.values()
+            gone = [one.terminated_at + TERMINATED_MACHINES_KEPT for one in every if one.terminated_at is not None]
+            self._machines = changes, any(one.impaired for one in every), tuple(gone)
+        return self._machines[1:]
 
     def _until(self) -> datetime:
         """When time alone may give the function something to do."""
@@ -100,13 +111,12 @@ class Idling:
 
     def _until_forgotten(self) -> datetime:
         now = self.world.timeline.now
-        gone = (machine.terminated_at for machine in self.world.cluster.instances.values())
-        times = [now + LONGEST, *(at + TERMINATED_MACHINES_KEPT for at in gone if at is not None)]
+        times = [now + LONGEST, *self._of_machines()[1]]
         return min(at for at in times if at > now)
 
     # -- comparisons ---------------------------------------------------------------------------------------------------
 
-    def comparisons(self) -> Iterator[Callable[[Recovery], object]]:
+    def comparisons(self) -> Iterator[Callable[[Round], object]]:
         """What the reconciler's round is to compare: nothing, if that would find nothing. Asked for when its turn has
         come, for what the round has done by then may have changed the world."""
         if self._same is not None and self._same[0] == self._read() and self.world.timeline.now < self._same[1]:
@@ -120,9 +130,9 @@ class Idling:
         if before == self._state() and self._compared == len(COMPARISONS) and not self._something_fails():
             self._same = (self._read(), self._until_forgotten())
 
-    def _counted(self, compare: Callable[[Recovery], object]) -> Callable[[Recovery], object]:
-        def counting(recovery: Recovery) -> None:
-            compare(recovery)
+    def _counted(self, compare: Callable[[Round], object]) -> Callable[[Round], object]:
+        def counting(this: Round) -> None:
+            compare(this)
             self._compared += 1
 
         return counting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpu_recovery.core.events import JobEvent
@@ -11,12 +11,13 @@ from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.ports import Store
 
 
-def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Iterator[str]:
+def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
     """I11, of events: what is said about another attempt changes nothing."""
     about_a_job = isinstance(record, Job) and isinstance(event, JobEvent)
     if about_a_job and decision.outcome is Outcome.APPLIED and event.attempt != record.attempt:
         told = f"{type(event).__name__} about attempt {event.attempt}"
-        yield f"I11: {record.job_id}, at attempt {record.attempt}, was moved by {told}"
+        return (f"I11: {record.job_id}, at attempt {record.attempt}, was moved by {told}",)
+    return ()
 
 
 class JudgedStore:

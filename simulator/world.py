@@ -335,13 +335,15 @@ class World:
     def step(self, limit: datetime) -> bool:
         """Let the next thing happen, and ask the invariants; False, with the clock at `limit`, if nothing does."""
         happened = self.timeline.step(limit)
-        self._raise(self.journal.broken)
-        self._check()
+        if self.journal.broken:
+            self._raise(self.journal.broken)
+        if self.economy.checking is not Checking.NEVER:
+            self._check()
         return happened
 
     def _check(self) -> None:
         state = (self.lives.taken, len(self.lives.done), self.fleet.changes)
-        if state == self._checked or self.economy.checking is Checking.NEVER:
+        if state == self._checked:
             return  # nothing was written and no machine moved
         self._checked = state
         if self._vigil is None:

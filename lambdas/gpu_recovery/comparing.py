@@ -18,23 +18,22 @@ from .core.task import OUR_STOP, TaskFact
 from .isolation import raise_all, try_each
 from .ports import MachineStatus, state_of
 from .recovery import Recovery
+from .rounds import PRESENT, Round
 from .silence import compare_beats
-
-PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
 # -- what ECS knows ----------------------------------------------------------------------------------------------------
 
 
-def compare_instances(recovery: Recovery) -> None:
+def compare_instances(this: Round) -> None:
     """Every registration that ECS knows better than we do, and every one that it knows no more."""
     failures: list[Exception] = []
-    known = {instance.instance_id: instance for instance in recovery.store.instances_in(PRESENT, failures)}
-    shown = dict(recovery.actions.container_instances(failures))
+    known = {record.instance_id: record for record in this.instances_in(PRESENT, failures)}
+    shown = dict(this.recovery.actions.container_instances(failures))
     news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [
-        *try_each(lambda told: recovery.tell(*told), news),
-        *try_each(lambda record: _ask_about_missing(recovery, record), missing),
+        *try_each(lambda told: this.tell(*told), news),
+        *try_each(lambda record: _ask_about_missing(this, record), missing),
     ]
     raise_all("not every instance could be compared", failures)
 
@@ -43,20 +42,21 @@ def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
     return seen.container_instance_id != record.container_instance_id or seen.ecs_version > record.ecs_version
 
 
-def _ask_about_missing(recovery: Recovery, record: Instance) -> None:
+def _ask_about_missing(this: Round, record: Instance) -> None:
     """A listing may lag, and so may a description: only one that shows it gone, or EC2 itself, ends an instance."""
-    described = recovery.actions.describe_instance(record.container_instance_id)
+    described = this.recovery.actions.describe_instance(record.container_instance_id)
     if described is not None and described[1].ecs_status not in (EcsStatus.ACTIVE, EcsStatus.DRAINING):
-        recovery.tell(record.instance_id, replace(described[1], looked=True))
+        this.tell(record.instance_id, replace(described[1], looked=True))
 
 
 # -- what EC2 knows ----------------------------------------------------------------------------------------------------
 
 
-def compare_machines(recovery: Recovery) -> None:
+def compare_machines(this: Round) -> None:
     """What EC2's own events would have told, which may all be lost: machines off, impaired, or about to be retired."""
     failures: list[Exception] = []
-    known = {record.instance_id: record for record in recovery.store.instances_in(PRESENT, failures)}
+    recovery = this.recovery
+    known = {record.instance_id: record for record in this.instances_in(PRESENT, failures)}
     count(recovery, sum(record.gpus_most > 0 for record in known.values()))
     now = recovery.clock()  # before the look: what moves while EC2 answers has not been seen
     statuses = recovery.actions.machine_statuses(tuple(known)) if known else {}
@@ -73,7 +73,7 @@ def compare_machines(recovery: Recovery) -> None:
         for instance_id, status in statuses.items()
         for event in _untold(known[instance_id], status, now)
     ]
-    failures += try_each(lambda told: recovery.tell(*told), news)
+    failures += try_each(lambda told: this.tell(*told), news)
     raise_all("not every machine could be compared", failures)
 
 
@@ -111,8 +111,9 @@ def _is_on_its_way(record: Instance, state: MachineState) -> bool:
 # -- what runs ---------------------------------------------------------------------------------------------------------
 
 
-def compare_tasks(recovery: Recovery) -> None:
+def compare_tasks(this: Round) -> None:
     """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
+    recovery = this.recovery
     jobs: dict[str, Job | None] = {}
 
     def compare(fact: TaskFact) -> None:

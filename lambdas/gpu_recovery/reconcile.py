@@ -15,15 +15,16 @@ from .core import events
 from .core.job.record import LIVE, Job, JobStatus
 from .isolation import raise_all, try_each
 from .recovery import Recovery
+from .rounds import Round
 
 
-def reconcile(recovery: Recovery, comparisons: Iterable[Callable[[Recovery], object]] = COMPARISONS) -> None:
+def reconcile(recovery: Recovery, comparisons: Iterable[Callable[[Round], object]] = COMPARISONS) -> None:
     """One round. A record that fails does not keep the others waiting; all failures are raised together at the end."""
-    now = recovery.clock()
+    now, this = recovery.clock(), Round(recovery)
     failures = [
         *try_each(lambda job_id: open_job(recovery, job_id), recovery.store.due_jobs(now)),
         *try_each(lambda instance_id: open_instance(recovery, instance_id), recovery.store.due_instances(now)),
-        *try_each(lambda compare: compare(recovery), comparisons),
+        *try_each(lambda compare: compare(this), comparisons),
     ]
     raise_all("the reconciler could not finish everything", failures)
 

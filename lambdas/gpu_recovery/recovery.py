@@ -91,7 +91,7 @@ class Recovery:
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
     ray: RayOrders | None = None
-    each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
+    each: acts.Each = one_after_another
 
     def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Give one record an event; its decision, None if there is no such record."""
@@ -143,7 +143,7 @@ class Recovery:
         saved = self.store.save_job(decision.record, decision.quota)
         self.journal.decided(before, event, decision)
         self.act(saved, decision.commands)
-        return replace(decision, record=saved)
+        return _with(decision, saved)
 
     def _tell_instance(
         self, instance_id: str, event: events.InstanceEvent, settling: str = ""
@@ -180,7 +180,7 @@ class Recovery:
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:
             self.store.remember_registration(saved)
         self.act(saved, decision.commands)
-        return replace(decision, record=saved)
+        return _with(decision, saved)
 
     def _until_kept(self, attempt: Callable[[], Decision[Any] | None]) -> Decision[Any] | None:
         for _ in range(SAVES_MAX):
@@ -196,6 +196,8 @@ class Recovery:
         What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
         that cannot be sent keeps nothing else from being done; it is raised when the rest is.
         """
+        if not pending:
+            return
         name = record.job_id if isinstance(record, Job) else record.instance_id
         done: list[str] = []
         deferred: dict[str, datetime] = {}
@@ -207,9 +209,7 @@ class Recovery:
                 if told and not is_word:
                     record, told = self._as_it_is_now(record), False
                 try:
-                    acted = acts.act(
-                        acts.Kit(self.store, self.actions, self.policy, self.clock(), self.ray), record, one
-                    )
+                    acted = acts.act(self._kit(), record, one)
                     told = told or bool(acted.messages)
                     if acted.not_before is not None:
                         deferred[one.command_id] = acted.not_before
@@ -231,6 +231,9 @@ class Recovery:
                 self._settle(record, done, deferred)
         if unsaid:
             raise Unsaid(f"not everything could be said about {name}", unsaid)
+
+    def _kit(self) -> acts.Kit:
+        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray)
 
     def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
@@ -287,6 +290,11 @@ class Recovery:
         else:
             claimed = self.store.save_instance(replace(record, commands=commands))
         self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
+
+
+def _with(decision: Decision[Record], saved: Record) -> Decision[Record]:
+    """The decision with the record as it was kept."""
+    return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
 
 
 def _without(record: Record, command_id: str) -> Record:

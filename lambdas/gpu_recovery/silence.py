@@ -22,6 +22,7 @@ from .core.signals import HealthKind, HealthStatus, MachineState
 from .isolation import raise_all, try_each
 from .ports import MachineStatus, StaleRecord
 from .recovery import Recovery
+from .rounds import Round
 
 LISTENED_TO = (
     InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
@@ -29,10 +30,11 @@ LISTENED_TO = (
 """The statuses of an instance that should be heard of: one under repair is expected to be silent."""
 
 
-def compare_beats(recovery: Recovery) -> None:
+def compare_beats(this: Round) -> None:
     """Tell who has fallen silent, and what was heard and never told: somebody may have died between the two."""
     failures: list[Exception] = []
-    records = {one.instance_id: one for one in recovery.store.instances_in(LISTENED_TO, failures)}
+    recovery = this.recovery
+    records = {one.instance_id: one for one in this.instances_in(LISTENED_TO, failures)}
     beats = recovery.store.beats(tuple(records), failures)
     now = recovery.clock()
     forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}

@@ -29,6 +29,6 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
     """Tell the instance that its health check has ended. Somebody else's run of the check family is not ours."""
     if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
         return
-    kit = acts.Kit(recovery.store, recovery.actions, recovery.policy, recovery.clock())
+    kit = acts.Kit(recovery.store, recovery.actions, recovery.policy, recovery.clock(), recovery.each)
     message = acts.check_ended(kit, fact)
     recovery.tell(message.to, message.event)

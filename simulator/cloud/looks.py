@@ -9,7 +9,6 @@ and a question about many of them has the same answer until `Fleet.changes` says
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -81,7 +80,16 @@ class EcsLooks:
         for one, fact in zip(news, read([one.arn for one in news]), strict=True):
             self._instances[one.instance_id] = (_state_of(one), fact)
         told = (self._instances[one.instance_id][1] for one in shown)
-        return [(name, fact if fact.at == now else replace(fact, at=now)) for name, fact in told]
+        return [(name, fact if fact.at == now else _seen_at(now, fact)) for name, fact in told]
+
+
+def _seen_at(now: datetime, one: InstanceObserved) -> InstanceObserved:
+    """As `dataclasses.replace`, which takes twice as long: each round makes one for every instance there is."""
+    return InstanceObserved(
+        at=now, ecs_version=one.ecs_version, ecs_status=one.ecs_status, agent_connected=one.agent_connected,
+        container_instance_id=one.container_instance_id, gpus=one.gpus, availability_zone=one.availability_zone,
+        gpus_free=one.gpus_free, looked=one.looked,
+    )  # fmt: skip
 
 
 def _state_of(instance: Instance) -> tuple[Any, ...]:

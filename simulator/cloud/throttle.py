@@ -15,6 +15,7 @@ of DynamoDB counts as one call however many pages it has; calls that only read a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -113,6 +114,7 @@ class Spending:
     """What one invocation has spent."""
 
     name: str
+    limit_s: float
     spent_s: float = 0.0
     at_once: int = 1
 
@@ -137,7 +139,7 @@ class Meter:
     @contextmanager
     def invocation(self, name: str) -> Iterator[Spending]:
         """One invocation of a function, from its beginning to its end."""
-        self._open.append(Spending(name))
+        self._open.append(Spending(name, TIMEOUT_S.get(name, math.inf)))
         self._set_lag()
         try:
             yield self._open[-1]
@@ -148,23 +150,26 @@ class Meter:
             self._set_lag()
 
     def each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-        """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end."""
-        kept = _Kept()
-        with self.at_once():
-            for item in items:
+        """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end.
+
+        Several answers are waited for at once only where there are several items.
+        """
+        kept, listed = _Kept(), list(items)
+        with self.at_once(min(PARALLEL, len(listed))):
+            for item in listed:
                 with kept:
                     work(item)
         if kept.failures:
             raise kept.failures[0]
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self, threads: int = PARALLEL) -> Iterator[None]:
         """What is called in here is called by several threads; those that one of them starts in turn have no more."""
         if not self._open:
             yield
             return
         mine = self._open[-1]
-        before, mine.at_once = mine.at_once, PARALLEL
+        before, mine.at_once = mine.at_once, max(mine.at_once, threads)
         try:
             yield
         finally:
@@ -174,8 +179,7 @@ class Meter:
         """One call to AWS. Raises TryAgainSoon as the product's clients do when no token came in time."""
         if not self._open:
             return
-        mine = self._open[-1]
-        costs = self.costs
+        mine, costs = self._open[-1], self.costs
         answer_s = costs.store_s if operation == STORE and costs.store_s is not None else costs.call_s
         self._spend(mine, max(answer_s / mine.at_once, costs.cpu_s))
         if costs.throttled and operation in LIMITS:
@@ -195,9 +199,8 @@ class Meter:
 
     def _spend(self, mine: Spending, seconds: float) -> None:
         mine.spent_s += seconds
-        limit = TIMEOUT_S.get(mine.name)
-        if limit is not None and mine.spent_s > limit:
-            mine.spent_s = limit
+        if mine.spent_s > mine.limit_s:
+            mine.spent_s = mine.limit_s
             self._set_lag()
             self.die()
         self._set_lag()

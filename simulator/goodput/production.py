@@ -42,7 +42,13 @@ def timings(conditions: Conditions, level: int) -> Timings:
 
 
 class Witness:
-    """Sees each effect of the product, and what people are told."""
+    """Sees when the product notices a failure, and what it does to machines."""
+
+    unwatched = (
+        "store.save_instance", "store.settle_", "store.add_", "store.claim_", "store.release_", "Publish", "PutEvents",
+        "SendMessage", "RunTask", "StopTask",
+    )  # fmt: skip
+    """How the names of effects begin that are of no interest here: all of which there are several for each rank."""
 
     def __init__(self) -> None:
         self.trainer: Trainer

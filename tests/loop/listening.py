@@ -22,6 +22,7 @@ from gpu_recovery.hearing import Answer, Hearing
 from gpu_recovery.ports import Machine, MachineStatus, Store
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
+from gpu_recovery.rounds import Round
 
 from tests.aws.records import JOB, NOW, instance, job, spec
 
@@ -151,7 +152,7 @@ class Scene:
 
     def sweep(self) -> None:
         """The comparison of heartbeats with the time, as the reconciler makes it each minute."""
-        silence.compare_beats(self.recovery)
+        silence.compare_beats(Round(self.recovery))
 
     def round(self) -> None:
         """A whole round of the reconciler over what is due, and the sweep."""

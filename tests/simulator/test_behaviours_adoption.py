@@ -62,6 +62,21 @@ def test_a_newer_task_after_the_end_opens_the_next_attempt() -> None:
     assert world.job(job_id).status is JobStatus.SUCCEEDED
 
 
+def test_one_check_answers_for_every_rank_that_a_person_has_on_the_instance() -> None:
+    """Two ranks share a machine: its one check completes the set, and nobody waits for a second one."""
+    world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S)
+    world.let_pass(32)
+    for rank in range(2):
+        world.start_by_hand(HAND_JOB, rank, 2, world.machine(0), gpus=4)
+    world.let_pass(15)
+    world.until_status(HAND_JOB, JobStatus.RUNNING)
+    world.exit(HAND_JOB, 1, 139)
+    world.until(lambda: world.job(HAND_JOB).attempt == 2, "it was not launched again")
+    progress = world.store.load_progress(HAND_JOB, 1)
+    assert progress is not None and set(progress.checked) == {0, 1}
+    assert len([step for step in world.calls("RunTask") if "CHECK_ID" in str(step.given)]) == 1
+
+
 def test_a_rank_whose_events_were_lost_is_stopped_with_its_gang() -> None:
     """Nobody told us of rank 1 when rank 0 fails: it is looked for, stopped and confirmed, not taken for unborn."""
 

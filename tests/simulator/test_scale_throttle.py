@@ -102,6 +102,20 @@ def test_eight_answers_are_waited_for_at_once_and_the_processor_works_on_one() -
     assert one.timeline.lag == 0
 
 
+def test_there_are_no_more_calls_at_once_than_there_is_work() -> None:
+    """One piece of work takes its whole time, three a third each; what one of several starts has their threads."""
+    one = meter(Costs(call_s=0.8))
+    with one.invocation("reconciler") as spent:
+        one.each(lambda _: one.call(), range(1))
+        assert spent.spent_s == pytest.approx(0.8)
+        one.each(lambda _: one.call(), range(3))
+        assert spent.spent_s == pytest.approx(0.8 + 0.8)
+        one.each(lambda _: one.each(lambda _: one.call(), range(1)), range(16))
+        assert spent.spent_s == pytest.approx(0.8 + 0.8 + 1.6)
+        one.call()
+        assert spent.spent_s == pytest.approx(0.8 + 0.8 + 1.6 + 0.8)
+
+
 def test_calls_of_four_kinds_share_one_bucket_and_reads_have_none() -> None:
     """RunTask, StopTask and both orders about container instances."""
     one = meter(Costs())
@@ -194,22 +208,25 @@ def test_what_is_stopped_and_checked_waits_for_ecs_as_well() -> None:
 
 def test_an_invocation_that_needs_more_than_its_time_is_killed_there() -> None:
     """The launcher dies in the middle: what it had started starts, and nothing of what was to follow is done."""
-    world = World(instances=40, retries=False, costs=Costs(call_s=8, store_s=2.0))
+    world = World(instances=100, retries=False, costs=Costs(call_s=8, store_s=2.0))
     world.asleep["reconciler"] = world.timeline.start + timedelta(hours=1)
-    world.submit(40)
+    world.submit(100)
     world.until(lambda: bool(world.lives.killed), "nobody was killed", limit_s=900)
     last = world.lives.killed[0]
     assert last is not None and last.life == "scheduler"
     assert world.meter is not None and world.meter.longest["scheduler"] == TIMEOUT_S["scheduler"]
     launched = len(world.calls("RunTask"))
-    assert 0 < launched < 40
+    assert 0 < launched < 100
     world.let_pass(TIMEOUT_S["scheduler"] + START_S)
     assert len(world.fleet.running()) == launched
     assert world.jobs()[0].status is JobStatus.SUBMITTING
 
 
 def test_what_a_slow_invocation_starts_starts_later() -> None:
-    """Three seconds until the scheduler is woken, and each rank as long after it as the launcher had spent by then."""
+    """Three seconds until the scheduler is woken, and each rank as long after it as the launcher had spent by then.
+
+    Two calls are made at once, of which together one is answered in half the time that each takes.
+    """
     started: dict[float, list[float]] = {}
     for call_s in (3.0, 0.0):
         world = World(instances=2, costs=Costs(call_s=call_s, store_s=0))
@@ -218,7 +235,7 @@ def test_what_a_slow_invocation_starts_starts_later() -> None:
         for running in (1, 2):
             world.until(lambda world=world, running=running: len(world.fleet.running()) >= running, "no start")
             started[call_s].append(seconds(world))
-    assert started[3.0] == [at + 3 + n * 3 / 8 for n, at in enumerate(started[0.0], 1)]
+    assert started[3.0] == [at + 3 + n * 3 / 2 for n, at in enumerate(started[0.0], 1)]
 
 
 def test_the_scheduler_is_not_woken_while_it_works() -> None:

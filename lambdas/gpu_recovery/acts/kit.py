@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..core import events
 from ..core.machine import Pending
@@ -13,6 +14,10 @@ from ..ports import Actions, Store
 
 if TYPE_CHECKING:
     from .of_ray import RayOrders
+
+Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
+"""Does a piece of work for each of some items, which must not depend on each other: side by side where there are
+threads. At least the first failure is raised, once everything that was begun has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +38,18 @@ class Acted:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What acting needs: where records are, how AWS is reached, under which policy, and what time it is.
+    """What acting needs: where records are, how AWS is reached, under which policy, what time it is, and `each`.
 
-    ray: what becomes of the orders of jobs on Ray; None where there are none.
+    each: for writes of which a gang needs one for each of its instances: one after the other, those of a gang of 2,048
+          take longer than a function lives.
+    ray:  what becomes of the orders of jobs on Ray; None where there are none.
     """
 
     store: Store
     actions: Actions
     policy: RecoveryPolicy
     now: datetime
+    each: Each
     ray: RayOrders | None = None
 
 

@@ -14,6 +14,7 @@ from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
 from ..core.policy import RecoveryPolicy
+from ..core.signals import MachineState
 from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from ..ports import Refusal, state_of
 from ..unseen import instance_of, unseen_ranks
@@ -24,17 +25,20 @@ STOP_GRACE_S = 5
 
 
 def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
-    """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted."""
+    """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted.
+
+    One instance that is taken ends the launch, and by then others are claimed: the job gives them all back.
+    """
     order: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != order.attempt:
         return Acted((_refused(kit, job, order.attempt, "the launch was given up"),))
     plan = kit.store.begin_attempt(
         Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
     )
-    for rank, (instance_id, epoch) in enumerate(zip(plan.instances, plan.epochs, strict=True)):
-        claim = Claim(order.attempt, job.spec.gpus_per_node, order.port_offset, rank, epoch)
-        if not kit.store.claim_instance(instance_id, job.job_id, claim, epoch):
-            return Acted((_refused(kit, job, order.attempt, f"{instance_id} was no longer free"),))
+    taken = _not_claimed(kit, job, plan, order.port_offset)
+    if taken:
+        first = plan.instances[min(taken)]
+        return Acted((_refused(kit, job, order.attempt, f"{first} was no longer free"),))
     answers = kit.actions.run_ranks(job, plan)
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     kit.store.record_tasks(replace(plan, task_ids=started))
@@ -44,6 +48,20 @@ def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
         sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
         return Acted((_refused(kit, job, order.attempt, sentence, any(r.lasting for _, r in refusals)),))
     return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=order.attempt)),))
+
+
+def _not_claimed(kit: Kit, job: Job, plan: Plan, port_offset: int) -> list[int]:
+    """Claim the instance of every rank; the ranks, in any order, whose instance is not free any more."""
+    taken: list[int] = []
+
+    def claim(wanted: tuple[int, str, int]) -> None:
+        rank, instance_id, epoch = wanted
+        one = Claim(plan.attempt, job.spec.gpus_per_node, port_offset, rank, epoch)
+        if not kit.store.claim_instance(instance_id, job.job_id, one, epoch):
+            taken.append(rank)
+
+    kit.each(claim, list(zip(range(len(plan.instances)), plan.instances, plan.epochs, strict=True)))
+    return taken
 
 
 def _refused(kit: Kit, job: Job, attempt: int, sentence: str, lasting: bool = False) -> Message:
@@ -123,11 +141,14 @@ def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted
     seen = {fact.rank for fact in kit.actions.describe_tasks(task_ids)}
     known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
     messages: list[Message] = []
-    for rank in range(len(plan.instances)):
-        if rank not in seen | known:
-            addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
-            news = news_of_stopped(addition.after, False, kit.now) if addition else None
-            messages += [Message(job.job_id, news)] if news else []
+
+    def enter(rank: int) -> None:
+        addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
+        news = news_of_stopped(addition.after, False, kit.now) if addition else None
+        if news is not None:
+            messages.append(Message(job.job_id, news))
+
+    kit.each(enter, sorted(set(range(len(plan.instances))) - seen - known))
     return Acted(tuple(messages))
 
 
@@ -141,9 +162,7 @@ def end_ranks(kit: Kit, job: Job, pending: Pending) -> Acted:
         return DONE
     stop_id = f"stop/{attempt_id(job.job_id, order.attempt)}"
     stop = Order(stop_id, OrderKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
-    for instance_id in job.instances:
-        if instance_id:
-            kit.store.give_order(instance_id, stop)
+    kit.each(lambda instance_id: kit.store.give_order(instance_id, stop), filter(None, job.instances))
     return DONE
 
 
@@ -167,12 +186,15 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
     """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
     machines = kit.actions.machines(instance_ids) if instance_ids else {}
-    states = {one: state_of(one, machines, one not in machines and _lives(kit, one)) for one in instance_ids}
-    return tuple(
-        Message(instance_id, events.MachineSeen(at=kit.now, state=state))
-        for instance_id, state in states.items()
-        if state is not None and state.is_off
-    )
+    found: list[Message] = []
+    for one in dict.fromkeys(instance_ids):
+        machine = machines.get(one)
+        if machine is not None and machine.state is MachineState.RUNNING:
+            continue  # nearly every one of a gang that is looked at for weeks
+        state = state_of(one, machines, machine is None and _lives(kit, one))
+        if state is not None and state.is_off:
+            found.append(Message(one, events.MachineSeen(at=kit.now, state=state)))
+    return tuple(found)
 
 
 def _lives(kit: Kit, instance_id: str) -> bool:
@@ -253,10 +275,11 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
 def release(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.ReleaseInstances = pending.command
     kept = set(order.keep_claims_of) | set(_not_ended(kit, job) if job.claims_kept else ())
-    for instance_id in order.instances:
-        if instance_id:
-            keep = instance_id in kept
-            kit.store.release_instance(instance_id, job.job_id, keep, order.attempt)
+
+    def give_back(instance_id: str) -> None:
+        kit.store.release_instance(instance_id, job.job_id, instance_id in kept, order.attempt)
+
+    kit.each(give_back, filter(None, order.instances))
     return DONE
 
 
