@@ -59,6 +59,7 @@ class Agent:
     def run(self) -> None:
         """Until `stop` is set."""
         self._state.open()
+        self._untold.remembers()
         self._notify.say(notify.READY)
         try:
             while not self.stop.is_set():
