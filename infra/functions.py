@@ -112,9 +112,10 @@ FUNCTIONS = (
     # that must be ACTIVE for it); it never repairs.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
     # What agents report is told to jobs and instances: a fault has the instance checked, another boot ends the ranks of
-    # the one before, which stops their gang. It repairs nothing, asks EC2 nothing, and reads no secret. Half the memory
+    # the one before, which stops their gang, ranks of a person that nobody saw among them. What it has not begun within
+    # seconds the reconciler does. It repairs nothing, asks EC2 nothing, and reads no secret. Half the memory
     # of the others: in a large fleet it runs hundreds of times a second, mostly for one write.
-    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT, often=True),
+    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _ADOPT | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 
 

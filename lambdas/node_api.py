@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
 from gpu_recovery.door import Door
 from gpu_recovery.node_calls import NodeApi
+from gpu_recovery.patience import Patience
+
+patience = Patience(seconds=3.0)
+"""The agent waits five. The end of a whole gang that a boot confirms may ask for hundreds of calls."""
 
 
 @cache
 def api() -> NodeApi:
     """The API, with what it remembers of tokens, for as long as the function lives."""
-    loop = recovery()
+    loop = replace(recovery(), may_begin=patience.lasts)
     return NodeApi(loop, Door(tokens(), loop.clock), settings().node_roles, _note)
 
 
@@ -25,4 +30,5 @@ def _note(error: BaseException) -> None:
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """One HTTP request, payload format 2.0."""
+    patience.begins()
     return api().answer(event)

@@ -11,12 +11,13 @@ from gpu_recovery.core.heartbeat import (
     Beat,
     Order,
     Standing,
+    past_runs,
     remembered,
     retry_after_s,
     standing,
     window_of,
 )
-from gpu_recovery.ports import SequenceStale, TooManyReports
+from gpu_recovery.ports import AnotherAgent, SequenceStale, TooManyReports
 
 
 class MemoryBeats:
@@ -36,6 +37,8 @@ class MemoryBeats:
         how = standing(beat, known, present)
         if how is Standing.STALE:
             raise SequenceStale(known.sequence)
+        if how is Standing.ANOTHER:
+            raise AnotherAgent(known)
         if how is Standing.OVER:
             return known
         reports = known.reports if known.window == window else 0
@@ -65,6 +68,10 @@ class MemoryBeats:
         self.heard[instance_id] = replace(known, ranks=ranks)
         return True
 
+    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+        if instance_id in self.heard:
+            self.heard[instance_id] = replace(self.heard[instance_id], doubled_at=at)
+
     def give_order(self, instance_id: str, order: Order) -> bool:
         known = self.heard.get(instance_id)
         if known is None:
@@ -86,11 +93,14 @@ class MemoryBeats:
 
 
 def _present(after: Beat, beat: Beat, known: Beat) -> Beat:
-    old = remembered(known.ranks, beat.ranks) if known.window != after.window else ()
+    takes_over = known.run not in ("", beat.run or known.run)
+    old = remembered(known.ranks, beat.ranks) if known.window != after.window or takes_over else ()
     ranks = {log: rank for log, rank in {**known.ranks, **beat.ranks}.items() if log not in old}
     after = replace(after, seen_at=beat.seen_at, silent_since=None, ranks=ranks)
     if beat.boot_id:
         after = replace(after, booted_at=beat.booted_at)
+    if beat.run:
+        after = replace(after, run=beat.run, past_runs=past_runs(beat, known))
     if beat.interval_s:
         after = replace(after, interval_s=beat.interval_s)
     return after if beat.health is None else replace(after, health=beat.health, digest=beat.digest)

@@ -12,6 +12,7 @@
     orders.py         suspend and stop, for a process that is certainly the one meant
     state.py          the folder that outlives the agent: lock, sequence, cursor
     files.py          a file that is there whole or not at all
+    notify.py         words to systemd: ready, and still turning
     journal.py        lines for the system's journal, each said once
     clock.py          the two clocks that nobody sets
 
@@ -27,6 +28,10 @@
     sensors/running.py      the files of the ranks, against the processes
     sensors/ecs.py          ranks without a file
     sensors/kernel_log.py   XIDs, from the boot on
+    sensors/process_reader.py  of /proc what may block, through a child and within a deadline
+    sensors/process_child.py   that child
+    sensors/asked_child.py  a child that is asked by lines, and never waited for
+    sensors/answering.py    what every such child does
     sensors/nvml.py         keeps the child that asks NVML, and its deadline
     sensors/nvml_child.py   the child: one reading per line
     sensors/nvml_reading.py one GPU, field by field

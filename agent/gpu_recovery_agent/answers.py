@@ -13,6 +13,7 @@ from gpu_recovery_agent.metadata import NUMBER_MAX, name, whole
 
 DENIALS = ("missing_token", "invalid_token", "invalid_signer")
 """The words by which the API itself refuses a token."""
+ANOTHER_AGENT = "another_agent"
 ORDERS_MAX = 64
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
@@ -26,6 +27,7 @@ class Kind(StrEnum):
     BAD_REPORT = "BAD_REPORT"
     DENIED = "DENIED"
     STALE = "STALE"
+    NOT_ALONE = "NOT_ALONE"
     TOO_LARGE = "TOO_LARGE"
     TOO_MANY = "TOO_MANY"
     AWAY = "AWAY"
@@ -87,6 +89,8 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
     if status in (401, 403):
         # Only the API's own word ends an agent: a firewall, a proxy or a gateway that forbids may let it in again.
         return Answer(Kind.DENIED if said in DENIALS else Kind.AWAY, why, retry_after_s=wait)
+    if status == 409 and said == ANOTHER_AGENT:
+        return Answer(Kind.NOT_ALONE, why)
     if status == 409:
         return Answer(Kind.STALE, why, last=whole(found.get("last"), most=NUMBER_MAX - 1))
     if status == 413:

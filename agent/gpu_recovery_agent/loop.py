@@ -1,4 +1,7 @@
-"""Look, tell, obey, wait. One thread, in which nothing waits for long: the API answers within seconds or not at all."""
+"""Look, tell, obey, wait. One thread, in which nothing waits for long.
+
+The API answers within seconds or not at all, and what may block for ever is asked by children with a deadline.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_recovery_agent import clock
+from gpu_recovery_agent import clock, notify
 from gpu_recovery_agent.answers import Answer, Kind
 from gpu_recovery_agent.channel import Channel
 from gpu_recovery_agent.journal import Journal
@@ -18,6 +21,7 @@ from gpu_recovery_agent.sensors import boot, health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
+from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
 from gpu_recovery_agent.sensors.running import Live, RunningSensor
 from gpu_recovery_agent.settings import Settings
 from gpu_recovery_agent.state import State
@@ -31,16 +35,18 @@ class Agent:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str], journal: Journal) -> None:
         self.stop = threading.Event()
-        self._settings, self._journal = settings, journal
+        self._settings, self._journal, self._notify = settings, journal, notify.Notify(environment)
         boot_id = boot.boot_id(settings.host_proc)
         self._state = State(settings.state_folder, boot_id, journal)
-        self._running = RunningSensor(settings.running_folder, settings.host_proc, boot_id, journal)
-        self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal)
+        deadline_s = min(DEADLINE_S, settings.nvml_deadline_s)
+        self._reader = ProcessReader(settings.host_proc, environment, journal, deadline_s=deadline_s)
+        self._running = RunningSensor(settings.running_folder, settings.host_proc, boot_id, journal, self._reader)
+        self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal, self._reader)
         self._kernel_log = KernelLogSensor(settings.host_kmsg, journal)
         self._nvml = NvmlSensor(
             environment, journal, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s
         )
-        self._orders = Orders(settings.host_proc, self._state, journal)
+        self._orders = Orders(settings.host_proc, self._state, journal, reader=self._reader)
         self._untold = Untold(boot_id, self._state, self._running, journal, settings.inventory_s)
         self._teller = Teller(settings, environment, self._state, Channel(settings.reports_url), journal)
         self._pace = Pace(settings.interval_s, random.random, clock.monotonic_s())
@@ -53,14 +59,19 @@ class Agent:
     def run(self) -> None:
         """Until `stop` is set."""
         self._state.open()
+        self._untold.remembers()
+        self._notify.say(notify.READY)
         try:
             while not self.stop.is_set():
+                self._notify.say(notify.TURNING)
                 self._once()
                 left = self._pace.due_at - clock.monotonic_s()
                 self.stop.wait(min(max(left, 0.0), self._settings.look_s))
         finally:
+            self._notify.say(notify.STOPPING)
             self._state.save()
             self._nvml.close()
+            self._reader.close()
             self._kernel_log.close()
             self._state.close()
 
@@ -72,10 +83,14 @@ class Agent:
         if self._untold.sees(exits, xids, self._health()):
             self._pace.urgent(clock.monotonic_s())
         self._orders.act()
+        self._reader.rest()
         if clock.monotonic_s() >= self._pace.due_at:
             self._tell()
 
     def _health(self) -> health.Health:
+        return health.with_remark(self._health_of_gpus(), self._reader.unread)
+
+    def _health_of_gpus(self) -> health.Health:
         if not self._settings.nvml:
             return health.Health(health.UNKNOWN, "NVML is switched off")
         nvml = self._nvml

@@ -45,9 +45,10 @@ class Orders:
         now: Callable[[], float] = clock.uptime_s,
         kill: Callable[[int, int], None] = os.kill,
         kill_group: Callable[[int, int], None] = os.killpg,
+        reader: processes.Reader | None = None,
     ) -> None:
         self._proc, self._state, self._journal, self._now = host_proc, state, journal, now
-        self._kill, self._kill_group = kill, kill_group
+        self._kill, self._kill_group, self._reader = kill, kill_group, reader
         self._stopping: dict[str, _Stopping] = {}
 
     def given(self, orders: Sequence[Order], running: Iterable[Live]) -> None:
@@ -77,7 +78,7 @@ class Orders:
         if obeyed_at is None:
             if not self._is_the_same(live):
                 return
-            if not carries(self._proc, live.pid, live.rank):
+            if not carries(self._proc, live.pid, live.rank, self._reader):
                 text = f"order {order.id}: process {live.pid} does not show that it is of job {order.job}; left alone"
                 self._journal.once(key, text)
                 return

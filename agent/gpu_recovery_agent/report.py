@@ -44,12 +44,16 @@ class Facts:
         ))  # fmt: skip
 
 
-def body(facts: Facts, *, sequence: int, uptime_s: float, kernel_log_s: float, interval_s: float) -> dict[str, Any]:
-    """The report as JSON values. `kernel_log_s` is now, by the clock of the kernel's log.
+def body(
+    facts: Facts, *, sequence: int, uptime_s: float, kernel_log_s: float, interval_s: float, run: str = ""
+) -> dict[str, Any]:
+    """The report as JSON values. `kernel_log_s` is now, by the clock of the kernel's log; `run` names the agent.
 
     It is made anew for every attempt to send it, so it has no age of its own: what it tells of earlier has one each.
     """
     found: dict[str, Any] = {"boot_id": facts.boot_id, "uptime_s": round(uptime_s, 1), "sequence": sequence}
+    if run:
+        found["run"] = run
     if interval_s != DEFAULT_INTERVAL_S:
         found["interval_s"] = max(round(interval_s, 1), 1.0)  # the least that the protocol knows
     found["running"] = [_running(live) for live in facts.running[:RUNNING_MAX]]
@@ -59,8 +63,11 @@ def body(facts: Facts, *, sequence: int, uptime_s: float, kernel_log_s: float, i
         sentence = {"sentence": facts.health.sentence} if facts.health.sentence else {}
         digest = {"digest": facts.digest} if facts.digest else {}
         found["health"] = {"status": facts.health.status, **sentence, **digest}
-    if facts.xids:
-        found["xids"] = [_xid(one, facts.uuids, kernel_log_s) for one in facts.xids[:XIDS_MAX]]
+    logged = [(one, _age_s(one, uptime_s, kernel_log_s)) for one in facts.xids[:XIDS_MAX]]
+    if xids := [_xid(one, facts.uuids, age_s) for one, age_s in logged if one.fatal is None]:
+        found["xids"] = xids
+    if sxids := [_sxid(one, age_s) for one, age_s in logged if one.fatal is not None]:
+        found["sxids"] = sxids
     if facts.inventory is not None:
         found["inventory"] = facts.inventory
     return found
@@ -94,7 +101,20 @@ def _exit(one: Exit, boot_id: str, uptime_s: float) -> dict[str, Any]:
     return {**found, "age_s": round(max(uptime_s - ended_at, 0.0), 1)}
 
 
-def _xid(one: Xid, uuids: Mapping[str, str], kernel_log_s: float) -> dict[str, Any]:
-    age_s = round(max(kernel_log_s - one.at_s, 0.0), 1)
+def _age_s(one: Xid, uptime_s: float, kernel_log_s: float) -> float:
+    """What was logged under an earlier boot was logged at least as long ago as this one began."""
+    return round(uptime_s if one.boot_id else max(kernel_log_s - one.at_s, 0.0), 1)
+
+
+def _xid(one: Xid, uuids: Mapping[str, str], age_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {"xid": one.xid, "gpu": uuids.get(one.gpu, one.gpu), "count": one.count, "age_s": age_s}
-    return found | ({"action": one.action} if one.action is not None else {})
+    return found | ({"action": one.action} if one.action is not None else {}) | _rest(one)
+
+
+def _sxid(one: Xid, age_s: float) -> dict[str, Any]:
+    return {"sxid": one.xid, "fatal": bool(one.fatal), "count": one.count, "age_s": age_s} | _rest(one)
+
+
+def _rest(one: Xid) -> dict[str, Any]:
+    bursts = {"bursts": one.bursts} if one.bursts not in (0, one.count) else {}
+    return bursts | ({"boot": one.boot_id} if one.boot_id else {})

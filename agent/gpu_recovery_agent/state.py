@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.files import read_object, write_whole
 from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.metadata import whole
+from gpu_recovery_agent.metadata import name, whole
+from gpu_recovery_agent.sensors.kernel_log import Xid
 
 OBEYED_MAX = 64
+UNTOLD_MAX = 64
+"""Errors of the kernel's log that are kept until they are told, the newest of them."""
 
 
 class AlreadyRunning(RuntimeError):
@@ -24,7 +28,8 @@ class AlreadyRunning(RuntimeError):
 
 class State:
     """`sequence` is the last one used, `told_s` the time of the newest XID that was told, by the kernel log's clock,
-    `obeyed` the orders that were carried out and when, in seconds since the boot."""
+    `obeyed` the orders that were carried out and when, in seconds since the boot. `untold` are errors of the
+    kernel's log that nobody has heard of: the log does not outlive the machine, and the next boot tells them."""
 
     def __init__(self, folder: Path, boot_id: str, journal: Journal) -> None:
         self._folder, self._boot_id, self._journal = folder, boot_id, journal
@@ -32,6 +37,7 @@ class State:
         self.sequence = 0
         self.told_s = -1.0
         self.obeyed: dict[str, float] = {}
+        self.untold: list[Xid] = []
 
     def open(self) -> None:
         """Takes the lock and reads what is kept. Raises AlreadyRunning."""
@@ -67,6 +73,7 @@ class State:
             del self.obeyed[next(iter(self.obeyed))]
         content = {
             "boot_id": self._boot_id, "sequence": self.sequence, "told_s": self.told_s, "obeyed": self.obeyed,
+            "untold": [asdict(one) for one in self.untold[-UNTOLD_MAX:]],
         }  # fmt: skip
         try:
             write_whole(self._folder / "state.json", content, 0o600)
@@ -84,10 +91,28 @@ class State:
         except (OSError, ValueError) as error:
             self._journal.say(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
             return
-        if found.get("boot_id") != self._boot_id:
-            return  # of another boot: all of it counts from that one
+        boot_id = found.get("boot_id")
+        untold = found.get("untold")
+        kept = [_untold(one, boot_id) for one in (untold if isinstance(untold, list) else [])[-UNTOLD_MAX:]]
+        # Those of this boot are in the kernel's log still, and come from there.
+        self.untold = [one for one in kept if one is not None and one.boot_id != self._boot_id]
+        if boot_id != self._boot_id:
+            return  # of another boot: the rest of it counts from that one
         self.sequence = whole(found.get("sequence")) or 0
         told, obeyed = found.get("told_s"), found.get("obeyed")
         self.told_s = float(told) if isinstance(told, int | float) and not isinstance(told, bool) else -1.0
         if isinstance(obeyed, dict):
             self.obeyed = {key: float(at) for key, at in obeyed.items() if isinstance(at, int | float)}
+
+
+def _untold(found: Any, boot_id: Any) -> Xid | None:
+    """An error as it was kept, under the boot that it was logged in; None where it is none."""
+    if not isinstance(found, dict):
+        return None
+    xid, count, bursts = whole(found.get("xid"), least=1), whole(found.get("count"), least=1), found.get("bursts")
+    gpu, at_s, fatal, action = found.get("gpu"), found.get("at_s"), found.get("fatal"), found.get("action")
+    boot = name(found.get("boot_id")) or name(boot_id)
+    if xid is None or count is None or boot is None or not isinstance(gpu, str) or not isinstance(at_s, int | float):
+        return None
+    of_switch = fatal if isinstance(fatal, bool) else None
+    return Xid(xid, gpu, count, float(at_s), whole(action), whole(bursts) or 0, boot, of_switch)

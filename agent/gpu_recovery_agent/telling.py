@@ -1,11 +1,13 @@
 """One report on its way: its sequence, its repeats, and what the answers mean that end an agent.
 
 A report that was not answered may have been heard. It is repeated under its own sequence as long as it tells the same;
-once there is more to tell it is another report, with a sequence of its own.
+once there is more to tell it is another report, with a sequence of its own. Each start of an agent has a random name of
+its own, so that two agents in step are told apart.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from gpu_recovery_agent import clock
@@ -39,6 +41,7 @@ class Teller:
         self._state, self._channel, self._journal = state, channel, journal
         self._unanswered: tuple[str, int] | None = None
         self._has_gone_on = False
+        self._run = os.urandom(8).hex()
 
     def tell(self, facts: Facts, interval_s: float) -> Answer:
         """The answer to a report of these facts. Raises Ends where the protocol has the agent end."""
@@ -51,6 +54,8 @@ class Teller:
             answer = self._with_the_next_token(facts, interval_s, token, answer)
         if answer.kind is Kind.STALE:
             answer = self._from_the_last(facts, interval_s, token, answer)
+        if answer.kind is Kind.NOT_ALONE:
+            raise Ends(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
         return answer
 
     def _post(self, facts: Facts, interval_s: float, token: str) -> Answer:
@@ -58,7 +63,12 @@ class Teller:
         is_repeat = self._unanswered is not None and self._unanswered[0] == mark
         sequence = self._unanswered[1] if self._unanswered and is_repeat else self._state.next_sequence()
         report = body(
-            facts, sequence=sequence, uptime_s=uptime_s(), kernel_log_s=clock.kernel_log_s(), interval_s=interval_s
+            facts,
+            sequence=sequence,
+            uptime_s=uptime_s(),
+            kernel_log_s=clock.kernel_log_s(),
+            interval_s=interval_s,
+            run=self._run,
         )
         answer = self._channel.post(encoded(report), token)
         self._unanswered = (mark, sequence) if answer.kind is Kind.AWAY else None

@@ -1,8 +1,9 @@
 """What the server does not know yet: the agent's spool. Bounded by what it is, not by how long the API is away.
 
 Presence is never kept. Health gives way to newer health, an inventory to a newer one, an XID to the same on the same
-GPU; the log of the kernel and the cursor in `state` bring back after a restart what was not told. Exits are files: they
-are removed when an answer has come, and by nothing else.
+GPU; the log of the kernel and the cursor in `state` bring back after a restart what was not told, and after a reboot,
+which empties that log, `state` has the newest of it. Exits are files: they are removed when an answer has come, and by
+nothing else.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class Untold:
         self._boot_id, self._state, self._running, self._journal = boot_id, state, running, journal
         self._inventory_s = inventory_s
         self._exits: list[ExitFile] = []
-        self._xids: dict[tuple[int, str], Xid] = {}
+        self._xids: dict[tuple[int, str, str, bool | None], Xid] = {}
         self._alone: set[tuple[int, int, int]] = set()
         self._cried: set[object] = set()
         self._inventory_told: tuple[str, float] | None = None
         self._inventory_wanted = False
+
+    def remembers(self) -> None:
+        """Takes what an agent before had seen under an earlier boot and could not tell; to be called once."""
+        self._xids |= {one.key: one for one in self._state.untold}
 
     def sees(self, exits: Sequence[ExitFile], xids: Iterable[Xid], health: Health) -> bool:
         """Takes what was seen. True when there is something to tell at once that was not there at the last look."""
@@ -44,6 +49,7 @@ class Untold:
                 self._xids[one.key] = one
         while len(self._xids) > XIDS_KEPT_MAX:
             del self._xids[min(self._xids, key=lambda key: self._xids[key].at_s)]
+        self._keep()
         now: set[object] = {one.signature for one in exits} | {(one.key, one.at_s) for one in self._xids.values()}
         now |= {health.status} if health.status == IMPAIRED else set()
         is_new = bool(now - self._cried)
@@ -60,7 +66,7 @@ class Untold:
         apart = [one for one in self._exits if one.signature in self._alone]
         if apart:
             return Facts(self._boot_id, exits=apart[:1])
-        xids = sorted(self._xids.values(), key=lambda one: one.at_s)[:XIDS_MAX]
+        xids = self._in_order()[:XIDS_MAX]
         known = digest(inventory) if inventory else ""
         wanted = inventory is not None and (self._inventory_wanted or self._is_due(known, now))
         return Facts(
@@ -116,9 +122,21 @@ class Untold:
         for one in facts.xids:
             if self._xids.get(one.key) == one:
                 del self._xids[one.key]
-        if facts.xids:
+        self._state.untold = self._in_order()  # the state is saved when the answer has been dealt with
+        told = [one.at_s for one in facts.xids if not one.boot_id]
+        if told:
             # The cursor may only pass what nobody waits for any more.
-            newest = max(one.at_s for one in facts.xids)
-            waiting = min((one.at_s for one in self._xids.values()), default=newest + 1)
-            if newest < waiting:
-                self._state.told_s = max(self._state.told_s, newest)
+            waiting = min((one.at_s for one in self._xids.values() if not one.boot_id), default=max(told) + 1)
+            if max(told) < waiting:
+                self._state.told_s = max(self._state.told_s, *told)
+
+    def _keep(self) -> None:
+        """What waits to be told is on the disk before it is told: the machine may be reset before the API is back."""
+        untold = self._in_order()
+        if untold != self._state.untold:
+            self._state.untold = untold
+            self._state.save()
+
+    def _in_order(self) -> list[Xid]:
+        """What waits, the oldest first: that of earlier boots first, as it was kept."""
+        return sorted(self._xids.values(), key=lambda one: -1.0 if one.boot_id else one.at_s)

@@ -14,10 +14,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from .core import events
-from .core.heartbeat import Beat, GpuHealth, Order, RankBeat, Report, RunningRank, XidSeen
+from .core.heartbeat import (
+    TOLD_AGAIN_AFTER,
+    Beat,
+    GpuHealth,
+    Order,
+    RankBeat,
+    Report,
+    RunningRank,
+    SxidSeen,
+    XidSeen,
+)
+from .core.notices import of_agents
 from .core.policy import within
 from .core.signals import HealthKind, HealthStatus
-from .core.xid import asks_for_a_look
+from .core.xid import asks_for_a_look, switch_asks_for_a_look
+from .ports import AnotherAgent
 from .recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
@@ -47,7 +59,10 @@ class Hearing:
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
 
     def hear(self, report: Report) -> Answer:
-        """Keep what `report` says and tell whoever must know. Raises SequenceStale, TooManyReports, TryAgainSoon."""
+        """Keep what `report` says and tell whoever must know.
+
+        Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
+        """
         recovery, now = self.recovery, self.recovery.clock()
         present = report.age_s < recovery.policy.suspect_s
         ranks, refused = self._ranks(report) if present else ({}, ())
@@ -55,13 +70,13 @@ class Hearing:
         beat = Beat(
             report.instance_id, now, report.boot_id or "", booted_at, report.sequence or 0, report.interval_s,
             {str(log): RankBeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
-            health=report.health, digest=report.digest,
+            health=report.health, digest=report.digest, run=report.run,
         )  # fmt: skip
-        before = recovery.store.keep_beat(beat, present)
+        before = self._kept(beat, present)
         if report.inventory is not None:
             text = json.dumps(report.inventory, separators=(",", ":"))
             recovery.store.keep_inventory(report.instance_id, report.digest, text, now)
-        revived = self._presence(before, beat) if present and before is not None else 0
+        revived = self._presence(before, beat, report) if present and before is not None else 0
         self._ended(report)
         self._health(before, report, present)
         known_digest = before.digest if before is not None else ""
@@ -69,6 +84,18 @@ class Hearing:
             len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
             self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused,
         )  # fmt: skip
+
+    def _kept(self, beat: Beat, present: bool) -> Beat | None:
+        """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""
+        try:
+            return self.recovery.store.keep_beat(beat, present)
+        except AnotherAgent as refused:
+            told_at = refused.known.doubled_at
+            if told_at is None or beat.seen_at - told_at >= TOLD_AGAIN_AFTER:
+                # Told before it is entered, as of any brake: who dies in between has it told twice rather than never.
+                self.recovery.say(of_agents.doubled(refused.known, beat.run))
+                self.recovery.store.mark_doubled(beat.instance_id, beat.seen_at)
+            raise
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
 
@@ -109,11 +136,12 @@ class Hearing:
 
     # -- what is news --------------------------------------------------------------------------------------------------
 
-    def _presence(self, before: Beat, beat: Beat) -> int:
+    def _presence(self, before: Beat, beat: Beat, report: Report) -> int:
         """Tell of another boot, and of who is heard of again; how many ranks that are."""
         now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
-            self._tell(beat.instance_id, booted(replace(beat, ranks={**before.ranks, **beat.ranks}), now))
+            whole = replace(beat, ranks={**before.ranks, **beat.ranks})
+            self._tell(beat.instance_id, booted(whole, now, _logged_before(report)))
         if before.silent_since is not None:
             self._tell(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
         revived = 0
@@ -148,7 +176,13 @@ class Hearing:
         """
         now = self.recovery.clock()
         profile = self.recovery.policy.xid_profile
-        grave = [one for one in report.xids if asks_for_a_look(one.xid, one.count, one.action, profile)]
+        # What was logged under an earlier boot is history: it is no reason to look at the machine as it is now.
+        present_xids = [one for one in report.xids if not _is_history(one, report)]
+        present_sxids = [one for one in report.sxids if not _is_history(one, report)]
+        grave: list[XidSeen | SxidSeen] = [
+            one for one in present_xids if asks_for_a_look(one.xid, one.occurrences, one.action, profile)
+        ]
+        grave += [one for one in present_sxids if switch_asks_for_a_look(one.fatal, one.bursts or one.count, profile)]
         word = _word(report, grave)
         repeated = before is not None and bool(report.boot_id) and _numbered(before) == _numbered(report)
         said = None if repeated else GpuHealth.OK
@@ -209,11 +243,13 @@ def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:
     return found
 
 
-def booted(beat: Beat, now: datetime) -> events.InstanceBooted:
+def booted(beat: Beat, now: datetime, sentence: str = "") -> events.InstanceBooted:
     """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
     at = beat.booted_at or now
     ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
-    return events.InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended))
+    return events.InstanceBooted(
+        at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended), sentence=sentence
+    )
 
 
 def is_fresh(seen_at: datetime, now: datetime, recovery: Recovery) -> bool:
@@ -230,7 +266,19 @@ def _is_same(claimed: RunningRank, reported: RunningRank) -> bool:
     return (claimed.job_id, claimed.rank) == (reported.job_id, reported.rank)
 
 
-def _word(report: Report, grave: list[XidSeen]) -> HealthStatus | None:
+def _is_history(one: XidSeen | SxidSeen, report: Report) -> bool:
+    return one.boot_id not in ("", report.boot_id)
+
+
+def _logged_before(report: Report) -> str:
+    """What the kernel's log had said before the boot, and could not be told while it was on."""
+    logged: tuple[XidSeen | SxidSeen, ...] = (*report.xids, *report.sxids)
+    old = [_named(one) for one in logged if _is_history(one, report)]
+    more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
+    return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{more}" if old else ""
+
+
+def _word(report: Report, grave: list[XidSeen | SxidSeen]) -> HealthStatus | None:
     if grave or report.health is GpuHealth.IMPAIRED:
         return HealthStatus.IMPAIRED
     if report.health is None:
@@ -238,11 +286,17 @@ def _word(report: Report, grave: list[XidSeen]) -> HealthStatus | None:
     return HealthStatus.OK if report.health is GpuHealth.OK else HealthStatus.INSUFFICIENT_DATA
 
 
-def _sentence(report: Report, grave: list[XidSeen]) -> str:
-    words = [f"XID {one.xid} on {one.gpu or 'an unknown GPU'}" + _and_more(one) for one in grave[:XIDS_NAMED_MAX]]
+def _sentence(report: Report, grave: list[XidSeen | SxidSeen]) -> str:
+    words = [_named(one) for one in grave[:XIDS_NAMED_MAX]]
     return "; ".join([*words, *([report.sentence] if report.sentence else [])])
 
 
+def _named(one: XidSeen | SxidSeen) -> str:
+    if isinstance(one, SxidSeen):
+        return f"{'fatal ' if one.fatal else ''}SXid {one.sxid} of an NVSwitch"
+    return f"XID {one.xid} on {one.gpu or 'an unknown GPU'}" + _and_more(one)
+
+
 def _and_more(one: XidSeen) -> str:
-    often = f", {one.count} times within a day" if one.count > 1 else ""
+    often = f", {one.occurrences} times within a day" if one.occurrences > 1 else ""
     return often + (f", the driver asks for recovery action {one.action}" if one.action else "")

@@ -16,7 +16,7 @@ from . import wire
 from .core.heartbeat import Report
 from .door import Door, TokenInvalid, TokenMissing
 from .hearing import Hearing
-from .ports import SequenceStale, TooManyReports, TryAgainSoon
+from .ports import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
 from .recovery import Recovery, TooContended
 from .reporting import ReportInvalid, report, report_of_gpus, report_of_tasks
 
@@ -36,7 +36,7 @@ SESSION = re.compile(
 OLDER = ("/api/v1/report_gpu", "/api/v1/report_tasks")
 BUSY = (TryAgainSoon, TooContended)
 """It may be asked again: a report that is heard twice changes nothing."""
-REFUSALS = (ReportInvalid, TokenMissing, TokenInvalid, SequenceStale, TooManyReports)
+REFUSALS = (ReportInvalid, TokenMissing, TokenInvalid, SequenceStale, AnotherAgent, TooManyReports)
 
 
 class Refused(Exception):
@@ -155,6 +155,8 @@ def _refused(error: BaseException) -> Refused:
             return Refused(401, "missing_token", str(error), {"WWW-Authenticate": "Bearer"})
         case SequenceStale():
             return Refused(409, "stale_sequence", str(error), last=error.last)
+        case AnotherAgent():
+            return Refused(409, "another_agent", str(error))
         case TooManyReports():
             return Refused(429, "too_many", str(error), {"Retry-After": str(error.retry_after_s)})
     return Refused(403, "invalid_token", str(error))

@@ -45,6 +45,14 @@ class SequenceStale(RecoveryError):
         self.last = last
 
 
+class AnotherAgent(RecoveryError):
+    """A report of an agent whose place another took: two speak for one instance. `known` is its heartbeat."""
+
+    def __init__(self, known: Beat) -> None:
+        super().__init__(f"another agent, that started later, speaks for {known.instance_id}")
+        self.known = known
+
+
 class TooManyReports(RecoveryError):
     """An instance reports more often than it may; `retry_after_s` is when the next will be heard."""
 
@@ -270,9 +278,12 @@ class Store(Protocol):
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
         nothing else.
-        `beat.ranks` are those it reports; others that are remembered stay, the latest RANKS_KEPT_MAX. Raises
-        SequenceStale and TooManyReports.
+        `beat.ranks` are those it reports; others that are remembered stay, the latest RANKS_KEPT_MAX. Another run than
+        before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
+
+    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+        """Enter that operators were told of two agents on one instance."""
 
     def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
         """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""

@@ -79,6 +79,11 @@ def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> No
         work(item)
 
 
+def always() -> bool:
+    """There is time."""
+    return True
+
+
 @dataclass(frozen=True)
 class Recovery:
     """The loop over the machines. `each` carries out independent pieces of work; `ray` those orders of jobs on Ray."""
@@ -92,6 +97,8 @@ class Recovery:
     channels: tuple[Channel, ...] = (Channel.MAIL,)
     ray: RayOrders | None = None
     each: acts.Each = one_after_another
+    may_begin: Callable[[], bool] = always
+    """Whether there is time for another command; what is not begun is left to the reconciler, at once."""
 
     def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Give one record an event; its decision, None if there is no such record."""
@@ -206,6 +213,9 @@ class Recovery:
         try:
             for one in pending:
                 is_word = isinstance(one.command, acts.WORDS)
+                if not self.may_begin():
+                    deferred[one.command_id] = self.clock()
+                    continue
                 if told and not is_word:
                     record, told = self._as_it_is_now(record), False
                 try:

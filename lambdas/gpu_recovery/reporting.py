@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .core.errors import RecoveryError
-from .core.heartbeat import GpuHealth, RankExit, Report, RunningRank, XidSeen
+from .core.heartbeat import GpuHealth, RankExit, Report, RunningRank, SxidSeen, XidSeen
 from .core.job.adoption import JOB_ID
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
@@ -27,11 +27,12 @@ SAFE_MAX = 2**53 - 1
 """The largest whole number that every JSON reader reads as it was written."""
 TICKS_MAX, PID_MAX = 2**63 - 1, 2**31 - 1
 ATTEMPT_MAX, RANK_MAX = 1_000_000, 1_000_000
-XID_MAX, ACTION_MAX = 100_000, 5
+XID_MAX, SXID_MAX, ACTION_MAX = 100_000, 1_000_000, 5
 CODE_MAX, SIGNAL_MAX = 255, 64
 INVENTORY_BYTES_MAX = 262_144
 """As JSON: an item of DynamoDB holds 400 KB."""
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+RUN = re.compile(r"[0-9a-f]{8,32}")
 NUMBER = re.compile(r"[+-]?[0-9]{1,16}(\.[0-9]{1,16})?")
 GPU_NUMBERS = ("index", "utilization", "memory_total", "memory_used")
 
@@ -67,6 +68,8 @@ def report(instance_id: str, body: Any) -> Report:
         sentence=sentence,
         digest=digest,
         xids=tuple(_xid(one) for one in read.objects("xids", XIDS_MAX)),
+        sxids=tuple(_sxid(one) for one in read.objects("sxids", XIDS_MAX)),
+        run=read.match("run", RUN, "8 to 32 hexadecimal digits") if read.has("run") else "",
         inventory=_inventory(read),
     )
 
@@ -120,6 +123,12 @@ class _Object:
     def known(self, name: str, low: int, high: int) -> int | None:
         """A whole number that need not be there."""
         return self.whole(name, low, high) if self.has(name) else None
+
+    def flag(self, name: str) -> bool:
+        value = self._of(name, False)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "must be true or false")
+        return value
 
     def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
         value = self._of(name, default)
@@ -199,8 +208,20 @@ def _xid(read: _Object) -> XidSeen:
     return XidSeen(
         xid=read.whole("xid", 1, XID_MAX), gpu=read.text("gpu", NAME_MAX, ""),
         count=read.whole("count", 1, SAFE_MAX, 1), age_s=read.seconds("age_s", 0.0),
-        action=read.known("action", 0, ACTION_MAX),
+        action=read.known("action", 0, ACTION_MAX), bursts=read.known("bursts", 1, SAFE_MAX), boot_id=_boot(read),
     )  # fmt: skip
+
+
+def _sxid(read: _Object) -> SxidSeen:
+    return SxidSeen(
+        sxid=read.whole("sxid", 1, SXID_MAX), fatal=read.flag("fatal"), count=read.whole("count", 1, SAFE_MAX, 1),
+        age_s=read.seconds("age_s", 0.0), bursts=read.known("bursts", 1, SAFE_MAX), boot_id=_boot(read),
+    )  # fmt: skip
+
+
+def _boot(read: _Object) -> str:
+    """The earlier boot that an error belongs to, "" where none is named."""
+    return read.match("boot", BOOT_ID, "a UUID", lower=True) if read.has("boot") else ""
 
 
 def _health(read: _Object) -> tuple[GpuHealth | None, str, str]:

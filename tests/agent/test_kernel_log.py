@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from gpu_recovery.core.xid import REPEATS
 from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.sensors.kernel_log import DAY_S, KernelLogSensor
+from gpu_recovery_agent.sensors.kernel_log import BURST_GAP_S, DAY_S, KernelLogSensor
 
 from health_check.recovery_action import number_changed_to
 
@@ -157,3 +158,50 @@ def test_a_flood_is_bounded(log: Log) -> None:
         log.xid(number % 1_000 + 1, 5.0 + number, bus=f"{number % 256:02x}")
     assert len(log.look()) == 3_000
     assert len(log.sensor._times) <= 2_048
+
+
+# -- occurrences, and switches -----------------------------------------------------------------------------------------
+
+
+def test_a_flood_of_one_cause_is_one_occurrence(log: Log) -> None:
+    """One crash writes a line for each of its channels; the next crash, minutes later, is another."""
+    for number in range(400):
+        log.xid(31, 10.0 + number / 100)
+    assert [(one.count, one.bursts) for one in log.sensor.look()][-1] == (400, 1)
+    log.xid(31, 13.99 + BURST_GAP_S)
+    log.xid(31, 14.5 + 2 * BURST_GAP_S)
+    assert [(one.count, one.bursts) for one in log.sensor.look()] == [(401, 1), (402, 2)]
+
+
+def test_an_occurrence_is_forgotten_when_its_last_error_is_a_day_old(log: Log) -> None:
+    """And not when its first is: a flood that lasts for hours is still going on."""
+    log.xid(13, 0.0)
+    log.xid(13, BURST_GAP_S)
+    log.xid(13, DAY_S + BURST_GAP_S)
+    log.xid(13, DAY_S + BURST_GAP_S + 1.0)
+    assert [one.bursts for one in log.sensor.look()] == [1, 1, 2, 1]
+
+
+def test_occurrences_are_counted_by_number_and_gpu(log: Log) -> None:
+    """Two GPUs that fail at once have failed once each."""
+    log.xid(31, 10.0)
+    log.xid(31, 10.1, bus="3b")
+    log.xid(13, 10.2)
+    assert [one.bursts for one in log.sensor.look()] == [1, 1, 1]
+
+
+def test_the_gap_between_occurrences_is_that_of_the_servers_rules() -> None:
+    """Two places that cannot import each other, one rule."""
+    assert {rules.burst_gap_s for rules in REPEATS.values()} == {BURST_GAP_S}
+    assert {rules.within_s for rules in REPEATS.values()} == {DAY_S}
+
+
+def test_an_error_of_a_switch_is_seen_with_whether_it_is_fatal(log: Log) -> None:
+    """It has a number space of its own: SXid 31 is no XID 31."""
+    log.add("nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 24007, Fatal, Link 28 sourceid mismatch", 11.0)
+    log.add("nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 31, Non-fatal, Link 28 something", 12.0)
+    log.xid(31, 13.0)
+    log.add("nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 24007, Fatal, Link 29 sourceid mismatch", 14.0)
+    seen = [(one.xid, one.fatal, one.count, one.bursts) for one in log.sensor.look()]
+    assert seen == [(24007, True, 1, 1), (31, False, 1, 1), (31, None, 1, 1), (24007, True, 2, 1)]
+    assert log.sensor.look() == []

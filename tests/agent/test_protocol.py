@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -163,6 +164,27 @@ def test_409_the_agent_goes_on_from_the_last_once_and_then_is_not_alone(api: Api
     assert agent.wait(60) == 78
     assert [one.report["sequence"] for one in api.heard] == [1, 42, 43]
     assert "another agent" in node.said()
+
+
+def test_409_another_agent_ends_this_one_for_good(api: Api, node: Node) -> None:
+    """One that started later speaks for the instance: it is not fought, and no report is tried again."""
+    api.script = [ok(), refusal(409, "another_agent")]
+    assert node.agent().wait(60) == 78
+    assert [one.report["sequence"] for one in api.heard] == [1, 2]
+    assert "started later" in node.said()
+
+
+def test_each_start_of_an_agent_has_a_name_of_its_own(api: Api, node: Node) -> None:
+    """Every report of it carries the same one."""
+    first = node.agent()
+    api.count(2)
+    first.kill()
+    first.wait()
+    begin = len(api.heard)
+    node.agent()
+    runs = [one["run"] for one in api.count(begin + 2)]
+    assert len(set(runs[:begin])) == len(set(runs[begin:])) == 1 and runs[0] != runs[-1]
+    assert all(re.fullmatch("[0-9a-f]{16}", run) for run in runs)
 
 
 def test_413_the_report_goes_again_without_its_inventory_and_then_not_at_all(api: Api, node: Node) -> None:

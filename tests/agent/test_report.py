@@ -81,6 +81,22 @@ def test_an_xid_is_of_the_gpu_whose_uuid_is_known() -> None:
     assert made(facts)["xids"][0]["gpu"] == "GPU-7"
 
 
+def test_errors_of_switches_have_a_list_of_their_own_and_occurrences_are_told_apart() -> None:
+    """What equals its default is left out."""
+    found = made(Facts(BOOT, xids=[Xid(31, "g", 400, 880.0, None, 2), Xid(24007, "", 3, 890.0, None, 3, fatal=True)]))
+    assert found["xids"] == [{"xid": 31, "gpu": "g", "count": 400, "age_s": 20.0, "bursts": 2}]
+    assert found["sxids"] == [{"sxid": 24007, "fatal": True, "count": 3, "age_s": 10.0}]
+
+
+def test_an_error_of_an_earlier_boot_is_told_with_it_and_is_older_than_this_one() -> None:
+    """The log's clock of that boot says nothing in this one."""
+    found = made(
+        Facts(BOOT, xids=[Xid(79, "", 1, 1e6, None, 1, "boot-0"), Xid(5, "", 1, 9.0, None, 0, "boot-0", True)])
+    )
+    assert found["xids"][0]["boot"] == found["sxids"][0]["boot"] == "boot-0"
+    assert found["xids"][0]["age_s"] == found["sxids"][0]["age_s"] == found["uptime_s"]
+
+
 def test_a_rank_without_a_job_is_told_by_its_running_log() -> None:
     """That is all that a file of GPUTasker has."""
     assert made(Facts(BOOT, [Live(None, 123, 42, 5)]))["running"] == [{"pid": 42, "ticks": 5, "log": 123}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gpu_recovery_agent.report import Facts
 from gpu_recovery_agent.sensors.health import Health
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.running import RunningSensor
-from gpu_recovery_agent.state import State
+from gpu_recovery_agent.state import UNTOLD_MAX, State
 from gpu_recovery_agent.untold import XIDS_KEPT_MAX, Untold
 
 from tests.agent.proc import BOOT
@@ -181,3 +182,72 @@ def test_an_exit_that_is_refused_alone_is_put_aside_and_another_of_the_rank_is_t
     place.exits(0)
     place.look()
     assert len(place.facts().exits) == 1 and place.facts().health == OK
+
+
+# -- what a reboot must not take with it -------------------------------------------------------------------------------
+
+
+def under(boot: str, folder: Path) -> tuple[State, Untold]:
+    """What an agent of that boot begins with; its predecessor has let go of the lock."""
+    state = State(folder / "kept", boot, Journal())
+    state.open()
+    found = Untold(boot, state, RunningSensor(folder, Path("/proc"), boot, Journal()), Journal(), 300.0)
+    found.remembers()
+    return state, found
+
+
+def told(untold: Untold) -> Facts:
+    return untold.facts([], OK, None, {}, 0.0)
+
+
+def test_an_xid_that_nobody_has_heard_of_is_told_after_the_reboot_with_its_boot(tmp_path: Path) -> None:
+    """The kernel's log is gone by then; the file is on the disk before the first attempt to tell."""
+    state, untold = under("boot-1", tmp_path)
+    lost = replace(xid(79, 50.0), action=2, bursts=1)
+    switch = Xid(24007, "", 3, 60.0, None, 1, fatal=True)
+    untold.sees([], [lost, switch], OK)
+    state.close()  # the machine is reset: nothing else is saved
+    state, untold = under("boot-2", tmp_path)
+    untold.sees([], [xid(48, 5.0)], OK)
+    facts = told(untold)
+    assert facts.xids == [replace(lost, boot_id="boot-1"), replace(switch, boot_id="boot-1"), xid(48, 5.0)]
+    untold.heard(facts, inventory_wanted=False, now=0.0)
+    state.save()
+    assert state.told_s == 5.0
+    state.close()
+    assert told(under("boot-3", tmp_path)[1]).xids == []
+
+
+def test_an_xid_survives_two_reboots_under_the_boot_it_was_logged_in(tmp_path: Path) -> None:
+    """As long as the API is away; and a new start of the agent within a boot tells nothing twice."""
+    state, untold = under("boot-1", tmp_path)
+    untold.sees([], [xid(79, 50.0)], OK)
+    state.close()
+    state, untold = under("boot-2", tmp_path)
+    untold.sees([], [xid(95, 7.0)], OK)
+    state.close()
+    state, untold = under("boot-2", tmp_path)
+    untold.sees([], [xid(95, 7.0)], OK)  # the kernel's log of this boot begins anew
+    assert [(one.xid, one.boot_id) for one in told(untold).xids] == [(79, "boot-1"), (95, "")]
+    state.close()
+    assert [(one.xid, one.boot_id) for one in told(under("boot-3", tmp_path)[1]).xids] == [
+        (79, "boot-1"), (95, "boot-2"),
+    ]  # fmt: skip
+
+
+def test_what_is_kept_for_the_next_boot_is_bounded_the_newest_first(tmp_path: Path) -> None:
+    """A log that somebody floods fills no disk."""
+    state, untold = under("boot-1", tmp_path)
+    untold.sees([], [xid(code + 1, float(code)) for code in range(3 * UNTOLD_MAX)], OK)
+    state.close()
+    kept = under("boot-2", tmp_path)[0].untold
+    assert [one.xid for one in kept] == list(range(2 * UNTOLD_MAX + 1, 3 * UNTOLD_MAX + 1))
+
+
+@pytest.mark.parametrize("untold", [None, 3, [3, {}, {"xid": "x"}, {"xid": 79, "gpu": 3, "count": 1, "at_s": 1}]])
+def test_a_spool_that_is_broken_tells_nothing_and_stops_nothing(tmp_path: Path, untold: object) -> None:
+    """Whatever is in the file is a claim."""
+    (tmp_path / "kept").mkdir()
+    content = json.dumps({"boot_id": "boot-1", "sequence": 4, "untold": untold})
+    (tmp_path / "kept" / "state.json").write_text(content)
+    assert under("boot-2", tmp_path)[0].untold == []

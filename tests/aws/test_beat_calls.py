@@ -148,3 +148,10 @@ def test_a_heartbeat_carries_the_schema_and_one_of_a_newer_release_is_not_read(m
         moto_store.beats((A,))
     with pytest.raises(ItemUnreadable, match=A):
         moto_store.keep_beat(beat(2, 15), True)
+
+
+def test_an_agent_that_takes_anothers_place_costs_one_call_more(moto_store: DynamoStore) -> None:
+    """Once for each start; its next report is one call again."""
+    moto_store.keep_beat(beat(1, run="a"), True)
+    assert calls_of(moto_store, beat(2, 1, run="b")) == ["update_item", "update_item"]
+    assert calls_of(moto_store, beat(3, 2, run="b")) == ["update_item"]

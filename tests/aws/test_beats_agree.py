@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from gpu_recovery.aws import beat_store
 from gpu_recovery.core.heartbeat import RANKS_KEPT_MAX, REPORTS_WINDOW_S, Beat, GpuHealth
-from gpu_recovery.ports import SequenceStale, Store, TooManyReports
+from gpu_recovery.ports import AnotherAgent, SequenceStale, Store, TooManyReports
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -53,7 +53,7 @@ class BothStores(RuleBasedStateMachine):
         for store in self.stores:
             try:
                 answers.append(getattr(store, name)(*given))
-            except (SequenceStale, TooManyReports) as refused:
+            except (SequenceStale, AnotherAgent, TooManyReports) as refused:
                 answers.append((type(refused), str(refused)))
         assert answers[0] == answers[1], name
         return answers[0]
@@ -61,11 +61,11 @@ class BothStores(RuleBasedStateMachine):
     @rule(
         instance_id=instance_ids, passed=steps, boot=st.sampled_from(tuple(BOOTS)), sequence=st.integers(1, 9),
         present=st.sampled_from((True, True, False)), numbers=numbers, attempt=st.integers(1, 4),
-        health=st.none() | st.sampled_from(GpuHealth),
+        health=st.none() | st.sampled_from(GpuHealth), run=st.sampled_from(("", "a", "b", "c")),
     )  # fmt: skip
     def report(
         self, instance_id: str, passed: int, boot: str, sequence: int, present: bool, numbers: set[int], attempt: int,
-        health: GpuHealth | None,
+        health: GpuHealth | None, run: str,
     ) -> None:  # fmt: skip
         """A report of some boot, in time or late, with ranks of some attempt."""
         self.seconds += passed
@@ -75,7 +75,7 @@ class BothStores(RuleBasedStateMachine):
         seen = ranks(at, *(sorted(numbers) if present else ()), attempt=attempt)
         beat = Beat(
             instance_id, at, boot, booted_at, sequence if boot else 0, 15 if boot else 0, seen,
-            health=health, digest=f"d{sequence}" if health else "",
+            health=health, digest=f"d{sequence}" if health else "", run=run if boot else "",
         )  # fmt: skip
         self.both("keep_beat", beat, present)
 

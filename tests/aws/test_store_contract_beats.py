@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpu_recovery.core.heartbeat import (
     REPORTS_MAX,
     REPORTS_WINDOW_S,
     RETRY_AFTER_MAX_S,
+    RUNS_KEPT_MAX,
     Beat,
     GpuHealth,
     Order,
@@ -20,7 +22,7 @@ from gpu_recovery.core.heartbeat import (
     running_log_id,
 )
 from gpu_recovery.core.instance.rules import CLOCK_SKEW
-from gpu_recovery.ports import SequenceStale, Store, TooManyReports
+from gpu_recovery.ports import AnotherAgent, SequenceStale, Store, TooManyReports
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, later
 
@@ -356,3 +358,58 @@ def test_reports_of_several_jobs_keep_their_ranks_apart(store: Store) -> None:
     assert len(both) == 3
     store.keep_beat(Beat(A, NOW, ranks=both), True)
     assert kept(store).ranks == both
+
+
+# -- two agents --------------------------------------------------------------------------------------------------------
+
+OLD, NEW = "0" * 16, "f" * 16
+
+
+def test_of_two_agents_in_step_the_one_that_was_heard_of_later_is_heard(store: Store) -> None:
+    """The same boot and the same numbers: only their names tell them apart, and a name never returns."""
+    store.keep_beat(beat(1, 0, run=OLD), True)
+    store.keep_beat(beat(2, 15, run=OLD), True)
+    store.keep_beat(beat(2, 16, run=NEW), True)
+    assert (kept(store).run, kept(store).past_runs) == (NEW, (OLD,))
+    with pytest.raises(AnotherAgent) as refused:
+        store.keep_beat(beat(3, 30, run=OLD), True)
+    assert refused.value.known.run == NEW
+    assert (kept(store).run, kept(store).sequence, kept(store).seen_at) == (NEW, 2, later(16))
+    store.keep_beat(beat(3, 31, run=NEW), True)
+    assert kept(store).sequence == 3
+
+
+def test_an_agent_that_is_started_again_takes_its_own_place(store: Store) -> None:
+    """Its numbers go on, or begin anew with the next boot; so many names are known again."""
+    for number in range(1, 2 * RUNS_KEPT_MAX):
+        store.keep_beat(beat(number, number, run=f"{number:016x}"), True)
+    assert kept(store).past_runs == tuple(f"{n:016x}" for n in range(RUNS_KEPT_MAX - 1, 2 * RUNS_KEPT_MAX - 1))
+    store.keep_beat(replace(of_next_boot(1, 700), run=NEW), True)
+    assert (kept(store).run, kept(store).boot_id, kept(store).sequence) == (NEW, NEXT_BOOT, 1)
+
+
+def test_a_last_report_of_a_killed_agent_is_stale_and_no_sign_of_two(store: Store) -> None:
+    """It was on its way while the next one began."""
+    store.keep_beat(beat(4, 0, run=OLD), True)
+    store.keep_beat(beat(6, 15, run=NEW), True)
+    with pytest.raises(SequenceStale):
+        store.keep_beat(beat(5, 16, run=OLD), True)
+
+
+def test_an_agent_without_a_name_is_heard_as_ever(store: Store) -> None:
+    """An older one, or one of seed 000: it takes nobody's place, and nobody's is kept from it."""
+    store.keep_beat(beat(1, 0, run=OLD), True)
+    store.keep_beat(beat(2, 15), True)
+    store.keep_beat(by_gputasker(16), True)
+    store.keep_beat(beat(3, 30, run=OLD), True)
+    assert (kept(store).run, kept(store).past_runs, kept(store).sequence) == (OLD, (), 3)
+
+
+def test_it_is_kept_when_operators_were_told_of_two(store: Store) -> None:
+    """Of an instance that was heard of; of another nothing is made."""
+    store.mark_doubled(A, NOW)
+    assert not store.beats((A,))
+    store.keep_beat(beat(1, 0), True)
+    store.mark_doubled(A, later(5))
+    store.keep_beat(beat(2, 15), True)
+    assert kept(store).doubled_at == later(5)

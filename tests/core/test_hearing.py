@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.measures import of_decision
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.signals import HealthKind, HealthStatus
-from gpu_recovery.core.xid import XidProfile, asks_for_a_look
+from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, asks_for_a_look, switch_asks_for_a_look
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -240,10 +241,27 @@ def test_a_node_agent_that_finds_its_gpus_impaired_leads_to_a_check() -> None:
     (79, 1, None, True), (48, 1, None, True), (13, 1, None, False), (13, 2, None, True), (31, 1, None, False),
     (94, 2, None, True), (154, 1, None, False), (154, 1, 0, False), (154, 1, 2, True), (79, 1, 0, False),
     (13, 1, 1, True), (45, 1, None, False), (45, 9, None, False), (9_999, 1, None, True),
+    (69, 4, None, False), (69, 5, None, True), (63, 4, None, False), (63, 5, None, True), (43, 99, None, False),
+    (69, 5, 0, False),
 ])  # fmt: skip
 def test_which_xids_ask_for_a_look(code: int, count: int, action: int | None, looked_at: bool) -> None:
     """The driver's own word overrides the table; repeats on one GPU ask; an unknown code is never met with silence."""
     assert asks_for_a_look(code, count, action) is looked_at
+
+
+def test_the_rules_of_repetition_are_data_with_a_version_for_each_profile() -> None:
+    """Whoever asks why an instance was looked at finds out by which rules."""
+    assert set(REPEATS) == set(XidProfile)
+    for rules in REPEATS.values():
+        assert re.fullmatch(r"\d{4}-\d{2}", rules.version)
+        assert 1 < min(rules.sooner.values()) <= max(rules.sooner.values()) < rules.most
+        assert rules.classes <= {XidClass.APP, XidClass.WATCH}, "what is ignored, or follows another, never asks"
+
+
+@pytest.mark.parametrize(("fatal", "count", "looked_at"), [(True, 1, True), (False, 4, False), (False, 5, True)])
+def test_which_errors_of_a_switch_ask_for_a_look(fatal: bool, count: int, looked_at: bool) -> None:
+    """The log says itself which of them are fatal."""
+    assert switch_asks_for_a_look(fatal, count) is looked_at
 
 
 def test_the_profiles_judge_otherwise_where_their_owners_do() -> None:

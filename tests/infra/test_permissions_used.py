@@ -99,3 +99,9 @@ def test_no_function_needs_what_its_row_lacks_when_everything_goes_wrong(used: s
     used -= {each for each in used if each[0] == "overlapping"}  # what comes in between has no name of its own
     assert {function for function, _ in used} == ALLOWED.keys()
     assert _lacking(used) == set()
+
+
+def test_whoever_may_end_a_persons_gang_may_find_the_instances_of_ranks_that_nobody_saw() -> None:
+    """ECS names only the registration of a person's task. The scheduler stops what it has launched itself."""
+    stops = {name for name, allowed in ALLOWED.items() if P.STOP_TASKS in allowed}
+    assert {name for name in stops if P.DESCRIBE_CONTAINER_INSTANCES not in ALLOWED[name]} == {"scheduler"}

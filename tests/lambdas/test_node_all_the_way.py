@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.core.heartbeat import running_log_id
+from gpu_recovery.core.heartbeat import REPORTS_MAX, running_log_id
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.tokens import issue
 
@@ -103,3 +103,15 @@ def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> 
     """429 with Retry-After, after 120 reports in five minutes."""
     answers = [agent.call(REPORTS, BEAT | {"sequence": number}).status for number in range(1, 125)]
     assert answers[:120] == [200] * 120 and 429 in answers[120:]
+
+
+def test_the_limit_is_that_of_the_instance_however_many_tokens_it_has(agent: Agent) -> None:
+    """A rotation opens no second window, nor does a revoked token with a new one; another instance has its own."""
+    second, others = issue(agent.tokens, A, NOW, "a test", {}), issue(agent.tokens, B, NOW, "a test", {})
+    for number in range(REPORTS_MAX):
+        token = (agent.issued, second)[number % 2].token
+        assert agent.call(REPORTS, BEAT | {"sequence": number + 1}, token=token).status == 200
+    for token in (agent.issued.token, second.token):
+        said = agent.call(REPORTS, BEAT | {"sequence": REPORTS_MAX + 1}, token=token)
+        assert (said.status, said.body["error"]) == (429, "too_many")
+    assert agent.call(REPORTS, BEAT, token=others.token).status == 200

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.core.heartbeat import Order, OrderKind, RankExit, Report, RunningRank
+from gpu_recovery.core.heartbeat import Beat, Order, OrderKind, RankExit, Report, RunningRank
 from gpu_recovery.hearing import Answer, Hearing
 from gpu_recovery.node_calls import BODY_BYTES_MAX
-from gpu_recovery.ports import SequenceStale, TooManyReports, TryAgainSoon
+from gpu_recovery.ports import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
 from gpu_recovery.recovery import TooContended
 from gpu_recovery.tokens import Issued, issue, revoke
 
@@ -294,6 +294,13 @@ def test_a_stale_sequence_is_told_the_last_one(agent: Agent) -> None:
     """The agent goes on from there."""
     agent.heard.answer = SequenceStale(41)
     refused(agent.call(REPORTS, BEAT), 409, "stale_sequence", last=41)
+
+
+def test_an_agent_whose_place_another_took_is_told_so(agent: Agent) -> None:
+    """It ends, and is not asked to go on from any number."""
+    agent.heard.answer = AnotherAgent(Beat(A, NOW, run="b"))
+    assert "last" not in agent.call(REPORTS, BEAT | {"run": "aaaaaaaa"}).body
+    refused(agent.call(REPORTS, BEAT | {"run": "aaaaaaaa"}), 409, "another_agent")
 
 
 @pytest.mark.parametrize(

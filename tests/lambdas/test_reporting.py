@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery import wire
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, RunningRank, XidSeen, running_log_id
+from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, RunningRank, SxidSeen, XidSeen, running_log_id
 from gpu_recovery.reporting import (
     GPUS_MAX,
     LOGS_MAX,
@@ -34,7 +34,9 @@ WHOLE: dict[str, Any] = BEAT | {
     "running": [RANK | {"epoch": 4, "pid": 4242, "ticks": 77, "log": 9}],
     "exits": [RANK | {"code": 134, "age_s": 0.5}, RANK | {"signal": 9, "epoch": 4, "age_s": 1}],
     "health": {"status": "impaired", "sentence": "GPU 3 has fallen off the bus", "digest": "sha256:1f"},
-    "xids": [{"xid": 79, "gpu": "GPU-1", "count": 2, "age_s": 1.5, "action": 2}],
+    "xids": [{"xid": 79, "gpu": "GPU-1", "count": 2, "age_s": 1.5, "action": 2, "bursts": 1, "boot": BOOT}],
+    "sxids": [{"sxid": 24007, "fatal": True, "count": 3, "age_s": 2, "bursts": 2, "boot": BOOT}],
+    "run": "0123456789abcdef",
     "inventory": {"agent": "0.3.0", "driver": "580.95.05", "gpus": [{"uuid": "GPU-1", "ecc": {"corrected": 0}}]},
 }  # fmt: skip
 MISSING = object()
@@ -54,7 +56,8 @@ def test_every_field_of_a_report_is_read() -> None:
         running=(RunningRank(JOB, 2, 1, 4, 4242, 77),),
         exits=(RankExit(JOB, 2, 1, code=134, age_s=0.5), RankExit(JOB, 2, 1, 4, signal=9, age_s=1.0)),
         health=GpuHealth.IMPAIRED, sentence="GPU 3 has fallen off the bus", digest="sha256:1f",
-        xids=(XidSeen(79, "GPU-1", 2, 1.5, 2),), inventory=WHOLE["inventory"],
+        xids=(XidSeen(79, "GPU-1", 2, 1.5, 2, 1, BOOT.lower()),),
+        sxids=(SxidSeen(24007, True, 3, 2.0, 2, BOOT.lower()),), run="0123456789abcdef", inventory=WHOLE["inventory"],
     )  # fmt: skip
 
 
@@ -82,6 +85,10 @@ def test_a_rank_of_which_only_the_log_is_known_is_known_by_its_log() -> None:
         ("uptime_s", 10**400, "uptime_s"), ("uptime_s", SECONDS_MAX + 1, "uptime_s"),
         ("sequence", MISSING, "sequence"), ("sequence", 0, "sequence"), ("sequence", 1.0, "sequence"),
         ("sequence", True, "sequence"), ("sequence", SAFE_MAX + 1, "sequence"), ("sequence", "1", "sequence"),
+        ("run", "no", "run"), ("run", 7, "run"), ("run", "g" * 16, "run"), ("run", "a" * 33, "run"),
+        ("sxids", [{"fatal": True}], "sxids[0].sxid"), ("sxids", [{"sxid": 0}], "sxids[0].sxid"),
+        ("sxids", [{"sxid": 1, "fatal": 1}], "sxids[0].fatal"), ("sxids", [{"sxid": 1}] * 33, "sxids"),
+        ("xids", [{"xid": 79, "bursts": 0}], "xids[0].bursts"), ("xids", [{"xid": 79, "boot": "b"}], "xids[0].boot"),
         ("age_s", -0.1, "age_s"), ("age_s", [], "age_s"), ("interval_s", 0, "interval_s"),
         ("interval_s", 86_401, "interval_s"), ("running", {}, "running"), ("running", "none", "running"),
         ("running", [RANK | {"pid": 1, "ticks": 1}] * 9, "running"), ("running", [7], "running[0]"),

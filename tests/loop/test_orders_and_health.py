@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
+import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, XidSeen
+from gpu_recovery.core.heartbeat import GpuHealth, SxidSeen, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.hearing import Hearing
+from gpu_recovery.ports import AnotherAgent
 
+from simulator.memory_store import MemoryStore
 from tests.aws.records import JOB
-from tests.loop.listening import IDS, Died, Scene, dies_before
+from tests.loop.listening import BOOT, IDS, Died, Scene, dies_before
 
 
 def test_a_forced_cancel_leaves_an_order_that_is_repeated_until_the_rank_is_gone(scene: Scene) -> None:
@@ -68,3 +74,103 @@ def test_an_inventory_is_asked_for_until_it_has_come(scene: Scene) -> None:
     assert not scene.beats(0, health=GpuHealth.OK, digest="d2").wants_inventory
     kept = scene.store.inventory(IDS[0])
     assert kept is not None and kept[:2] == ("d2", '{"gpus":[{"uuid":"GPU-1"}]}')
+
+
+# -- errors of the kernel's log ----------------------------------------------------------------------------------------
+
+
+def test_an_xid_of_an_earlier_boot_is_history_and_no_reason_to_look(scene: Scene) -> None:
+    """The machine has booted since. What was logged stands in its history, and nothing is checked or rebooted."""
+    lost = (XidSeen(79, "GPU-1", boot_id=BOOT), XidSeen(48, "GPU-2", boot_id=BOOT))
+    scene.passes(100)
+    scene.beats(0, boot_id="boot-2", uptime_s=40.0, sequence=1, xids=lost, running=())
+    record = scene.instance()
+    assert record.status is InstanceStatus.AVAILABLE and record.boot_id == "boot-2"
+    assert record.reason == "logged before this boot: XID 79 on GPU-1; XID 48 on GPU-2"
+    assert record.history[-1].reason == record.reason
+    scene.beats(0, boot_id="boot-2", uptime_s=60.0, xids=(XidSeen(79, "GPU-1", boot_id="boot-2"),), running=())
+    assert scene.instance().status is InstanceStatus.CHECKING
+
+
+def test_a_flood_of_one_cause_is_no_repetition(scene: Scene) -> None:
+    """Four hundred lines within seconds are one crash of a training; two crashes are for a look."""
+    scene.beats(0, xids=(XidSeen(31, "GPU-1", 400, bursts=1),))
+    assert scene.instance().status is InstanceStatus.AVAILABLE
+    scene.beats(0, xids=(XidSeen(31, "GPU-1", 401, bursts=2),))
+    assert scene.instance().status is InstanceStatus.CHECKING
+    assert "XID 31 on GPU-1, 2 times within a day" in scene.instance().reason
+
+
+def test_the_count_of_an_agent_that_knows_no_occurrences_is_taken_as_it_is(scene: Scene) -> None:
+    """An older one tells nothing else."""
+    scene.beats(0, xids=(XidSeen(31, "GPU-1", 2),))
+    assert scene.instance().status is InstanceStatus.CHECKING
+
+
+def test_a_fatal_error_of_a_switch_is_a_reason_to_look(scene: Scene) -> None:
+    """One that is not fatal is none, unless it comes again and again."""
+    scene.beats(0, sxids=(SxidSeen(12020, False, 4),))
+    assert scene.instance().status is InstanceStatus.AVAILABLE
+    scene.beats(0, sxids=(SxidSeen(24007, True, boot_id="boot-0"),))
+    assert scene.instance().status is InstanceStatus.AVAILABLE
+    scene.beats(0, sxids=(SxidSeen(24007, True),))
+    assert scene.instance().status is InstanceStatus.CHECKING
+    assert "fatal SXid 24007 of an NVSwitch" in scene.instance().reason
+
+
+# -- two agents on one instance ----------------------------------------------------------------------------------------
+
+
+def test_two_agents_in_step_are_told_apart_and_operators_hear_it_once_a_day(scene: Scene) -> None:
+    """Of the same boot and with the same numbers; nothing happens to the instance or its job."""
+    scene.beats(0, run="aaaaaaaa")
+    scene.beats(0, run="bbbbbbbb")
+    for _ in range(3):
+        scene.passes(15)
+        with pytest.raises(AnotherAgent):
+            scene.beats(0, run="aaaaaaaa")
+        scene.beats(0, run="bbbbbbbb")
+    assert scene.subjects() == [f"[GPU-RECOVERY][SEV3] {IDS[0]}: two agents speak for it"]
+    assert scene.instance().status is InstanceStatus.AVAILABLE and scene.job.status is JobStatus.RUNNING
+    scene.passes(86_400)
+    with pytest.raises(AnotherAgent):
+        scene.beats(0, run="aaaaaaaa")
+    assert len(scene.subjects()) == 2
+
+
+def test_a_function_that_dies_before_it_entered_that_it_told_tells_twice_and_not_never(scene: Scene) -> None:
+    """The refusal comes again with the next report."""
+    scene.beats(0, run="aaaaaaaa")
+    scene.beats(0, run="bbbbbbbb")
+    with dies_before(scene.store, "mark_doubled"), suppress(Died):
+        scene.beats(0, run="aaaaaaaa")
+    with pytest.raises(AnotherAgent):
+        scene.beats(0, run="aaaaaaaa")
+    assert len(scene.subjects()) == 2
+
+
+# -- a function that is in a hurry -------------------------------------------------------------------------------------
+
+
+def test_what_is_not_begun_in_time_is_left_to_the_reconciler_at_once(scene: Scene) -> None:
+    """The decision is kept; its commands are free for the next round, and do not wait for a claim to expire."""
+    hurried = replace(scene.recovery, may_begin=lambda: False)
+    Hearing(hurried).hear(scene.report(0, health=GpuHealth.IMPAIRED, sentence="GPU 3 is lost"))
+    record = scene.instance()
+    assert record.status is InstanceStatus.CHECKING and record.commands
+    assert {one.acting_until for one in record.commands} == {scene.now}
+    scene.round()
+    assert not scene.instance().commands
+
+
+def test_commands_are_begun_until_the_time_is_over_and_none_after(scene: Scene) -> None:
+    """What was begun is settled with what it led to."""
+    left = iter([True])
+    hurried = replace(scene.recovery, may_begin=lambda: next(left, False))
+    hearing = Hearing(hurried)
+    hearing.hear(scene.report(0, health=GpuHealth.IMPAIRED))
+    whole = Scene(MemoryStore(), IDS[:4])
+    whole.beats()
+    with dies_before(whole.store, "settle_instance"), suppress(Died):
+        whole.beats(0, health=GpuHealth.IMPAIRED)
+    assert len(scene.instance().commands) == len(whole.instance().commands) - 1

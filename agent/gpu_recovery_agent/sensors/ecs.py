@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.metadata import rank_of
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.running import Live
+from gpu_recovery_agent.sensors.running import SEARCH_EVERY, SEARCHES_AT_ONCE, Live
 
 ANSWERS_WITHIN_S = 1.0
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -27,15 +27,21 @@ RUNNING = "RUNNING"
 class RanksWithoutFile:
     """Looks at processes for the rank in their environment. `url` is None where ECS is not to be asked."""
 
-    def __init__(self, url: str | None, host_proc: Path, journal: Journal) -> None:
+    def __init__(
+        self, url: str | None, host_proc: Path, journal: Journal, reader: processes.Reader | None = None
+    ) -> None:
+        """`reader` reads environments and control groups; without one they are read at once, however long it takes."""
         self._url, self._proc, self._journal = url, host_proc, journal
+        self._reader = reader or processes.Direct(host_proc)
+        self._first: dict[str, int] = {}
+        self._searches: dict[str, int] = {}
 
     def look(self, gpu_pids: Iterable[int], known: Iterable[Live]) -> list[Live]:
         """The ranks that no file tells of, each by its oldest process."""
         told = {live.rank.key for live in known if live.rank}
         found: dict[tuple[str, int, int, int | None], Live] = {}
         for pid in {*gpu_pids, *self._first_processes()}:
-            environment = processes.environment(self._proc, pid) or {}
+            environment = self._reader.environment(pid) or {}
             rank = rank_of(environment, environment.get("NODE_RANK") or environment.get("RANK"))
             process = processes.read(self._proc, pid)
             if rank is None or process is None or not process.lives or rank.key in told:
@@ -46,15 +52,13 @@ class RanksWithoutFile:
         return [found[key] for key in sorted(found, key=repr)]
 
     def _first_processes(self) -> list[int]:
+        """Of the containers that run; a container keeps its first process as long as it lives."""
         containers = self._containers()
-        if not containers:
-            return []
-        return [
-            pid
-            for pid in processes.pids(self._proc)
-            if processes.container_id(self._proc, pid) in containers
-            and processes.namespace_pids(self._proc, pid)[-1:] == (1,)
-        ]
+        self._first = {one: pid for one, pid in self._first.items() if one in containers}
+        self._searches = {one: self._searches.get(one, 0) + 1 for one in containers if one not in self._first}
+        due = [one for one, count in self._searches.items() if count <= SEARCHES_AT_ONCE or not count % SEARCH_EVERY]
+        self._first |= self._reader.first_processes(sorted(due)) if due else {}
+        return list(self._first.values())
 
     def _containers(self) -> set[str]:
         """The ids of the containers that run for tasks of ECS."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_recovery_agent import VERSION
@@ -66,6 +66,11 @@ def judge(
     if reading.get("count", 0) < gpus_before:
         found.insert(0, f"{reading.get('count', 0)} of {gpus_before} GPUs are present")
     return Health(IMPAIRED if found else OK, "; ".join(found)[:SENTENCE_MAX])
+
+
+def with_remark(health: Health, remark: str) -> Health:
+    """The same word on the GPUs, with something beside it that the agent could not see."""
+    return replace(health, sentence="; ".join(filter(None, (health.sentence, remark)))[:SENTENCE_MAX])
 
 
 def _of_a_gpu(gpu: dict[str, Any]) -> Iterator[str]:

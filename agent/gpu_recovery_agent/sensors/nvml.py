@@ -6,20 +6,16 @@ left behind, and no other is started until the kernel has let go of it.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.sensors.asked_child import AskedChild
 
 COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.nvml_child")
-ANSWER_BYTES_MAX = 4 * 1024 * 1024
-SECRETS = ("GPU_RECOVERY_TOKEN", "CREDENTIALS_DIRECTORY")
 
 
 class NvmlSensor:
@@ -40,10 +36,9 @@ class NvmlSensor:
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
         self._command, self._journal, self._now = command, journal, now
-        self._environment = {name: value for name, value in environment.items() if name not in SECRETS}
+        self._environment = environment
         self._interval_s, self._deadline_s = interval_s, deadline_s
-        self._child: subprocess.Popen[bytes] | None = None
-        self._pending = b""
+        self._child: AskedChild | None = None
         self._asked_at: float | None = None
         self._killed = False
         self._next_at = self._heard_at = now()
@@ -82,26 +77,15 @@ class NvmlSensor:
     def close(self) -> None:
         """Ends the child without waiting for it."""
         if self._child is not None:
-            self._child.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._child.wait(timeout=0.2)
+            self._child.close()
 
     def _ask(self) -> None:
         try:
             if self._child is None:
-                self._child = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    env=self._environment,
-                    start_new_session=True,
-                )
-                assert self._child.stdout
-                os.set_blocking(self._child.stdout.fileno(), False)
-                self._pending, self._killed = b"", False
+                self._child = AskedChild(self._command, self._environment)
+                self._killed = False
                 self.started += 1
-            assert self._child.stdin
-            os.write(self._child.stdin.fileno(), b"read\n")
+            self._child.ask(b"read")
             self._asked_at = self._now()
         except OSError as error:
             self.trouble = f"the reader of NVML cannot be asked: {error.strerror or error}"
@@ -109,19 +93,8 @@ class NvmlSensor:
             self._next_at = self._now() + self._interval_s
 
     def _take(self) -> bool:
-        assert self._child and self._child.stdout
-        while True:
-            try:
-                part = os.read(self._child.stdout.fileno(), 65_536)
-            except BlockingIOError:
-                return False
-            if not part:
-                return False  # it has ended; the next look says how
-            self._pending += part
-            if b"\n" in part or len(self._pending) > ANSWER_BYTES_MAX:
-                break
-        line, _, self._pending = self._pending.partition(b"\n")
-        return self._heard(line)
+        line = self._child.answer() if self._child is not None else None
+        return line is not None and self._heard(line)
 
     def _heard(self, line: bytes) -> bool:
         self._asked_at = None
@@ -139,9 +112,6 @@ class NvmlSensor:
         return True
 
     def _ended(self, status: int) -> bool:
-        assert self._child and self._child.stdin and self._child.stdout
-        self._child.stdin.close()
-        self._child.stdout.close()
         if not self._killed:
             self.trouble = f"the reader of NVML ended with {status}"
             self._journal.once("nvml", self.trouble)

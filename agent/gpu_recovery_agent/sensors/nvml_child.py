@@ -7,29 +7,20 @@ signal ends who asked. It lives on between readings, for beginning with NVML cos
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
-import json
-import signal
-import sys
 from typing import Any
 
+from gpu_recovery_agent.sensors.answering import answer_each
 from gpu_recovery_agent.sensors.nvml_reading import UNKNOWN_ERROR, read
 
-PR_SET_PDEATHSIG = 1
 LOST_CONTACT = {1, 9, 999}
 """Uninitialised, driver not loaded, unknown: begin anew the next time, for the driver may have been loaded again."""
 
 
 def main() -> None:
     """Answers until the input ends; an agent that is killed takes this process with it."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asked = _Asked()
-    for _ in sys.stdin:
-        sys.stdout.write(json.dumps(asked.reading(), separators=(",", ":")) + "\n")
-        sys.stdout.flush()
+    answer_each(lambda _: asked.reading())
 
 
 class _Asked:

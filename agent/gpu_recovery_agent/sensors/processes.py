@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 ENVIRONMENT_BYTES_MAX = 1024 * 1024
 ZOMBIE, DEAD = "Z", "X"
+OF_A_RANK = ("JOB_ID", "ATTEMPT", "RANK", "NODE_RANK", "EPOCH", "RUNNING_LOG_ID")
+"""What is taken from an environment. The rest of it may hold secrets of a job, and is nobody's business."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +92,32 @@ def container_id(host_proc: Path, pid: int) -> str | None:
         if len(part) == 64 and all(digit in "0123456789abcdef" for digit in part):
             return part
     return None
+
+
+class Reader(Protocol):
+    """Who reads of processes what may block."""
+
+    def environment(self, pid: int) -> dict[str, str] | None:
+        """What of its rank a process began with; None where that cannot be read."""
+
+    def first_processes(self, containers: Sequence[str]) -> dict[str, int]:
+        """The pid of the first process of each of these containers that has one."""
+
+
+class Direct:
+    """Reads without a deadline: in the child that has one."""
+
+    def __init__(self, host_proc: Path) -> None:
+        self._proc = host_proc
+
+    def environment(self, pid: int) -> dict[str, str] | None:
+        found = environment(self._proc, pid)
+        return {name: found[name] for name in OF_A_RANK if name in found} if found is not None else None
+
+    def first_processes(self, containers: Sequence[str]) -> dict[str, int]:
+        wanted, found = set(containers), dict[str, int]()
+        for pid in pids(self._proc):
+            container = container_id(self._proc, pid)
+            if container in wanted and container is not None and namespace_pids(self._proc, pid)[-1:] == (1,):
+                found[container] = min(pid, found.get(container, pid))
+        return found

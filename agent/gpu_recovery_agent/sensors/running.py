@@ -55,8 +55,11 @@ class _Known:
 class RunningSensor:
     """Reads each file once, and looks at its process every time."""
 
-    def __init__(self, folder: Path, host_proc: Path, boot_id: str, journal: Journal) -> None:
+    def __init__(
+        self, folder: Path, host_proc: Path, boot_id: str, journal: Journal, reader: processes.Reader | None = None
+    ) -> None:
         self._folder, self._proc, self._boot_id, self._journal = folder, host_proc, boot_id, journal
+        self._reader = reader
         self._namespace = processes.pid_namespace(host_proc, "self")
         self._known: dict[str, _Known] = {}
 
@@ -141,7 +144,7 @@ class RunningSensor:
         if known.searches > SEARCHES_AT_ONCE and known.searches % SEARCH_EVERY:
             return None
         found = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
-        return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank), pid), default=None)
+        return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None)
 
     def _is_meant(self, pid: int, claim: Running) -> bool:
         process = processes.read(self._proc, pid)
@@ -152,9 +155,9 @@ class RunningSensor:
         return len(inner) > 1 and inner[-1] == claim.pid and namespace in (None, claim.pid_namespace)
 
 
-def carries(host_proc: Path, pid: int, rank: Rank | None) -> bool:
+def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Reader | None = None) -> bool:
     """Whether a process began with this job and attempt in its environment: what no file can pretend."""
-    environment = processes.environment(host_proc, pid) if rank else None
+    environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
     if rank is None or environment is None:
         return False
     return environment.get("JOB_ID") == rank.job and (environment.get("ATTEMPT", "").lstrip("0") or "0") == str(

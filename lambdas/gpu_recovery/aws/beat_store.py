@@ -21,12 +21,13 @@ from ..core.heartbeat import (
     Order,
     RankBeat,
     Standing,
+    past_runs,
     remembered,
     retry_after_s,
     standing,
     window_of,
 )
-from ..ports import SequenceStale, TooManyReports, TryAgainSoon
+from ..ports import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
 from .instance_store import InstanceStore
 from .items import SCHEMA, decode, encode, from_iso, readable, reading, to_iso
 from .tables import condition_failed, plain, typed
@@ -95,6 +96,9 @@ class BeatStore(InstanceStore):
         return self._mark(
             instance_id, "ADD silent_ranks :logs", "begins_with(ranks.#log, :seen)", {"#log": log}, values
         )
+
+    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+        self._mark(instance_id, "SET doubled_at = :at", "attribute_exists(seen_at)", {}, {":at": to_iso(at)})
 
     def give_order(self, instance_id: str, order: Order) -> bool:
         names, values = {"#o": order.order_id}, {":o": encode(order)}
@@ -176,6 +180,7 @@ def _report(beat: Beat, present: bool, known: Beat | None) -> dict[str, Any]:
         _fence(update, beat, present)
     if present:
         _presence(update, beat, known)
+        _run(update, beat, known)
     return update.request()
 
 
@@ -214,6 +219,19 @@ def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
     update.gone += [update.name(f"ranks.{log}") for log in old]
 
 
+def _run(update: _Update, beat: Beat, known: Beat | None) -> None:
+    """The agent that is heard is the one before; another one only where the item was read and it may take its place."""
+    if not beat.run:
+        return
+    run = update.name("run")
+    if known is None or known.run in ("", beat.run):
+        update.conditions.append(f"(attribute_not_exists({run}) OR {run} = {update.value(beat.run)})")
+    else:
+        update.conditions.append(f"{run} = {update.value(known.run)}")
+        update.set("past_runs", past_runs(beat, known))
+    update.set("run", beat.run)
+
+
 def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
     """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
     how = standing(beat, known, present)
@@ -221,6 +239,8 @@ def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
         return True
     if how is Standing.STALE:
         raise SequenceStale(known.sequence)
+    if how is Standing.ANOTHER:
+        raise AnotherAgent(known)
     if known.window == window_of(beat.seen_at) and known.reports >= REPORTS_MAX:
         raise TooManyReports(retry_after_s(beat.seen_at))
     return False

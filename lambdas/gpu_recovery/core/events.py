@@ -356,11 +356,13 @@ class InstanceBooted(InstanceEvent):
     """Its agent reports another boot than before: it booted at `booted_at`, by the server's clock and its uptime.
 
     ended: the attempt of each job whose rank was heard of under the boot before, and has ended with it.
+    sentence: what the kernel's log had said under the boot before, and nobody had been told; "" for nothing.
     """
 
     boot_id: str
     booted_at: datetime
     ended: Mapping[str, int] = field(default_factory=dict)
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

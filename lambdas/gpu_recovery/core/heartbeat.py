@@ -22,6 +22,10 @@ RANKS_KEPT_MAX = 24
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
 """So many reports of one instance are heard within a window: six times what it sends when all is well."""
 RETRY_AFTER_MAX_S = 60
+RUNS_KEPT_MAX = 8
+"""Agents of one instance that another took the place of: so many are known again."""
+TOLD_AGAIN_AFTER = timedelta(days=1)
+"""Two agents that keep starting anew are told to operators once in this time."""
 BOOT_JITTER = timedelta(seconds=60)
 """The time of one boot is reckoned anew from each report: its receipt less the uptime."""
 
@@ -90,13 +94,33 @@ class RankExit:
 class XidSeen:
     """An XID in the kernel's log. `count` is how often within a day on that GPU, `action` what the driver asks for
     with it (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of the bus), None if it says
-    nothing."""
+    nothing. `bursts` is how many occurrences those are, None of an agent that does not tell them apart; `boot_id` the
+    earlier boot that it belongs to, "" if it is of this one."""
 
     xid: int
     gpu: str = ""
     count: int = 1
     age_s: float = 0.0
     action: int | None = None
+    bursts: int | None = None
+    boot_id: str = ""
+
+    @property
+    def occurrences(self) -> int:
+        """How often it has happened: a cause that writes hundreds of lines within seconds has happened once."""
+        return self.count if self.bursts is None else min(self.bursts, self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class SxidSeen:
+    """An error of an NVSwitch in the kernel's log; as XidSeen."""
+
+    sxid: int
+    fatal: bool = False
+    count: int = 1
+    age_s: float = 0.0
+    bursts: int | None = None
+    boot_id: str = ""
 
 
 class GpuHealth(StrEnum):
@@ -111,6 +135,7 @@ class GpuHealth(StrEnum):
 class Report:
     """One report of one instance, of any protocol. What a protocol does not say is None or empty.
 
+    run:      which start of the agent it is of, "" of one that does not say.
     running:  None where the report does not speak of ranks.
     running_logs: ranks by their running log's number alone, as agents of seed 000 report them.
     """
@@ -128,6 +153,8 @@ class Report:
     sentence: str = ""
     digest: str = ""
     xids: tuple[XidSeen, ...] = ()
+    sxids: tuple[SxidSeen, ...] = ()
+    run: str = ""
     inventory: Mapping[str, object] | None = None
 
 
@@ -150,6 +177,8 @@ class Beat:
     ranks:   by running log, as text. The latest RANKS_KEPT_MAX.
     orders:  by id.
     silent_since: when it was last heard of before it was told to be silent; None while it is heard.
+    run:     the agent that is heard, by its start; past_runs those whose place it took, the latest last.
+    doubled_at: when operators were last told that two agents speak for the instance.
     """
 
     instance_id: str
@@ -166,6 +195,9 @@ class Beat:
     window: int = 0
     reports: int = 0
     """How many were heard in that window."""
+    run: str = ""
+    past_runs: tuple[str, ...] = ()
+    doubled_at: datetime | None = None
 
 
 class Standing(StrEnum):
@@ -174,14 +206,29 @@ class Standing(StrEnum):
     NEWEST = "NEWEST"
     OVER = "OVER"  # kept back while its boot was on, and of no use any more
     STALE = "STALE"  # a newer one was heard, of this boot or of a later one
+    ANOTHER = "ANOTHER"  # of an agent whose place another took
 
 
 def standing(beat: Beat, known: Beat, present: bool) -> Standing:
     """How a report stands to the heartbeat that is known. `present`: it is a sign of life, and not kept back.
 
     Within one boot the sequence decides, and between two the boots' times, both by the server's clock. An agent that
-    tells no boot is as new as its report.
+    tells no boot is as new as its report. Of two agents in step the one that was heard of later is the newer; who
+    tells no run is nobody in particular.
     """
+    if present and beat.run and beat.run in known.past_runs and _order(beat, known, present) is Standing.NEWEST:
+        return Standing.ANOTHER
+    return _order(beat, known, present)
+
+
+def past_runs(beat: Beat, known: Beat) -> tuple[str, ...]:
+    """The agents whose place was taken, once `beat` is kept."""
+    if not beat.run or not known.run or known.run == beat.run:
+        return known.past_runs
+    return (*known.past_runs, known.run)[-RUNS_KEPT_MAX:]
+
+
+def _order(beat: Beat, known: Beat, present: bool) -> Standing:
     if not beat.boot_id:
         return Standing.NEWEST
     if known.boot_id == beat.boot_id:

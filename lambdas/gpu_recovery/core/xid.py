@@ -7,6 +7,8 @@ asks for a reset is REBOOT.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 RECOVERY_ACTION = 154
@@ -56,9 +58,36 @@ _AWS: dict[int, XidClass] = {
 _CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in codes}
 
 
-_REPEATED = frozenset({13, 31, 94})
-"""The application's doing when they come alone; repeated on one GPU they ask for a diagnosis (NVIDIA's catalogue)."""
-REPEATED_MIN = 2
+@dataclass(frozen=True, slots=True)
+class RepeatRules:
+    """When errors that ask for nothing alone ask for a look because they come again on one GPU.
+
+    Errors of one number on one GPU of which none is further than `burst_gap_s` from the next are ONE occurrence: a
+    single cause writes a line for each of its channels. `within_s`: occurrences so long ago still count; the agent
+    counts both. `sooner` are numbers that ask from their given occurrence on, `most` is that of any other of `classes`.
+    """
+
+    version: str
+    burst_gap_s: int
+    within_s: int
+    sooner: Mapping[int, int]
+    most: int
+    classes: frozenset[XidClass]
+
+
+_SEEN = RepeatRules(
+    version="2026-11",
+    burst_gap_s=180,
+    within_s=86_400,
+    sooner={13: 2, 31: 2, 94: 2},
+    most=5,
+    classes=frozenset({XidClass.APP, XidClass.WATCH}),
+)
+"""13, 31 and 94 are the application's doing when they come alone; 13 and 31 twice on one GPU ask for a diagnosis by
+NVIDIA's catalogue, 94 for a look. Five occurrences of any other number within a day, with three minutes between two of
+them, are the rule of NVIDIA's NVSentinel."""
+REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _SEEN, XidProfile.AWS: _SEEN}
+"""AWS publishes none of its own."""
 
 
 def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
@@ -69,7 +98,7 @@ def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
 
 
 def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
-    """Whether an XID, seen `count` times within a day on one GPU, is a reason to check the instance.
+    """Whether an XID that has happened `count` times within a day on one GPU is a reason to check the instance.
 
     action: what the driver asks for with it (XID 154, or the GPU's recovery action), which overrides every table: 0
     asks for nothing. None where the driver says nothing, and for XID 154 itself, which is nothing without it.
@@ -78,6 +107,17 @@ def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfi
         return action > 0
     if code == RECOVERY_ACTION:
         return False
-    if code in _REPEATED and count >= REPEATED_MIN:
+    xid_class, rules = class_of(code, profile), REPEATS[profile]
+    if code in rules.sooner and count >= rules.sooner[code]:
         return True
-    return class_of(code, profile) in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)
+    if xid_class in rules.classes and count >= rules.most:
+        return True
+    return xid_class in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)
+
+
+def switch_asks_for_a_look(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+    """Whether an error of an NVSwitch (SXid) that has happened `count` times within a day is a reason to check.
+
+    A fatal one needs the reset of the fabric; the numbers of the others have no public list, so only repetition asks.
+    """
+    return fatal or count >= REPEATS[profile].most

@@ -49,7 +49,10 @@ def booted(instance: Instance, event: events.InstanceBooted, given: Given) -> St
     if event.boot_id == instance.boot_id:
         return Ignore("this boot is known")
     changes = {"boot_id": event.boot_id, "booted_at": event.booted_at, "boot_heard_at": event.booted_at}
-    return Step(instance.status, instance.reason, changes, _ended(instance, event))
+    reason = f"{instance.reason}{_history(event)}"
+    if instance.status is InstanceStatus.AVAILABLE:
+        reason = event.sentence or instance.reason
+    return Step(instance.status, reason, changes, _ended(instance, event))
 
 
 def booted_while_verified(instance: Instance, event: events.InstanceBooted, given: Given) -> Step | Ignore:
@@ -57,7 +60,7 @@ def booted_while_verified(instance: Instance, event: events.InstanceBooted, give
     step, run = booted(instance, event, given), instance.check
     if isinstance(step, Ignore) or run is None or event.booted_at <= instance.status_at:
         return step
-    why = f"it has booted again under its check, at {event.booted_at:%H:%M:%S} UTC: checking once more"
+    why = f"it has booted again under its check, at {event.booted_at:%H:%M:%S} UTC: checking once more{_history(event)}"
     again = verify(instance, why, run.proof_needed, dict(step.changes), run.repeats, run.since)
     return Step(again.status, again.reason, again.changes, (*step.commands, *again.commands))
 
@@ -70,9 +73,14 @@ def booted_under_repair(instance: Instance, event: events.InstanceBooted, given:
         return step
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
-    why = f"its agent reports another boot, {event.boot_id}, since {event.booted_at:%H:%M:%S} UTC"
+    since = f"since {event.booted_at:%H:%M:%S} UTC{_history(event)}"
+    why = f"its agent reports another boot, {event.boot_id}, {since}"
     back = verify(instance, why, True, dict(step.changes))
     return Step(back.status, back.reason, back.changes, (*step.commands, *back.commands))
+
+
+def _history(event: events.InstanceBooted) -> str:
+    return f"; {event.sentence}" if event.sentence else ""
 
 
 def _claimed(instance: Instance, heard_of: Mapping[str, int]) -> list[tuple[str, int]]:
