@@ -77,6 +77,7 @@ class World:
         self.delivery: Delivery = self._register
         self.timeline = Timeline()
         self.cluster = Cluster(CLUSTER, ACCOUNT, REGION, seed)
+        self.cluster.zones = "a"  # machines for training are bought side by side
         self.definitions = MemoryDefinitions(ACCOUNT, REGION)
         self.journal = Journal(self.timeline, self.cluster)
         self.lives = Lives()

@@ -244,6 +244,8 @@ class Cluster:
         self._arn_prefix = f"arn:{self.partition}:ecs:{region}:{account}"
         self._arn = self.arn("cluster", name)
         self.ids = Ids(seed)
+        self.zones = "abc"
+        """The availability zones that machines are launched in, one after the other."""
         self.instances: dict[str, Instance] = {}  # by EC2 instance id, in order of launch
         self._tasks: Tasks[Task] = Tasks()
         self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used

@@ -42,7 +42,7 @@ def launch(cluster: Cluster, gpus: int, now: datetime, tags: dict[str, str] | No
         cpu=CPU_UNITS_PER_GPU * max(gpus, 1),
         memory=MEMORY_MIB_PER_GPU * max(gpus, 1),
         private_ip=f"127.0.{index // 200}.{FIRST_ADDRESS + index % 200}",
-        availability_zone=f"{cluster.region}{'abc'[index % 3]}",
+        availability_zone=f"{cluster.region}{cluster.zones[index % len(cluster.zones)]}",
         instance_type=INSTANCE_TYPES.get(gpus, "p4d.24xlarge"),
         tags={MANAGED_TAG: "true", "Name": f"gpu-{index}"} if tags is None else tags,
         boot_id=cluster.ids.uuid("boot"),
