@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -82,6 +82,15 @@ def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> No
 def always() -> bool:
     """There is time."""
     return True
+
+
+@dataclass
+class _SoFar:
+    """What has become of the commands of one record."""
+
+    done: list[str] = field(default_factory=list)
+    deferred: dict[str, datetime] = field(default_factory=dict)
+    unsaid: list[Exception] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -205,42 +214,48 @@ class Recovery:
         """
         if not pending:
             return
-        name = record.job_id if isinstance(record, Job) else record.instance_id
-        done: list[str] = []
-        deferred: dict[str, datetime] = {}
-        unsaid: list[Exception] = []
+        so_far = _SoFar()
         told = False
         try:
             for one in pending:
-                is_word = isinstance(one.command, acts.WORDS)
                 if not self.may_begin():
-                    deferred[one.command_id] = self.clock()
-                    continue
-                if told and not is_word:
-                    record, told = self._as_it_is_now(record), False
-                try:
-                    acted = acts.act(self._kit(), record, one)
-                    told = told or bool(acted.messages)
-                    if acted.not_before is not None:
-                        deferred[one.command_id] = acted.not_before
-                    elif not self._pass_on(acted.messages, name, one.command_id, unsaid):
-                        done.append(one.command_id)
-                except TryAgainSoon:
-                    deferred[one.command_id] = self.clock() + BUSY_RETRY
-                    continue
-                except Exception as failure:
-                    if not is_word:
-                        raise
-                    self.journal.said(record, one.command, failure)
-                    unsaid.append(failure)
-                    continue
-                if is_word:
-                    self.journal.said(record, one.command, None)
+                    so_far.deferred[one.command_id] = self.clock()
+                elif isinstance(one.command, acts.WORDS):
+                    self._say(record, one, so_far)
+                else:
+                    record = self._as_it_is_now(record) if told else record
+                    told = self._obey(record, one, so_far)
         finally:
-            if done or deferred:
-                self._settle(record, done, deferred)
-        if unsaid:
-            raise Unsaid(f"not everything could be said about {name}", unsaid)
+            if so_far.done or so_far.deferred:
+                self._settle(record, so_far.done, so_far.deferred)
+        if so_far.unsaid:
+            raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
+
+    def _obey(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
+        """Carry out one command and tell what follows; whether anybody was told, so that records may have moved."""
+        try:
+            acted = acts.act(self._kit(), record, one)
+            if acted.not_before is not None:
+                so_far.deferred[one.command_id] = acted.not_before
+            elif not self._pass_on(acted.messages, _name(record), one.command_id, so_far.unsaid):
+                so_far.done.append(one.command_id)
+            return bool(acted.messages)
+        except TryAgainSoon:
+            so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
+            return False
+
+    def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> None:
+        """Send one word to the outside; what keeps it from being sent is entered, not raised."""
+        try:
+            acts.act(self._kit(), record, one)
+        except TryAgainSoon:
+            so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
+        except Exception as failure:  # noqa: BLE001 - raised by `act` when everything else is done
+            self.journal.said(record, one.command, failure)
+            so_far.unsaid.append(failure)
+        else:
+            so_far.done.append(one.command_id)
+            self.journal.said(record, one.command, None)
 
     def _kit(self) -> acts.Kit:
         return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray)
@@ -305,6 +320,10 @@ class Recovery:
 def _with(decision: Decision[Record], saved: Record) -> Decision[Record]:
     """The decision with the record as it was kept."""
     return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
+
+
+def _name(record: Job | Instance) -> str:
+    return record.job_id if isinstance(record, Job) else record.instance_id
 
 
 def _without(record: Record, command_id: str) -> Record:

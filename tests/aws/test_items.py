@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -55,7 +55,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.frozensets(values(arguments[0]), max_size=3)
     if origin is not None and issubclass(origin, Mapping):
         return st.dictionaries(values(arguments[0]), values(arguments[1]), max_size=2)
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
+    if isinstance(kind, type) and issubclass(kind, StrEnum | IntEnum):
         return st.sampled_from(kind)
     if is_dataclass(kind):
         return records(kind)

@@ -166,12 +166,12 @@ class RefusedOnce(MemoryStore):
 
     refusals = 1
 
-    def save_job(self, job: Job) -> Job:
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         """Refuse the first save."""
         if self.refusals:
             self.refusals -= 1
             raise StaleRecord(job.job_id)
-        return super().save_job(job)
+        return super().save_job(job, quota)
 
 
 class Unreadable(MemoryStore):

@@ -71,11 +71,12 @@ def test_a_rank_is_placed_on_its_instance_and_on_no_other() -> None:
 
 def test_a_rank_is_told_everything_it_needs() -> None:
     """Every variable that ranks carry, and the user's own."""
-    told = environment_of(rank(1))
+    told = environment_of(rank(1, spec=spec(suspend_grace_s=9, checkpoint_dir="/fsx/run-7")))
     assert {name: told[name] for name in OUR_VARIABLES} == {
         "JOB_ID": JOB, "ATTEMPT": "1", "RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "1", "NNODES": "2",
         "GPUS_PER_NODE": "8", "MASTER_IP": "10.0.0.7", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "2222",
         "INSTANCE_ID": plan().instances[1], "RUNNING_LOG_ID": str(running_log_id(JOB, 1, 1)), "EPOCH": "0",
+        "SUSPEND_GRACE_S": "9", "CHECKPOINT_DIR": "/fsx/run-7",
     }  # fmt: skip
     assert told["LR"] == "0.1"
 

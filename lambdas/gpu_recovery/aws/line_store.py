@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
 from ..core.job.in_line import entry_of
@@ -23,6 +24,8 @@ from .tables import Put, Table, typed
 SCHEDULER, LIMITS, QUOTA = "#scheduler", "#limits", "#quota/"
 """Keys of the job table that no job can have: the id of a job never begins so."""
 WAITING, PLACED = "waiting", "placed"
+_USUAL: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
+"""What is not written of an entry, because it is so where nothing is said; MISSING where it is always said."""
 _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 
@@ -31,8 +34,8 @@ def line_keys(job: Job) -> dict[str, Any]:
     entry = entry_of(job)
     if entry is None:
         return {}
-    # What is nothing is left out, but no number: an entry is written with each decision about its job.
-    written = {key: value for key, value in encode(entry).items() if value or type(value) is int}
+    told = encode(entry)
+    written = {name: told[name] for name, usual in _USUAL.items() if usual is MISSING or getattr(entry, name) != usual}
     return {
         "line": WAITING if entry.waits else PLACED,
         "line_at": encode(job.queued_at),
@@ -43,9 +46,7 @@ def line_keys(job: Job) -> dict[str, Any]:
 def entry_from(text: str) -> Entry:
     """The entry that was written as `text`. Raises KeyError, TypeError and ValueError for what is none."""
     written = json.loads(text)
-    values: dict[str, Any] = {
-        "recovering": False, "waits": False, "user": "", "asked": Priority.LOW, "group": "", **written,
-    }  # fmt: skip
+    values: dict[str, Any] = {**written}
     values |= {key: from_iso(written[key]) for key in _TIMES if key in written}
     values["asked"] = Priority(values["asked"])
     values["instances"] = tuple(written.get("instances", ()))
