@@ -116,7 +116,7 @@ def test_the_instances_are_given_back_only_when_every_rank_has_ended() -> None:
 
 def test_a_suspended_job_keeps_its_place_in_line_and_its_count() -> None:
     """First submitted is first again; how often it had to go is remembered as long as that protects it."""
-    record = suspended()
+    record = stopped(applied(tell(suspending(), ends(suspending(), EndingKind.STOPPED_BY_US))), now=later(50))
     assert record.queued_at == NOW and len(record.suspensions) == 1
     again = suspending(record=running(record=record))
     assert again.queued_at == NOW and len(again.suspensions) == 2
@@ -273,11 +273,15 @@ def test_a_rank_that_exits_with_75_has_its_gang_suspended(policy: Any) -> None:
     assert record.attempts_uncounted == {Cause.SUSPENDED: 1}
 
 
-def test_a_rank_that_is_killed_with_75_left_over_asks_for_nothing() -> None:
-    """Only its own exit is a wish: what people, Spot or a signal ended is what they made of it."""
+@pytest.mark.parametrize(
+    ("kind", "purpose"),
+    [(EndingKind.STOPPED_BY_PERSON, StopPurpose.CANCEL), (EndingKind.INTERRUPTED, StopPurpose.RELAUNCH)],
+)
+def test_a_rank_that_was_ended_with_75_left_over_asks_for_nothing(kind: EndingKind, purpose: StopPurpose) -> None:
+    """Only its own exit is a wish: what people or Spot ended is what they made of it."""
     record = running()
-    record = applied(tell(record, ends(record, EndingKind.STOPPED_BY_PERSON, ASKS_FOR_SUSPENSION)))
-    assert record.stop_purpose is StopPurpose.CANCEL
+    record = applied(tell(record, ends(record, kind, ASKS_FOR_SUSPENSION)))
+    assert record.stop_purpose is purpose
 
 
 def test_who_only_ever_asks_to_be_suspended_fails_at_last() -> None:
