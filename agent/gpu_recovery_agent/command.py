@@ -22,7 +22,7 @@ from gpu_recovery_agent import clock
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 REST_ENDS_WITHIN_S = 5.0
-LOOK_S = 0.2
+LOOK_S = 0.5
 """Between two questions whether a signal is due."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # Python ignores the first two, we the third

@@ -140,6 +140,12 @@ def test_go_suspend_under_notice_ends_the_grace_and_not_later_than_it_would(tmp_
     late.mark(SUSPEND)
     assert [late.after(s) for s in (4.9, 0.1)] == [NOTHING, KILL]
     assert late.judge.status(Ended(signal=KILL)) == SUSPENDED
+    (tmp_path / SUSPEND).unlink()
+    tight = Rank(tmp_path, Limits(27.0, 30.0))
+    tight.told()
+    assert tight.after(26) == NOTHING
+    tight.mark(SUSPEND)
+    assert [tight.after(s) for s in (0, 1.9, 0.1)] == [TERM, NOTHING, KILL]
 
 
 def test_a_mark_of_the_last_moment_counts(tmp_path: Path) -> None:

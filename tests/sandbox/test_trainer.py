@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import processes
+from sandbox import processes, trainer
 from sandbox.trainer import EXIT_ABORTED, EXIT_TERMINATED, FEATURES, LEARNING_RATE, Checkpoint, shard_gradient
 
 from .ministack_server import ROOT, wait_for
@@ -180,3 +180,38 @@ def test_a_suspended_run_loses_no_step_and_ends_the_same(tmp_path: Path, started
     whole = launch(started, tmp_path / "whole", STEP_SECONDS="0")
     assert whole.exit_codes() == [0, 0]
     assert json.loads(last.checkpoint.read_text()) == json.loads(whole.checkpoint.read_text())
+
+
+class Left(Exception):
+    """Instead of the end of the process."""
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0, ["all-reduce", "save", "all-reduce"]), (1, ["all-reduce"] * 2)])
+def test_nobody_leaves_before_rank_0_has_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, expected: list[str]
+) -> None:
+    """The first to leave may have all the others ended: each waits for an all-reduce that rank 0 joins last."""
+    done: list[str] = []
+
+    class Peers:
+        def broadcast(self, vector: list[float]) -> list[float]:
+            return vector
+
+        def mean(self, vector: list[float]) -> list[float]:
+            assert len(vector) == trainer.VECTOR
+            done.append("all-reduce")
+            return [*vector[:-1], 0.5]  # rank 0's word, halved as a mean of two is
+
+    def leave() -> None:
+        raise Left
+
+    monkeypatch.setattr(trainer.training, "go_suspend", leave)
+    monkeypatch.setattr(trainer.Checkpoint, "save", lambda *_: done.append("save"))
+    environment = {
+        "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "JOB_ID": "sft-1",
+        "CHECKPOINT_DIR": str(tmp_path), "CHECKPOINT_EVERY": "1000",
+    }  # fmt: skip
+    monkeypatch.setattr(trainer.training, "receive_suspend_command", lambda: False)
+    with pytest.raises(Left):
+        trainer.train(trainer.Settings.from_env(environment), Peers())  # type: ignore[arg-type]
+    assert done == expected

@@ -10,7 +10,7 @@ import pytest
 
 from tests.agent.api import Api, ok, serving
 
-from .test_driver import is_alive
+from .test_driver import NAME, is_alive
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 
@@ -82,11 +82,45 @@ def test_a_fault_strikes_the_command_under_the_wrapper(start_server, kind, ends_
     assert exits == ([ends_with] if kind == "xid79" else [])
 
 
+SAVES = """
+import time
+from gpu_recovery_client import training
+training.receive_suspend_command()
+print("asks", flush=True)
+while not training.receive_suspend_command():
+    time.sleep(0.01)
+print("saved", flush=True)
+training.go_suspend()
+"""
+
+
+@pytest.mark.parametrize(("rank", "status"), [("0", 75), ("1", 128 + signal.SIGTERM)])
+def test_a_stop_of_ecs_is_a_notice_to_rank_0_and_the_end_of_any_other(start_server, rank, status):
+    """What a suspension is made of: StopTask, and the exit code that says how the rank took it."""
+    server = start_server("--instances", "1", stop_timeout_max_s=30)
+    (instance_id,) = server.instance_ids
+    variables = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": rank, "RUNNING_LOG_ID": "17", "SUSPEND_GRACE_S": "20"}
+    override = {"environment": [{"name": name, "value": value} for name, value in variables.items()]}
+    definition = server.define(["gpu-recovery-run", "--", "python", "-c", SAVES])
+    arn = server.run(definition, instance_id, override=override)["tasks"][0]["taskArn"]
+    server.until_status(arn, "RUNNING")
+    server.until_logged(arn, "asks")
+    server.ecs.stop_task(cluster=NAME, task=arn, reason="suspended")
+    task = server.until_status(arn, "STOPPED")
+    assert task["containers"][0]["exitCode"] == status
+    assert ("saved" in server.log(arn)) == (rank == "0")
+    place = Path(server.instance(instance_id)["folder"])
+    (told,) = place.glob("ranks/*.exit.json")
+    assert json.loads(told.read_text())["notice"] and list((place / "memory").iterdir()) == []
+
+
 def test_a_hang_stops_the_command_under_the_wrapper(start_server):
     """It is the command that does not go on."""
     server = start_server("--instances", "1")
     (instance_id,) = server.instance_ids
-    server.run(server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; sleep 60"], "hangs"), instance_id)
+    definition = server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; sleep 60"], "hangs")
+    started = server.run(definition, instance_id)
+    server.until_status(started["tasks"][0]["taskArn"], "RUNNING")  # a fault strikes what the cluster knows to run
     (task,) = server.until(lambda: list(server.folder.glob("tasks/*/pid")), "the command's pid")
     pid = int(server.until(task.read_text, "the command's pid"))
     server.post("fault", instance=instance_id, kind="hang")
