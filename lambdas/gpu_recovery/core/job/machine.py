@@ -102,7 +102,7 @@ def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime)
     accounts: dict[str, Any] = {}
     if isinstance(event, events.JobPlaced):
         accounts["quota_nodes"] = job.spec.nnodes
-    elif step.status not in (*PLACED, JobStatus.SUSPENDED):
+    elif step.status not in PLACED:
         accounts["quota_nodes"] = 0
     if job.status in RUNS and step.status not in RUNS and job.running_at is not None:
         accounts["ran_s"] = job.ran_s + max(0, int((now - job.running_at).total_seconds()))
