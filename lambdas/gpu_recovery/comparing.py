@@ -155,4 +155,11 @@ def _stop_forgotten_check(recovery: Recovery, fact: TaskFact, instance_id: str) 
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
 
 
-COMPARISONS = (compare_instances, compare_machines, compare_tasks, compare_beats)
+def compare_line(this: Round) -> None:
+    """Whoever cannot be read in line is never placed: the scheduler goes on without them, so it is raised here."""
+    unreadable: list[Exception] = []
+    this.recovery.store.line(unreadable)
+    raise_all("not everybody in line can be read", unreadable)
+
+
+COMPARISONS = (compare_instances, compare_machines, compare_tasks, compare_beats, compare_line)

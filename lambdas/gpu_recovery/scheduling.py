@@ -46,15 +46,14 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         return 0
     term = recovery.store.begin_term()
     reading = read(recovery, changed)
-    snapshot, failures = reading.snapshot, reading.failures
+    snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))
-        raise_all(UNFINISHED, failures)
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, others_first = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
     try:
-        failures += try_each(
+        failures = try_each(
             lambda told: recovery.tell(*told), _answers(reading.entries, placement, placed, term, now),
             but=TermOver,
         )  # fmt: skip
@@ -84,11 +83,13 @@ class Reading:
     """A snapshot with what does not belong into it.
 
     first_cool_down: when the first job that may not start yet may.
+    unreadable:      why some entries and instances are not in it. The reconciler raises that each minute; raised here,
+                     it would keep everybody who can be placed waiting behind it.
     """
 
     snapshot: Snapshot
     entries: Mapping[str, Entry]
-    failures: list[Exception]
+    unreadable: list[Exception]
     first_cool_down: datetime | None
 
 
@@ -100,8 +101,8 @@ def read_snapshot(recovery: Recovery) -> Snapshot:
 def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     """As read_snapshot. Of the jobs `changed` the records themselves are read: the index may not show them yet."""
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
-    failures: list[Exception] = []
-    entries = {entry.job_id: entry for entry in store.line(failures)}
+    unreadable: list[Exception] = []
+    entries = {entry.job_id: entry for entry in store.line(unreadable)}
     for job_id in sorted(changed):
         job = store.load_job(job_id)
         entry = entry_of(job) if job is not None else None
@@ -113,12 +114,12 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     first_cool_down = min((at for at in later if at > now), default=None)
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
     if not keys:
-        return Reading(Snapshot((), (), ()), entries, failures, first_cool_down)
-    instances = store.instances_in(PRESENT, failures)
+        return Reading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
+    instances = store.instances_in(PRESENT, unreadable)
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
-    return Reading(snapshot, entries, failures, first_cool_down)
+    return Reading(snapshot, entries, unreadable, first_cool_down)
 
 
 def limits_of(recovery: Recovery) -> Limits:
