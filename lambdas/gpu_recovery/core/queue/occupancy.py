@@ -12,6 +12,15 @@ NEVER = float("inf")
 """Seconds until something of which nobody can tell when it will be."""
 
 
+def free_from(free: int, ends: Iterable[tuple[float, int]], gpus: int) -> float:
+    """When `gpus` are free on a host, given what is free there now, and when others end with how many each."""
+    for at, given_back in sorted(ends):
+        free += given_back
+        if free >= gpus:
+            return at
+    return NEVER
+
+
 def priority_of(job: Running, now: datetime) -> Priority:
     """The effective priority of a running job: a demotion that is due has taken place."""
     if job.demotes_at is not None and job.demotes_at <= now:
@@ -61,15 +70,8 @@ class Occupancy:
         is none."""
         if free >= gpus:
             return 0.0
-        ends: list[tuple[float, int]] = [
-            *self._given.get(host_id, ()),
-            *((self.ends_in(job), job.gpus) for job in self.on(host_id)),
-        ]
-        for seconds, given_back in sorted(ends):
-            free += given_back
-            if free >= gpus:
-                return seconds
-        return NEVER
+        ends = [(self.ends_in(job), job.gpus) for job in self.on(host_id)]
+        return free_from(free, [*self._given.get(host_id, ()), *ends], gpus)
 
     def ends_in(self, job: Running) -> float:
         """Seconds until a running job has ended, by its estimate."""
