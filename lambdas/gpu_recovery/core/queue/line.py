@@ -90,7 +90,7 @@ class Line:
         """The jobs that leave so that `job` can start; none if that cannot be. All it waits for is kept for it."""
         room, coming = self.room, self._coming(job)
         need = job.nodes - room.fitting(job) - len(coming)
-        kept = list(coming)
+        leavers = list(self.occupancy.leavers(job.job_id))
         if need > 0:
             victims = self.preemption.victims(job, need, coming, self.shared.suspensions_left)
             if victims is None:
@@ -98,19 +98,21 @@ class Line:
             told, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += told
             self.shared.suspensions_left -= len(told)
-            kept += freed
-        own = [one for one, free in room.reserved.get(job.job_id, {}).items() if free >= job.gpus]
-        missing = job.nodes - len(kept) - len(own)
-        survivors = [one for one in job.last if job.recovering and room.open.free.get(one, 0) >= job.gpus]
-        kept += survivors[:missing]
+            leavers += [one.job_id for one in told]
+            coming += freed
+        self._keep(job, coming)
+        return leavers
+
+    def _keep(self, job: Waiting, coming: list[str]) -> None:
+        """Keep for the job the hosts that come to it, and as many that are free already as it needs beside them."""
+        room = self.room
+        own = sum(free >= job.gpus for free in room.reserved.get(job.job_id, {}).values())
+        survivors = [one for one in dict.fromkeys(job.last) if room.open.free.get(one, 0) >= job.gpus]
+        kept = coming + (survivors[: job.nodes - len(coming) - own] if job.recovering else [])
         for host_id in kept:
             room.keep_back(host_id)
-        kept = room.open.pick(missing - len(survivors), job.gpus, kept)
-        for host_id in kept:
+        for host_id in room.open.pick(job.nodes - len(kept) - own, job.gpus, kept):
             room.keep_back(host_id)
-        return self.occupancy.leavers(job.job_id) + [
-            one.job_id for one in self.suspensions if one.for_job == job.job_id
-        ]
 
     def _coming(self, job: Waiting) -> list[str]:
         """Hosts that are being vacated for the job and will then fit it."""

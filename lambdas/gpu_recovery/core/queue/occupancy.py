@@ -37,8 +37,10 @@ class Occupancy:
         self._by_host: dict[str, list[Running]] | None = None
         self._given: dict[str, list[tuple[float, int]]] = {}
         self._coming: dict[str, dict[str, int]] = {}
+        self._leavers: dict[str, list[str]] = {}
         for job in self.running:
             if job.leaving and job.for_job:
+                self._leavers.setdefault(job.for_job, []).append(job.job_id)
                 hosts = self._coming.setdefault(job.for_job, {})
                 for host_id in job.hosts:
                     hosts[host_id] = hosts.get(host_id, 0) + job.gpus
@@ -58,7 +60,7 @@ class Occupancy:
 
     def leavers(self, job_id: str) -> list[str]:
         """The jobs that make room for a job already."""
-        return [job.job_id for job in self.running if job.leaving and job.for_job == job_id]
+        return self._leavers.get(job_id, [])
 
     def given(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
         """A job starts there in this pass: it will hold its GPUs for so long."""
