@@ -118,3 +118,11 @@ def test_a_higher_priority_that_comes_later_heads_the_line() -> None:
     """The promise is to who is first, by the order of the line."""
     answer = passed([HEAD, waiting("urgent", 4, since=0, priority=Priority.HIGH)], FLEET, BUSY[:0])
     assert answer.reservations[0].job_id == "urgent"
+
+
+def test_a_gang_that_ends_in_time_has_what_is_kept_and_what_is_left_over_together() -> None:
+    """One rank on a host that the head is promised, one beside it."""
+    busy = [running("r", "i-1", ends=60), running("s", "i-3", gpus=4, ends=HOUR)]
+    fleet = [host("i-1", free=0), host("i-2"), host("i-3", free=4)]
+    line = [waiting("head", 2, since=-9), waiting("gang", 2, gpus=4, since=-1, runs_for_s=60)]
+    assert given(passed(line, fleet, busy)) == {"gang": ("i-2", "i-3")}

@@ -88,9 +88,9 @@ class Line:
 
     def _make_room(self, job: Waiting) -> list[str]:
         """The jobs that leave so that `job` can start; none if that cannot be. All it waits for is kept for it."""
-        room, coming = self.room, self._coming(job)
-        need = job.nodes - room.fitting(job) - len(coming)
-        leavers = list(self.occupancy.leavers(job.job_id))
+        missing = job.nodes - self.room.fitting(job)
+        coming = self._coming(job)[:missing]
+        need = missing - len(coming)
         if need > 0:
             victims = self.preemption.victims(job, need, coming, self.shared.suspensions_left)
             if victims is None:
@@ -98,10 +98,10 @@ class Line:
             told, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += told
             self.shared.suspensions_left -= len(told)
-            leavers += [one.job_id for one in told]
+            self.occupancy.vacated(victims)
             coming += freed
         self._keep(job, coming)
-        return leavers
+        return self.occupancy.leavers(coming)
 
     def _keep(self, job: Waiting, coming: list[str]) -> None:
         """Keep for the job the hosts that come to it, and as many that are free already as it needs beside them."""
@@ -115,12 +115,13 @@ class Line:
             room.keep_back(host_id)
 
     def _coming(self, job: Waiting) -> list[str]:
-        """Hosts that are being vacated for the job and will then fit it."""
-        room = self.room
-        return sorted(
-            host_id
-            for host_id, gpus in self.occupancy.coming(job.job_id).items()
-            if (host := room.hosts.get(host_id)) is not None and host.usable and host_id not in room.held
-            and room.owner(host) in ("", job.job_id)
-            and room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus
-        )  # fmt: skip
+        """Hosts that are being vacated and will then fit the job, those that are kept for it first. Whoever suspended
+        a large gang may not need all its hosts: the others come to who is next in line."""
+        room, found = self.room, []
+        for host_id, gpus in self.occupancy.vacating().items():
+            host = room.hosts.get(host_id)
+            if host is None or not host.usable or host_id in room.held or room.owner(host) not in ("", job.job_id):
+                continue
+            if room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus:
+                found.append((room.owner(host) != job.job_id, host_id))
+        return [host_id for _, host_id in sorted(found)]

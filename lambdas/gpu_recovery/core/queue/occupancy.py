@@ -36,14 +36,9 @@ class Occupancy:
         self.running = sorted(running, key=lambda job: job.job_id)
         self._by_host: dict[str, list[Running]] | None = None
         self._given: dict[str, list[tuple[float, int]]] = {}
-        self._coming: dict[str, dict[str, int]] = {}
+        self._vacating: dict[str, int] = {}
         self._leavers: dict[str, list[str]] = {}
-        for job in self.running:
-            if job.leaving and job.for_job:
-                self._leavers.setdefault(job.for_job, []).append(job.job_id)
-                hosts = self._coming.setdefault(job.for_job, {})
-                for host_id in job.hosts:
-                    hosts[host_id] = hosts.get(host_id, 0) + job.gpus
+        self.vacated(job for job in self.running if job.leaving and job.for_job)
 
     def on(self, host_id: str) -> list[Running]:
         """The jobs that hold GPUs of a host."""
@@ -54,13 +49,20 @@ class Occupancy:
                     self._by_host.setdefault(one, []).append(job)
         return self._by_host.get(host_id, [])
 
-    def coming(self, job_id: str) -> Mapping[str, int]:
-        """Hosts that are being vacated for a job, with how many GPUs will be given back there."""
-        return self._coming.get(job_id, {})
+    def vacated(self, jobs: Iterable[Running]) -> None:
+        """Jobs that are suspended for others, before this pass or by it: what they hold will come free."""
+        for job in jobs:
+            for host_id in job.hosts:
+                self._vacating[host_id] = self._vacating.get(host_id, 0) + job.gpus
+                self._leavers.setdefault(host_id, []).append(job.job_id)
 
-    def leavers(self, job_id: str) -> list[str]:
-        """The jobs that make room for a job already."""
-        return self._leavers.get(job_id, [])
+    def vacating(self) -> Mapping[str, int]:
+        """Hosts that are being vacated, with how many GPUs will be given back there."""
+        return self._vacating
+
+    def leavers(self, hosts: Iterable[str]) -> list[str]:
+        """The jobs that vacate these hosts."""
+        return sorted({job_id for host_id in hosts for job_id in self._leavers.get(host_id, ())})
 
     def given(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
         """A job starts there in this pass: it will hold its GPUs for so long."""
