@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.decisions import decision_figures
 from benchmarks.heartbeats import heartbeat_figures
+from benchmarks.placing import placing_figures
 from benchmarks.simulation import simulation_figures
 
 ROOT = Path(__file__).parent.parent
@@ -82,7 +83,7 @@ def main() -> None:
     results = {
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
-        "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
+        "placing": placing_figures(), "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

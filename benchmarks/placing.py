@@ -62,7 +62,8 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
     at = 0
     while at < hosts:
         nodes, gpus = drawn.choice(SHAPES)
-        if at + nodes > hosts:
+        if at + nodes > hosts or (busy.get(_name(at)) and (nodes > 1 or busy[_name(at)] + gpus > GPUS)):
+            at += 1 if busy.get(_name(at)) else 0
             continue
         names = tuple(_name(n) for n in range(at, at + nodes))
         priority = drawn.choice(PRIORITIES)
@@ -76,7 +77,7 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
         )  # fmt: skip
         for name in names:
             busy[name] = busy.get(name, 0) + gpus
-        if nodes > 1 or busy[names[0]] > GPUS - 4:
+        if nodes > 1 or busy[names[0]] == GPUS:
             at += nodes
     return tuple(running), busy
 

@@ -1,4 +1,4 @@
-"""`python -m simulator run | play | explore | goodput`: the product's own code under a virtual clock."""
+"""`python -m simulator run | play | explore | goodput | queue`: the product's own code under a virtual clock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from .explore import verb as explore
 from .goodput import verb as goodput
+from .queue import verb as queue
 from .trials import campaign, scenario
 from .trials.trial import play
 
@@ -86,6 +87,9 @@ def main(arguments: Sequence[str] | None = None, called: str = "python -m simula
     weeks = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
     goodput.add_arguments(weeks)
     weeks.set_defaults(verb=goodput.run)
+    trace = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
+    queue.add_arguments(trace)
+    trace.set_defaults(verb=queue.run)
     given = parser.parse_args(arguments)
     try:
         return int(given.verb(given))

@@ -27,12 +27,22 @@ def test_a_job_that_would_still_run_when_the_head_could_start_waits() -> None:
     assert _runs(waiting("b", since=-1)) == set()
 
 
-def test_the_surplus_is_for_jobs_of_any_length() -> None:
-    """The head needs three of the four that will be free: one of those free now is left over."""
-    line = [waiting("head", 3, since=-9), waiting("b", since=-2), waiting("c", since=-1)]
-    answer = passed(line, FLEET, BUSY)
-    assert set(given(answer)) == {"b"}
-    assert answer.reservations == (Reservation("head", "", ("i-1", "i-2", "i-3"), at(HOUR)),)
+def test_what_the_head_is_not_promised_is_for_jobs_of_any_length() -> None:
+    """The head is promised the hosts that are free first; what is free on the others is left over."""
+    fleet = [*FLEET, host("i-5", free=4)]
+    busy = [*BUSY, running("s", "i-5", gpus=4, ends=2 * HOUR)]
+    answer = passed([HEAD, waiting("b", since=-2, gpus=4), waiting("c", since=-1, gpus=4)], fleet, busy)
+    assert given(answer) == {"b": ("i-5",)}
+    assert answer.reservations == (Reservation("head", "", ("i-1", "i-2", "i-3", "i-4"), at(HOUR)),)
+
+
+def test_what_is_free_is_kept_for_the_head_though_as_much_comes_free_by_then() -> None:
+    """Estimates are too long as a rule: with what is free kept, the head starts as soon as the first other ends."""
+    busy = [running("r", "i-1", ends=HOUR), running("s", "i-2", ends=HOUR)]
+    line = [waiting("head", 3, since=-9), waiting("b", since=-2)]
+    answer = passed(line, FLEET, busy)
+    assert given(answer) == {}
+    assert set(given(passed(line, [host("i-1", free=0), *hosts("i-2", "i-3", "i-4")], busy[:1]))) == {"head"}
 
 
 def test_where_nobody_knows_when_the_head_starts_what_fits_it_is_kept() -> None:
@@ -108,3 +118,11 @@ def test_a_higher_priority_that_comes_later_heads_the_line() -> None:
     """The promise is to who is first, by the order of the line."""
     answer = passed([HEAD, waiting("urgent", 4, since=0, priority=Priority.HIGH)], FLEET, BUSY[:0])
     assert answer.reservations[0].job_id == "urgent"
+
+
+def test_a_gang_that_ends_in_time_has_what_is_kept_and_what_is_left_over_together() -> None:
+    """One rank on a host that the head is promised, one beside it."""
+    busy = [running("r", "i-1", ends=60), running("s", "i-3", gpus=4, ends=HOUR)]
+    fleet = [host("i-1", free=0), host("i-2"), host("i-3", free=4)]
+    line = [waiting("head", 2, since=-9), waiting("gang", 2, gpus=4, since=-1, runs_for_s=60)]
+    assert given(passed(line, fleet, busy)) == {"gang": ("i-2", "i-3")}

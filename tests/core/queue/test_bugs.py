@@ -17,9 +17,9 @@ def test_a_head_that_can_never_run_does_not_block_the_line() -> None:
 
 def test_a_head_that_must_wait_does_not_block_what_its_reservation_leaves_over() -> None:
     """Bug a, the head's nodes being there but in use: what ends before it starts, or is not in its way, runs."""
-    busy = [running("r1", "n1", "n2", ends=3_600)]
-    fleet = [*hosts("n1", "n2", free=0), *hosts("n3", "n4")]
-    line = [waiting("head", 3, since=-3), waiting("long", since=-2), waiting("short", since=-1, runs_for_s=600)]
+    busy = [running("r1", "n1", "n2", ends=3_600), running("r2", "n5", gpus=4, ends=9_999)]
+    fleet = [*hosts("n1", "n2", free=0), *hosts("n3", "n4"), host("n5", free=4)]
+    line = [waiting("head", 4, since=-3), waiting("long", gpus=4, since=-2), waiting("short", since=-1, runs_for_s=600)]
     assert set(given(passed(line, fleet, busy))) == {"long", "short"}
 
 

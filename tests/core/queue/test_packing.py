@@ -120,7 +120,7 @@ def test_the_line_is_by_priority_then_recovering_then_having_made_room_then_firs
         waiting("high", since=-1, priority=Priority.HIGH),
         waiting("back", since=-1, recovering=True),
         waiting("suspended", since=-2, suspensions=1),
-        waiting("old", since=-9),
+        waiting("z-old", since=-9),
         waiting("young", since=-8),
         waiting("twin", since=-8),
         waiting("low", since=-99, priority=Priority.LOW),
@@ -130,4 +130,4 @@ def test_the_line_is_by_priority_then_recovering_then_having_made_room_then_firs
     while left:
         taken += list(given(passed(left[::-1], hosts("i-1"), now=NOW)))
         left = [one for one in left if one.job_id not in taken]
-    assert taken == ["high", "back", "suspended", "old", "twin", "young", "low"]
+    assert taken == ["high", "back", "suspended", "z-old", "twin", "young", "low"]

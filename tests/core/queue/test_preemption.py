@@ -141,6 +141,27 @@ def test_two_preemptors_get_room_from_two() -> None:
     assert sorted(told.values()) == ["also", "high"]
 
 
+def test_what_a_large_gang_vacates_is_enough_for_two() -> None:
+    """Who is next in line waits for its other host, in this pass and in the next, and suspends nobody else."""
+    gang, other = _low("gang", "i-1", "i-2", checkpoint_at=at(-1)), _low("other", "i-3")
+    line = [HIGH, waiting("also", since=-1, priority=Priority.HIGH)]
+    first = passed(line, _busy(gang, other), [gang, other])
+    assert suspended(first) == {"gang": "high"}
+    assert {one.short_of for one in first.short} == {Shortage.ROOM}
+    leaving = replace(gang, leaving=True, for_job="high")
+    fleet = [host("i-1", free=0, reserved_for="high"), *_busy(gang, other)[1:]]
+    assert suspended(passed(line, fleet, [leaving, other])) == {}
+
+
+def test_a_gang_is_suspended_once_however_many_wait_for_it() -> None:
+    """The one who comes third finds nothing left to vacate, and heads the line."""
+    gang = _low("gang", "i-1", "i-2")
+    line = [replace(HIGH, job_id=name, queued_at=at(since)) for since, name in enumerate("abc", -9)]
+    answer = passed(line, _busy(gang), [gang])
+    assert [(one.job_id, one.for_job) for one in answer.suspensions] == [("gang", "a")]
+    assert [one.job_id for one in answer.reservations] == ["c"]
+
+
 def test_a_job_behind_one_that_waits_suspends_nobody() -> None:
     """What it would have vacated may be what the head waits for."""
     jobs = [_low("a", "i-1"), running("b", "i-2", priority=Priority.HIGH)]

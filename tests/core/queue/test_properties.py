@@ -11,7 +11,7 @@ from gpu_recovery.core.queue.occupancy import priority_of
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Snapshot, Waiting
+from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Shortage, Snapshot, Waiting
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -161,8 +161,8 @@ def _by_preemptor(answer: Placement) -> dict[str, set[str]]:
 @settings(max_examples=400, deadline=None)
 @given(snapshots())
 def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
-    """Each is of a lower priority, unprotected, not of the same user and priority, and no other's victim; without any
-    one of them the job could not start; with all of them it can."""
+    """Each is of a lower priority, unprotected, not of the same user and priority, and no other's victim. Without any
+    one of them the first that they leave for could not start; with all of them it can."""
     answer = place(snapshot, POLICY, NOW)
     jobs, busy = _sizes(snapshot), {job.job_id: job for job in snapshot.running}
     assert len({one.job_id for one in answer.suspensions}) == len(answer.suspensions)
@@ -174,29 +174,26 @@ def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
             assert victim.suspensions < POLICY.suspensions_max
             assert (NOW - victim.since).total_seconds() >= POLICY.protect_s
             assert (victim.user, victim.asked) != (job.user, job.asked)
-        assert _could_start(snapshot, answer, job, victims)
-        assert not any(_could_start(snapshot, answer, job, victims - {one}) for one in victims)
+    first = next((one.job_id for one in answer.short if one.short_of is Shortage.ROOM), "")
+    victims = _by_preemptor(answer).get(first, set())
+    assert not victims or _could_start(snapshot, answer, jobs[first], victims)
+    assert not any(_could_start(snapshot, answer, jobs[first], victims - {one}) for one in victims)
 
 
 def _could_start(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> bool:
-    """Whether the job fits once the victims, and those that leave for it already, are gone, and those that start in
-    this pass, or wait with others, have what is theirs."""
-    alone = Snapshot((job,), (), _after(snapshot, answer, job, victims))
-    return bool(place(alone, POLICY, NOW).assignments)
-
-
-def _after(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> tuple[Host, ...]:
+    """Whether the first for whom others make room fits once they, and those that leave already, are gone, and those
+    that start in this pass have what is theirs."""
     jobs = _sizes(snapshot)
-    kept = {host for one in answer.suspensions if one.for_job != job.job_id for host in one.hosts}
     free = {host.host_id: host.free for host in snapshot.hosts}
     for one in answer.assignments:
         for name in one.instances:
             free[name] -= jobs[one.job_id].gpus
     for running_job in snapshot.running:
-        if running_job.job_id in victims or (running_job.leaving and running_job.for_job == job.job_id):
+        if running_job.job_id in victims or (running_job.leaving and running_job.for_job):
             for name in running_job.hosts:
                 free[name] += running_job.gpus
-    return tuple(replace(host, free=free[host.host_id]) for host in snapshot.hosts if host.host_id not in kept)
+    hosts = tuple(replace(host, free=free[host.host_id]) for host in snapshot.hosts)
+    return bool(place(Snapshot((job,), (), hosts), POLICY, NOW).assignments)
 
 
 @settings(max_examples=300, deadline=None)

@@ -6,6 +6,9 @@ from .priority import Priority
 from .quota import QuotaKey, never_runs
 from .snapshot import Running, Shortage, Snapshot, Waiting
 
+ANY_NUMBER = 1 << 62
+"""What is left where there is no limit."""
+
 
 class Allowance:
     """Counts instances by quota key and jobs by user, those that run and those that this pass promises a place."""
@@ -13,7 +16,7 @@ class Allowance:
     def __init__(self, snapshot: Snapshot) -> None:
         self._limits = snapshot.limits
         self._used = snapshot.used
-        self._left: dict[tuple[str, Priority, str], int | None] = {}
+        self._left: dict[tuple[str, Priority, str], int] = {}
         holders: list[Running | Waiting] = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota)]
         self._jobs = len(holders)
         self._jobs_of: dict[str, int] = {}
@@ -21,26 +24,25 @@ class Allowance:
             self._jobs_of[one.user] = self._jobs_of.get(one.user, 0) + 1
         self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
 
-    def left(self, key: tuple[str, Priority, str]) -> int | None:
-        """How many instances of a quota key may still be promised, below 0 where too many are; None for any number."""
-        try:
-            return self._left[key]
-        except KeyError:
+    def left(self, key: tuple[str, Priority, str]) -> int:
+        """How many instances of a quota key may still be promised, below 0 where too many are."""
+        left = self._left.get(key)
+        if left is None:
             limit = self._limits.of(QuotaKey(*key)) if self._limits.instances else None
-            left = None if limit is None else limit - self._used.get(QuotaKey(*key), 0)
-            return self._left.setdefault(key, left)
+            left = ANY_NUMBER if limit is None else limit - self._used.get(QuotaKey(*key), 0)
+            self._left[key] = left
+        return left
 
     def is_over(self, job: Running) -> bool:
         """Whether more is in use than the job's quota allows: limits can be lowered while jobs run."""
-        left = self.left((job.user, job.asked, job.group))
-        return left is not None and left < 0
+        return self.left((job.user, job.asked, job.group)) < 0
 
     def refusal(self, job: Waiting) -> tuple[Shortage, str] | None:
         """What stands against the job's start, and the sentence for it; None if nothing does."""
         if job.holds_quota:
             return None
         left = self.left((job.user, job.asked, job.group))
-        if left is not None and job.nodes > left:
+        if job.nodes > left:
             return Shortage.QUOTA, self._over(job, left)
         return self._too_many(job) if self._counts_jobs else None
 
@@ -49,9 +51,7 @@ class Allowance:
         if job.holds_quota:
             return
         key = (job.user, job.asked, job.group)
-        left = self.left(key)
-        if left is not None:
-            self._left[key] = left - job.nodes
+        self._left[key] = self.left(key) - job.nodes
         if self._counts_jobs:
             self._jobs += 1
             self._jobs_of[job.user] = self._jobs_of.get(job.user, 0) + 1

@@ -6,6 +6,7 @@ started behind the head's back can delay it as long as the estimates hold (Lifka
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from .occupancy import NEVER, Occupancy
@@ -34,20 +35,25 @@ class Gap:
 
 def _promised(job: Waiting, room: Room, occupancy: Occupancy) -> tuple[list[str], float]:
     """The hosts that the job is promised, and the seconds until the last of them is free for it."""
-    free_in = sorted(
+    available = [
         (_free_in(host, job, room, occupancy), -room.free_for(host_id, job), host_id)
         for host_id, host in room.hosts.items()
         if host.counts and host.gpus >= job.gpus and host_id not in room.held
-    )
-    known = [one for one in free_in if one[0] != NEVER]
-    if len(known) < job.nodes:
-        # Nobody can tell when. What fits is kept, what will fit soonest is left to drain.
-        return [host_id for _, _, host_id in free_in[: job.nodes]], NEVER
-    starts_in = known[job.nodes - 1][0]
-    in_time = [one for one in known if one[0] <= starts_in]
-    # Of those that are free in time the latest are promised: what is free now is left over to others, of any length.
-    in_time.sort(key=lambda one: (-one[0], -one[1], one[2]))
-    return [host_id for _, _, host_id in in_time[: job.nodes]], starts_in
+    ]
+    return promise(available, job.nodes)
+
+
+def promise(available: Iterable[tuple[float, int, str]], nodes: int) -> tuple[list[str], float]:
+    """The `nodes` hosts that are free first, and when the last of them is; NEVER if nobody can tell.
+
+    available: each host that could serve the head of the line, with when it is free for it, and what is free there
+    now, negated. What fits now is kept, and what will fit soonest left to drain. The textbook promises what comes free
+    last and lends out what is free now; but users ask for several times what their jobs need, and the head could start
+    long before that, had it only kept what was free (docs/queue.md has the figures).
+    """
+    first = sorted(available)[:nodes]
+    starts_at = first[-1][0] if len(first) == nodes else NEVER
+    return [host_id for _, _, host_id in first], starts_at
 
 
 def _free_in(host: Host, job: Waiting, room: Room, occupancy: Occupancy) -> float:

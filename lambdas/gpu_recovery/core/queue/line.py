@@ -88,9 +88,9 @@ class Line:
 
     def _make_room(self, job: Waiting) -> list[str]:
         """The jobs that leave so that `job` can start; none if that cannot be. All it waits for is kept for it."""
-        room, coming = self.room, self._coming(job)
-        need = job.nodes - room.fitting(job) - len(coming)
-        kept = list(coming)
+        missing = job.nodes - self.room.fitting(job)
+        coming = self._coming(job)[:missing]
+        need = missing - len(coming)
         if need > 0:
             victims = self.preemption.victims(job, need, coming, self.shared.suspensions_left)
             if victims is None:
@@ -98,27 +98,30 @@ class Line:
             told, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += told
             self.shared.suspensions_left -= len(told)
-            kept += freed
-        own = [one for one, free in room.reserved.get(job.job_id, {}).items() if free >= job.gpus]
-        missing = job.nodes - len(kept) - len(own)
-        survivors = [one for one in job.last if job.recovering and room.open.free.get(one, 0) >= job.gpus]
-        kept += survivors[:missing]
+            self.occupancy.vacated(victims)
+            coming += freed
+        self._keep(job, coming)
+        return self.occupancy.leavers(coming)
+
+    def _keep(self, job: Waiting, coming: list[str]) -> None:
+        """Keep for the job the hosts that come to it, and as many that are free already as it needs beside them."""
+        room = self.room
+        own = sum(free >= job.gpus for free in room.reserved.get(job.job_id, {}).values())
+        survivors = [one for one in dict.fromkeys(job.last) if room.open.free.get(one, 0) >= job.gpus]
+        kept = coming + (survivors[: job.nodes - len(coming) - own] if job.recovering else [])
         for host_id in kept:
             room.keep_back(host_id)
-        kept = room.open.pick(missing - len(survivors), job.gpus, kept)
-        for host_id in kept:
+        for host_id in room.open.pick(job.nodes - len(kept) - own, job.gpus, kept):
             room.keep_back(host_id)
-        return self.occupancy.leavers(job.job_id) + [
-            one.job_id for one in self.suspensions if one.for_job == job.job_id
-        ]
 
     def _coming(self, job: Waiting) -> list[str]:
-        """Hosts that are being vacated for the job and will then fit it."""
-        room = self.room
-        return sorted(
-            host_id
-            for host_id, gpus in self.occupancy.coming(job.job_id).items()
-            if (host := room.hosts.get(host_id)) is not None and host.usable and host_id not in room.held
-            and room.owner(host) in ("", job.job_id)
-            and room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus
-        )  # fmt: skip
+        """Hosts that are being vacated and will then fit the job, those that are kept for it first. Whoever suspended
+        a large gang may not need all its hosts: the others come to who is next in line."""
+        room, found = self.room, []
+        for host_id, gpus in self.occupancy.vacating().items():
+            host = room.hosts.get(host_id)
+            if host is None or not host.usable or host_id in room.held or room.owner(host) not in ("", job.job_id):
+                continue
+            if room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus:
+                found.append((room.owner(host) != job.job_id, host_id))
+        return [host_id for _, host_id in sorted(found)]

@@ -12,6 +12,15 @@ NEVER = float("inf")
 """Seconds until something of which nobody can tell when it will be."""
 
 
+def free_from(free: int, ends: Iterable[tuple[float, int]], gpus: int) -> float:
+    """When `gpus` are free on a host, given what is free there now, and when others end with how many each."""
+    for at, given_back in sorted(ends):
+        free += given_back
+        if free >= gpus:
+            return at
+    return NEVER
+
+
 def priority_of(job: Running, now: datetime) -> Priority:
     """The effective priority of a running job: a demotion that is due has taken place."""
     if job.demotes_at is not None and job.demotes_at <= now:
@@ -27,12 +36,9 @@ class Occupancy:
         self.running = sorted(running, key=lambda job: job.job_id)
         self._by_host: dict[str, list[Running]] | None = None
         self._given: dict[str, list[tuple[float, int]]] = {}
-        self._coming: dict[str, dict[str, int]] = {}
-        for job in self.running:
-            if job.leaving and job.for_job:
-                hosts = self._coming.setdefault(job.for_job, {})
-                for host_id in job.hosts:
-                    hosts[host_id] = hosts.get(host_id, 0) + job.gpus
+        self._vacating: dict[str, int] = {}
+        self._leavers: dict[str, list[str]] = {}
+        self.vacated(job for job in self.running if job.leaving and job.for_job)
 
     def on(self, host_id: str) -> list[Running]:
         """The jobs that hold GPUs of a host."""
@@ -43,13 +49,20 @@ class Occupancy:
                     self._by_host.setdefault(one, []).append(job)
         return self._by_host.get(host_id, [])
 
-    def coming(self, job_id: str) -> Mapping[str, int]:
-        """Hosts that are being vacated for a job, with how many GPUs will be given back there."""
-        return self._coming.get(job_id, {})
+    def vacated(self, jobs: Iterable[Running]) -> None:
+        """Jobs that are suspended for others, before this pass or by it: what they hold will come free."""
+        for job in jobs:
+            for host_id in job.hosts:
+                self._vacating[host_id] = self._vacating.get(host_id, 0) + job.gpus
+                self._leavers.setdefault(host_id, []).append(job.job_id)
 
-    def leavers(self, job_id: str) -> list[str]:
-        """The jobs that make room for a job already."""
-        return [job.job_id for job in self.running if job.leaving and job.for_job == job_id]
+    def vacating(self) -> Mapping[str, int]:
+        """Hosts that are being vacated, with how many GPUs will be given back there."""
+        return self._vacating
+
+    def leavers(self, hosts: Iterable[str]) -> list[str]:
+        """The jobs that vacate these hosts."""
+        return sorted({job_id for host_id in hosts for job_id in self._leavers.get(host_id, ())})
 
     def given(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
         """A job starts there in this pass: it will hold its GPUs for so long."""
@@ -61,15 +74,8 @@ class Occupancy:
         is none."""
         if free >= gpus:
             return 0.0
-        ends: list[tuple[float, int]] = [
-            *self._given.get(host_id, ()),
-            *((self.ends_in(job), job.gpus) for job in self.on(host_id)),
-        ]
-        for seconds, given_back in sorted(ends):
-            free += given_back
-            if free >= gpus:
-                return seconds
-        return NEVER
+        ends = [(self.ends_in(job), job.gpus) for job in self.on(host_id)]
+        return free_from(free, [*self._given.get(host_id, ()), *ends], gpus)
 
     def ends_in(self, job: Running) -> float:
         """Seconds until a running job has ended, by its estimate."""

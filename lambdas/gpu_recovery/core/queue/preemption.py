@@ -94,6 +94,8 @@ class Preemption:
     def _pruned(self, job: Waiting, need: int, chosen: Mapping[str, Running], taken: set[str]) -> list[Running]:
         """`chosen` without those that are not needed, the dearest spared first."""
         left = dict(chosen)
+        if len(left) == 1:
+            return list(left.values())
         for one in sorted(chosen.values(), key=self._cost, reverse=True):
             without = {job_id: other for job_id, other in left.items() if job_id != one.job_id}
             if sum(host not in taken for host in self._freed(job, without)) >= need:
