@@ -32,13 +32,13 @@ class TokenInvalid(RecoveryError):
     """A token that is unknown, expired or revoked, or none at all."""
 
 
-Found = TypeVar("Found", covariant=True)
+Found_co = TypeVar("Found_co", covariant=True)
 
 
-class FindsTokens(Protocol[Found]):
+class FindsTokens(Protocol[Found_co]):
     """What a door needs of a store of tokens."""
 
-    def load_token(self, token_id: str) -> Found | None:
+    def load_token(self, token_id: str) -> Found_co | None:
         """The token of this id, freshly read."""
 
 

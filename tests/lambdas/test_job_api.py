@@ -15,6 +15,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.ports import StaleRecord, TryAgainSoon
+from gpu_recovery.routes.cursors import sealed
 
 from tests.aws.records import JOB, NOW, A, B, claim, failure, instance, job, later, plan
 from tests.lambdas.conftest import Functions
@@ -72,9 +73,14 @@ def encoded(text: str) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode()
 
 
+def signed(place: str) -> str:
+    """A cursor of the listing of jobs with the right signature, whatever it leads to."""
+    return sealed(TOKEN, "jobs", place)
+
+
 def forged(status: str, queued_at: str, job_id: str) -> str:
-    """A cursor that nobody handed out."""
-    return encoded(json.dumps({"status": status, "queued_at": queued_at, "job_id_rank": job_id}))
+    """A cursor to a place that no listing has led to, as if it had."""
+    return signed(encoded(json.dumps({"status": status, "queued_at": queued_at, "job_id_rank": job_id})))
 
 
 @pytest.fixture
@@ -381,6 +387,7 @@ def test_jobs_are_filtered_by_status(api: Api) -> None:
         ("limit", ""), ("limit", "9" * 5000), ("cursor", "rubbish"), ("cursor", "bm8="),
         ("cursor", forged("QUEUED", "0001-01-01T00:00:00+14:00", JOB)),
         ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "x" * 2_049)), ("cursor", encoded("[" * 20_000)),
+        ("cursor", signed(encoded("[" * 20_000))), ("cursor", signed("rubbish")), ("cursor", signed("")),
         ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "\ud800")),
     ],
 )  # fmt: skip

@@ -1,0 +1,102 @@
+"""What routes reach: the loop, the stores beside it, ECS, logs and the queue's own view of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from ..capacity import Capacity
+from ..core.attempt import Plan, Progress
+from ..core.policy import RecoveryPolicy
+from ..core.queue.quota import Limits
+from ..core.queue.snapshot import Placement, Snapshot
+from ..door import Entrance
+from ..recovery import Recovery
+from ..redriving import DeadLetters
+from ..submitting import Submissions
+from ..tokens import TokenStore
+from ..user_tokens import UserToken, UserTokenStore
+
+
+class Log(Protocol):
+    """A structured log."""
+
+    def info(self, msg: object, /, *, extra: Mapping[str, object]) -> None: ...
+
+    def warning(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+
+    def error(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+
+    def exception(self, msg: object, /) -> None: ...
+
+
+class LimitsStore(Protocol):
+    """Where the limits of users are kept."""
+
+    def load(self) -> tuple[Limits, int]:
+        """The limits and their revision, freshly read; no limits and 0 where there are none."""
+
+    def save(self, limits: Limits, revision: int) -> int:
+        """Keep them if nobody has since `revision`; the new one. Raises ports.StaleRecord."""
+
+
+class AttemptHistory(Protocol):
+    """What is kept of the attempts of a job."""
+
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
+        """The plan and the progress of each of `attempts`, as far as they are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come."""
+
+    lines: tuple[tuple[datetime, str], ...]
+    next_place: str | None
+
+
+class JobLogs(Protocol):
+    """The logs of containers."""
+
+    def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
+        """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
+
+
+class Queue(Protocol):
+    """The queue as the scheduler sees it."""
+
+    def read(self) -> Snapshot:
+        """The cluster and its queue at this moment."""
+
+    def place(self, snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
+        """What a pass of the scheduler would answer."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a route may use.
+
+    operator_token: the operator's secret, which is also what cursors are signed with.
+    describe:       an ECS task definition by its name, None if there is none.
+    random:         four hexadecimal digits.
+    letters:        the dead-letter queues, reached only by those who ask for them.
+    """
+
+    recovery: Recovery
+    submissions: Submissions
+    limits: LimitsStore
+    attempts: AttemptHistory
+    capacity: Capacity
+    queue: Queue
+    logs: JobLogs
+    node_tokens: TokenStore
+    user_tokens: UserTokenStore
+    users: Entrance[UserToken]
+    letters: Callable[[], DeadLetters]
+    operator_token: Callable[[], str]
+    describe: Callable[[str], Mapping[str, Any] | None]
+    random: Callable[[], str]
+    job_id_prefix: str
+    log: Log
