@@ -5,12 +5,15 @@ from __future__ import annotations
 from ..core.errors import SpecInvalid
 from ..ports import CursorInvalid, TooManyReports, TryAgainSoon
 from ..recovery import TooContended, Unsaid
+from ..submitting import ForeignUser, KeyReused
 from ..tokens import TokensFull
 from .exchange import Answer, Refused
 
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)
-KINDS: tuple[type[Exception], ...] = (Refused, SpecInvalid, TokensFull, CursorInvalid, Unsaid, TooManyReports, *BUSY)
+KINDS: tuple[type[Exception], ...] = (
+    Refused, SpecInvalid, KeyReused, TokensFull, CursorInvalid, Unsaid, TooManyReports, *BUSY,
+)  # fmt: skip
 """Every other error is a defect, or an AWS that refuses us: it is raised."""
 
 
@@ -23,6 +26,13 @@ def _refusal(error: Exception) -> Refused:
     match error:
         case Refused():
             return error
+        case ForeignUser():
+            return Refused(403, "foreign_user", "Not in another's name", error.detail, error.field)
+        case KeyReused():
+            return Refused(
+                422, "idempotency_mismatch", "Another specification", str(error), "Idempotency-Key",
+                job_id=error.job_id,
+            )  # fmt: skip
         case SpecInvalid():
             return Refused(
                 422, "invalid", "The request cannot be accepted", error.detail, error.field,

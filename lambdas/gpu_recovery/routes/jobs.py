@@ -13,7 +13,7 @@ from ..core.job.spec import GROUP
 from ..foreseeing import Foresight, of_job, with_one_more
 from ..plain_yaml import read_yaml
 from ..ports import JobPage
-from ..submitting import ForeignUser, Intake, KeyReused, key_name
+from ..submitting import Intake, key_name
 from ..user_tokens import Role
 from .cursors import opened, sealed
 from .desk import Desk
@@ -35,15 +35,7 @@ def submit_job(desk: Desk, request: Request) -> Answer:
         return Answer(200, foreseen(foresee_new(desk, job)))
     key = _key(request)
     name = key_name(request.caller.name, key) if key else ""
-    try:
-        job, is_new = _intake(desk).submit(document, text, _user(request), name)
-    except ForeignUser as error:
-        raise Refused(403, "foreign_user", "Not in another's name", error.detail, error.field) from error
-    except KeyReused as error:
-        detail = str(error)
-        raise Refused(
-            422, "idempotency_mismatch", "Another specification", detail, "Idempotency-Key", job_id=error.job_id
-        ) from error
+    job, is_new = _intake(desk).submit(document, text, _user(request), name)
     location = {"Location": f"/api/v2/jobs/{job.job_id}"}
     return Answer(201 if is_new else 200, _view(desk, job), location)
 
