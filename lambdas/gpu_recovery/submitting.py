@@ -19,6 +19,7 @@ from .core.job.record import Job
 from .core.job.spec import Backend, JobSpec, parse_spec
 from .core.machine import Decision
 from .core.queue.quota import Limits, QuotaKey, never_runs
+from .ports import Store
 from .recovery import Recovery
 
 NAMES_TRIED = 5
@@ -134,6 +135,30 @@ class Intake:
         if found is None:
             raise KeyReused(before.job_id)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutKeys:
+    """`Submissions` in the store of the loop, for a world in which nobody sends keys and nobody is limited."""
+
+    store: Store
+
+    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
+        """Nothing is remembered."""
+        return Limits(), None
+
+    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+        """As `Store.create_job`."""
+        return self.store.create_job(record, submitted)
+
+
+def submit(
+    recovery: Recovery, document: Any, submitted: str, prefix: str, describe: Callable[[str], Mapping[str, Any] | None],
+    random: Callable[[], str],
+) -> Job:  # fmt: skip
+    """The new job of a decoded `document` that an operator submits without a key; raises as `Intake.submit`."""
+    intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now: None, random, prefix)
+    return intake.submit(document, submitted, None)[0]
 
 
 class ForeignUser(SpecInvalid):

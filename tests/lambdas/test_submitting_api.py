@@ -181,7 +181,9 @@ def test_a_job_is_kept_in_one_transaction(api: Api) -> None:
     """Record, text and key: all of them or none."""
     keyed(api, "k-1")
     (transaction,) = api.functions.aws.asked("TransactWriteItems")
-    kinds = sorted(action["Put"]["Item"]["job_id_rank"]["S"].split("#")[-1][:3] for action in transaction["TransactItems"])
+    kinds = sorted(
+        action["Put"]["Item"]["job_id_rank"]["S"].split("#")[-1][:3] for action in transaction["TransactItems"]
+    )
     assert len(kinds) == 3 and "spe" in kinds and "sft" in kinds
 
 
@@ -247,9 +249,9 @@ def test_a_key_that_stands_for_another_specification_is_refused(api: Api) -> Non
 def test_two_callers_may_choose_the_same_key(api: Api) -> None:
     """Nobody meets another's job by guessing keys."""
     asked = {name: value for name, value in ASKED.items() if name != "user"}
-    ids = {
-        keyed(api, "k-1", asked, token=user_token(api, user)).body["job_id"] for user in ("ana", "bob")
-    } | {keyed(api, "k-1", asked).body["job_id"]}
+    ids = {keyed(api, "k-1", asked, token=user_token(api, user)).body["job_id"] for user in ("ana", "bob")} | {
+        keyed(api, "k-1", asked).body["job_id"]
+    }
     assert len(ids) == 3
 
 

@@ -105,7 +105,9 @@ def test_tokens_of_nodes_and_of_users_are_two_things(api: Api, functions: Functi
     assert nodes.load_token(issued.kept.token_id) is None and users.load_token(issued.kept.token_id) == issued.kept
 
 
-@pytest.mark.parametrize("change", [lambda t: t[:-1] + ("a" if t[-1] != "a" else "b"), lambda t: t + "a", lambda t: t[:-1]])
+@pytest.mark.parametrize(
+    "change", [lambda t: t[:-1] + ("a" if t[-1] != "a" else "b"), lambda t: t + "a", lambda t: t[:-1]]
+)
 def test_a_token_that_is_nearly_right_opens_nothing(api: Api, change: Any) -> None:
     """Its whole digest is compared."""
     refused(api.call("GET", "/api/v2/jobs", token=change(user_token(api, "ana"))), 401)
