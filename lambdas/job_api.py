@@ -1,4 +1,4 @@
-"""HTTP: jobs, the queue, instances, tokens, the fleet's brakes, dead letters. The routes are in `gpu_recovery.routes`."""
+"""The job side of the HTTP API: what people and their programs ask. The routes are in `gpu_recovery.routes`."""
 
 from __future__ import annotations
 

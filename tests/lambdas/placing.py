@@ -28,7 +28,7 @@ from tests.aws.records import NOW, later
 
 @dataclass
 class PlainQueue:
-    """First come, first served on whole free hosts; the first that does not fit would suspend whatever runs below it."""
+    """First come, first served on whole free hosts; the first that does not fit suspends whatever runs below it."""
 
     snapshot: Snapshot = field(default_factory=lambda: Snapshot((), (), ()))
     read: int = 0
