@@ -18,14 +18,11 @@ REST = tuple(one for one in InstanceStatus if one not in (InstanceStatus.AVAILAB
 class Capacity:
     """Lives as long as its function. What was read is believed for a minute if it says yes, and never if it says no.
 
-    read:     every instance in these statuses.
-    group_of: the group that an instance belongs to, "" for none.
+    read: every instance in these statuses.
     """
 
-    def __init__(
-        self, read: Callable[[Sequence[InstanceStatus]], Iterable[Instance]], group_of: Callable[[Instance], str]
-    ) -> None:
-        self._read, self._group_of = read, group_of
+    def __init__(self, read: Callable[[Sequence[InstanceStatus]], Iterable[Instance]]) -> None:
+        self._read = read
         self._kept: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
 
     def check(self, spec: JobSpec, now: datetime) -> None:
@@ -38,19 +35,13 @@ class Capacity:
         if self._kept is not None and now - self._kept[0] < KEPT and why_never(spec, self._kept[1]) is None:
             return
         found = list(self._read((InstanceStatus.AVAILABLE,)))
-        if why_never(spec, self._sizes(found)) is not None or not found:
+        if why_never(spec, _sizes(found)) is not None or not found:
             found += self._read(REST)
-        sizes = self._sizes(found)
+        sizes = _sizes(found)
         why = why_never(spec, sizes)
         if why is not None:
             raise SpecInvalid(*why)
         self._kept = (now, sizes)
-
-    def _sizes(self, instances: Iterable[Instance]) -> Mapping[str, Sequence[int]]:
-        sizes: defaultdict[str, list[int]] = defaultdict(list)
-        for one in {each.instance_id: each for each in instances}.values():
-            sizes[self._group_of(one)].append(max(one.gpus, one.gpus_most))
-        return sizes
 
 
 def why_never(spec: JobSpec, sizes: Mapping[str, Sequence[int]]) -> tuple[str, str] | None:
@@ -76,3 +67,10 @@ def why_never(spec: JobSpec, sizes: Mapping[str, Sequence[int]]) -> tuple[str, s
 
 def _named(groups: Iterable[str]) -> list[str]:
     return [f"group {group}" if group else "no group" for group in sorted(groups)]
+
+
+def _sizes(instances: Iterable[Instance]) -> Mapping[str, Sequence[int]]:
+    sizes: defaultdict[str, list[int]] = defaultdict(list)
+    for one in {each.instance_id: each for each in instances}.values():
+        sizes[one.group].append(max(one.gpus, one.gpus_most))
+    return sizes

@@ -1,23 +1,25 @@
-"""What a pass of the scheduler would say of one job: whether it starts, where, and if not, what it waits for."""
+"""What a pass of the scheduler would say now: of everyone in line, or of a job that is not submitted yet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from .core.job.in_line import entry_of
 from .core.job.record import Job
+from .core.lineup import snapshot_of
 from .core.names import listed
-from .core.policy import RecoveryPolicy
-from .core.queue.priority import effective
-from .core.queue.snapshot import Placement, Shortage, Snapshot, Waiting
-
-Place = Callable[[Snapshot, RecoveryPolicy, datetime], Placement]
+from .core.queue.entry import Entry
+from .core.queue.place import place
+from .core.queue.snapshot import Placement, Shortage, Snapshot
+from .recovery import Recovery
+from .scheduling import PRESENT, limits_of
 
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The answer about one job. `instances` are those it would get; `position` is None if it would not wait."""
+    """The answer about one job. `instances` are those it would get; `position` is None if it has no place in line."""
 
     would_start: bool
     sentence: str
@@ -29,30 +31,50 @@ class Foresight:
     would_suspend: tuple[str, ...] = ()
 
 
-def as_waiting(job: Job, policy: RecoveryPolicy) -> Waiting:
-    """A job that has just been submitted, as the queue sees it."""
-    asked = job.spec.priority
-    return Waiting(
-        job_id=job.job_id, version=job.version, attempt=job.attempt, user=job.spec.user,
-        priority=effective(asked, job.ran_s, policy), asked=asked, group=job.spec.group, nodes=job.spec.nnodes,
-        gpus=job.spec.gpus_per_node, queued_at=job.queued_at, runs_for_s=job.spec.max_runtime_s,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster and its line at one moment, and what a pass would answer; `failures` say what could not be read."""
+
+    at: datetime
+    entries: Mapping[str, Entry]
+    snapshot: Snapshot
+    placement: Placement
+    failures: list[Exception] = field(default_factory=list)
+
+    def of(self, job_id: str) -> Foresight | None:
+        """What is to become of one job; None if it is not in line."""
+        for chosen in self.placement.assignments:
+            if chosen.job_id == job_id:
+                return Foresight(True, f"would start at once on {listed(chosen.instances)}", chosen.instances)
+        suspended = tuple(one.job_id for one in self.placement.suspensions if one.for_job == job_id)
+        for short in self.placement.short:
+            if short.job_id == job_id:
+                return Foresight(
+                    False, short.sentence, (), short.short_of, short.position, short.blockers, short.earliest_at,
+                    suspended,
+                )  # fmt: skip
+        entry = self.entries.get(job_id)
+        return Foresight(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
 
 
-def with_one_more(snapshot: Snapshot, job: Job, policy: RecoveryPolicy) -> Snapshot:
-    """The queue with a job in it that is not kept."""
-    return replace(snapshot, waiting=(*snapshot.waiting, as_waiting(job, policy)))
+def look(recovery: Recovery, more: Job | None = None) -> View:
+    """The view of now, with a job `more` in line that is not kept."""
+    now, policy, store = recovery.clock(), recovery.policy, recovery.store
+    failures: list[Exception] = []
+    entries = {entry.job_id: entry for entry in store.line(failures)}
+    entry = entry_of(more) if more is not None else None
+    if entry is not None:
+        entries[entry.job_id] = entry
+    keys = {each.quota_key for each in entries.values()}
+    used = store.quota_used(sorted(key.text for key in keys))
+    instances = store.instances_in(PRESENT, failures)
+    counts = {key: used[key.text] for key in keys}
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
+    return View(now, entries, snapshot, place(snapshot, policy, now), failures)
 
 
-def of_job(placement: Placement, job_id: str) -> Foresight | None:
-    """What the placement says of one job; None if it is not in line."""
-    suspended = tuple(one.job_id for one in placement.suspensions if one.for_job == job_id)
-    for one in placement.assignments:
-        if one.job_id == job_id:
-            return Foresight(True, f"would start at once on {listed(one.instances)}", one.instances)
-    for short in placement.short:
-        if short.job_id == job_id:
-            return Foresight(
-                False, short.sentence, (), short.short_of, short.position, short.blockers, short.earliest_at, suspended
-            )
-    return None
+def _why_not_asked(entry: Entry) -> str:
+    """Why a job that waits is not even considered."""
+    if entry.held or entry.not_before is None:
+        return "is held by a person until it is resumed"
+    return f"cools down until {entry.not_before:%H:%M:%S} UTC before it is tried again"

@@ -86,7 +86,8 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "backend": job.spec.backend.value, "nnodes": job.spec.nnodes,
         "n_gpus_per_node": job.spec.gpus_per_node, "task_definition": job.spec.task_definition,
         "origin": job.origin.value, "instances": list(job.instances), "repairing": list(job.repairing),
-        "queued_at": time_text(job.queued_at), "status_at": time_text(job.status_at), "deadline_at": time_text(job.deadline_at),
+        "queued_at": time_text(job.queued_at), "status_at": time_text(job.status_at),
+        "deadline_at": time_text(job.deadline_at),
         "incident_id": job.incident_id, "held": job.held, "short_of": job.short_of or None,
     }  # fmt: skip
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.limits_store import DynamoLimits
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.queue.quota import parse_limits
@@ -67,8 +66,7 @@ def jobs_kept(api: Api) -> list[str]:
 
 def limit(api: Api, document: dict[str, Any]) -> None:
     """Let these be the limits of users."""
-    jobs = api.functions.store.jobs
-    DynamoLimits(jobs.client, jobs.name).save(parse_limits(document), 0)
+    api.functions.store.save_limits(parse_limits(document).document(), 0)
 
 
 # -- YAML --------------------------------------------------------------------------------------------------------------

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from ..core.job.record import Job
-from ..core.queue.quota import Limits
+from ..core.queue.quota import Limits, parse_limits
 from ..submitting import Submission
 from .items import SCHEMA, from_iso, reading, to_iso
 from .job_store import _item as job_item
-from .limits_store import LIMITS, limits_of
+from .line_store import LIMITS
 from .tables import Put, Table
 
 NEW = "attribute_not_exists(job_id_rank)"
@@ -29,7 +30,7 @@ class DynamoSubmissions:
     def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
         found = self.jobs.get_all([LIMITS, *([_key(name)] if name else [])])
         kept = _submission(name, found[_key(name)]) if name and _key(name) in found else None
-        limits, _ = limits_of(found.get(LIMITS))
+        limits = parse_limits(json.loads(found[LIMITS]["document"])) if LIMITS in found else Limits()
         return limits, kept if kept is not None and now < kept.kept_until else None
 
     def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""What routes reach: the loop, the stores beside it, ECS, logs and the queue's own view of the cluster."""
+"""What routes reach: the loop, the stores beside it, ECS and logs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any, Protocol
 
 from ..capacity import Capacity
 from ..core.attempt import Plan, Progress
-from ..core.policy import RecoveryPolicy
-from ..core.queue.quota import Limits
-from ..core.queue.snapshot import Placement, Snapshot
 from ..door import Entrance
 from ..recovery import Recovery
 from ..redriving import DeadLetters
@@ -30,16 +27,6 @@ class Log(Protocol):
     def error(self, msg: object, /, *, exc_info: BaseException) -> None: ...
 
     def exception(self, msg: object, /) -> None: ...
-
-
-class LimitsStore(Protocol):
-    """Where the limits of users are kept."""
-
-    def load(self) -> tuple[Limits, int]:
-        """The limits and their revision, freshly read; no limits and 0 where there are none."""
-
-    def save(self, limits: Limits, revision: int) -> int:
-        """Keep them if nobody has since `revision`; the new one. Raises ports.StaleRecord."""
 
 
 class AttemptHistory(Protocol):
@@ -64,16 +51,6 @@ class JobLogs(Protocol):
         """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
 
 
-class Queue(Protocol):
-    """The queue as the scheduler sees it."""
-
-    def read(self) -> Snapshot:
-        """The cluster and its queue at this moment."""
-
-    def place(self, snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
-        """What a pass of the scheduler would answer."""
-
-
 @dataclass(frozen=True)
 class Desk:
     """What a route may use.
@@ -86,10 +63,8 @@ class Desk:
 
     recovery: Recovery
     submissions: Submissions
-    limits: LimitsStore
     attempts: AttemptHistory
     capacity: Capacity
-    queue: Queue
     logs: JobLogs
     node_tokens: TokenStore
     user_tokens: UserTokenStore

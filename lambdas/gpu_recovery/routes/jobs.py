@@ -9,8 +9,8 @@ from typing import Any
 from .. import wire
 from ..attempts import attempt_views
 from ..core.job.record import WAITING, Job, JobStatus
-from ..core.job.spec import GROUP
-from ..foreseeing import Foresight, of_job, with_one_more
+from ..core.job.spec import GROUP, Backend
+from ..foreseeing import Foresight, look
 from ..plain_yaml import read_yaml
 from ..ports import JobPage
 from ..submitting import Intake, key_name
@@ -80,18 +80,15 @@ def _key(request: Request) -> str:
 
 def foresee_new(desk: Desk, job: Job) -> Foresight:
     """What would become of a job that is not kept, were it submitted now."""
-    policy, now = desk.recovery.policy, desk.recovery.clock()
-    placement = desk.queue.place(with_one_more(desk.queue.read(), job, policy), policy, now)
-    found = of_job(placement, job.job_id)
-    return found or Foresight(False, "the scheduler says nothing about it")
+    found = look(desk.recovery, job).of(job.job_id)
+    return found or Foresight(False, "would wait for GPUs of the Ray cluster, which only its own function can count")
 
 
 def foresee(desk: Desk, job: Job) -> Foresight | None:
     """What a job in line waits for; None for one that is not in line."""
     if job.status not in WAITING:
         return None
-    policy, now = desk.recovery.policy, desk.recovery.clock()
-    found = of_job(desk.queue.place(desk.queue.read(), policy, now), job.job_id)
+    found = look(desk.recovery).of(job.job_id) if job.spec.backend is Backend.ECS and not job.held else None
     return found or Foresight(False, job.reason)
 
 

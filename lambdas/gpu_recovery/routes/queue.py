@@ -6,45 +6,59 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import wire
-from ..core.job.record import WAITING
-from ..core.queue.priority import Priority
+from ..core.job.record import JobStatus
+from ..core.queue.entry import Entry
+from ..core.queue.priority import Priority, effective
 from ..core.queue.quota import ANY, QuotaKey
-from ..core.queue.snapshot import Placement, Running, Snapshot, Waiting
-from ..foreseeing import Foresight, of_job
+from ..core.queue.snapshot import Placement, Running, Snapshot
+from ..foreseeing import Foresight, look
 from .desk import Desk
 from .exchange import Answer, Request, Route
-
-STATUSES_READ_MAX = 1_000
 
 
 def read_queue(desk: Desk, request: Request) -> Answer:
     """The line with each job's place in it, what runs, quotas and reservations, as the next pass would see them."""
-    snapshot = desk.queue.read()
-    placement = desk.queue.place(snapshot, desk.recovery.policy, desk.recovery.clock())
-    bad: list[Exception] = []
-    statuses = {job.job_id: job.status.value for job in desk.recovery.store.jobs_in(WAITING, STATUSES_READ_MAX, bad)}
-    waiting = [_waiting(one, of_job(placement, one.job_id), statuses.get(one.job_id)) for one in snapshot.waiting]
-    waiting.sort(key=lambda one: (one["group"], one["position"] or 0, one["queued_at"], one["job_id"]))
+    view = look(desk.recovery)
+    waiting = [
+        _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
+        for entry in view.entries.values() if entry.waits
+    ]  # fmt: skip
+    waiting.sort(key=_order)
+    running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))
     return Answer(
         200,
         {
-            "waiting": waiting,
-            "running": [_running(one) for one in sorted(snapshot.running, key=lambda one: (one.since, one.job_id))],
-            "quotas": [_quota(key, snapshot) for key in _keys(snapshot)],
-            "reservations": _reservations(placement),
-            "unreadable": [str(error) for error in bad],
+            "waiting": waiting, "running": [_running(one) for one in running],
+            "quotas": [_quota(key, view.snapshot) for key in _keys(view.snapshot)],
+            "reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures],
         },
-    )
+    )  # fmt: skip
 
 
-def _waiting(job: Waiting, told: Foresight | None, status: str | None) -> dict[str, Any]:
+def _order(job: dict[str, Any]) -> Any:
+    """Who starts at once, then who waits by place, then who is not considered; group by group."""
+    is_considered = job["position"] is not None or job["sentence"].startswith("would")
+    return job["group"], not is_considered, job["position"] or 0, job["queued_at"], job["job_id"]
+
+
+def _waiting(entry: Entry, told: Foresight | None, priority: Priority) -> dict[str, Any]:
     return {
-        "job_id": job.job_id, "user": job.user, "priority": Priority(job.priority).name,
-        "asked_priority": Priority(job.asked).name, "group": job.group, "nodes": job.nodes, "gpus": job.gpus,
-        "status": status, "queued_at": wire.time_text(job.queued_at), "position": told.position if told else None,
+        "job_id": entry.job_id, "user": entry.user, "priority": priority.name, "asked_priority": entry.asked.name,
+        "group": entry.group, "nodes": entry.nodes, "gpus": entry.gpus, "status": _status(entry).value,
+        "queued_at": wire.time_text(entry.queued_at), "position": told.position if told else None,
         "short_of": told.short_of.value if told and told.short_of else None, "sentence": told.sentence if told else "",
         "earliest_at": wire.time_text(told.earliest_at if told else None),
     }  # fmt: skip
+
+
+def _status(entry: Entry) -> JobStatus:
+    """The status that the entry was made in, as far as it tells."""
+    if entry.recovering:
+        return JobStatus.RECOVERING
+    if entry.fresh:
+        return JobStatus.QUEUED
+    has_left = entry.held or entry.suspended_at == entry.placed_at  # that is since when it has its status
+    return JobStatus.SUSPENDED if has_left else JobStatus.PENDING_RESOURCES
 
 
 def _running(job: Running) -> dict[str, Any]:

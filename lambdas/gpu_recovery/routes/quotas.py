@@ -14,7 +14,8 @@ from .exchange import TEXT, Answer, Parameter, Refused, Request, Route
 
 def read_quotas(desk: Desk, request: Request) -> Answer:
     """The limits, and the revision that whoever changes them must name."""
-    return _answer(*desk.limits.load())
+    document, revision = desk.recovery.store.load_limits()
+    return _answer(parse_limits(document), revision)
 
 
 def write_quotas(desk: Desk, request: Request) -> Answer:
@@ -28,7 +29,7 @@ def write_quotas(desk: Desk, request: Request) -> Answer:
     except LimitsInvalid as error:
         raise Refused(422, "bad_limits", "Not limits", error.detail, error.field) from error
     try:
-        revision = desk.limits.save(limits, read)
+        revision = desk.recovery.store.save_limits(limits.document(), read)
     except StaleRecord as error:
         detail = f"{error}; read them again, and change what you find"
         raise Refused(412, "changed_meanwhile", "Changed meanwhile", detail, "If-Match") from error
