@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 DEPTH_MAX = 20
 _KEY = re.compile(r"(?P<key>[A-Za-z_/.][\w./@-]*|'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\") *:(?: +(?P<rest>.*)|$)", re.ASCII)
 _COMMENT = re.compile(r" +(#.*)?|")
+_START = re.compile(r"---( +#.*| *)")
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+][0-9]+)?")
 _WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None} | dict.fromkeys(("true", "True", "TRUE"), True)
@@ -63,7 +64,7 @@ class _Reader:
             if odd:
                 self.at = number
                 self.refuse(f"the character U+{ord(odd[0]):04X} may only be written as an escape in double quotes")
-        if self.peek() is not None and self.rows[self.at].rstrip(" ") == "---":
+        if self.peek() is not None and _START.fullmatch(self.rows[self.at]):
             self.at += 1
         for number in range(self.at, len(self.rows)):
             if self.rows[number].startswith(("---", "...", "%")):

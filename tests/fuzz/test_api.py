@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tests.aws.records import JOB, OTHER_JOB, A
 from tests.fuzz.conftest import CHECKED, World
 from tests.fuzz.mutations import mutated, nested, odd_values
-from tests.lambdas.test_job_api import ASKED, TOKEN, encoded, forged
+from tests.lambdas.calling import TOKEN, encoded, forged
+from tests.lambdas.test_job_api import ASKED
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}

@@ -16,8 +16,8 @@ from gpu_recovery.routes.cursors import opened, sealed
 from gpu_recovery.routes.jobs import PAGES_READ_MAX
 
 from tests.aws.records import JOB, NOW, A, job, later, plan, spec
+from tests.lambdas.calling import TOKEN, Api, encoded, refused, user_token
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import TOKEN, Api, encoded, refused, user_token
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 LOGS = f"/jobs/{JOB}/logs"

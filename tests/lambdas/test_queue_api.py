@@ -12,8 +12,9 @@ from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.queue.priority import Priority
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, job, later, spec
+from tests.lambdas.calling import Api, refused, user_token
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import ASKED, Api, refused, user_token
+from tests.lambdas.test_job_api import ASKED
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 C = "i-0cccccccccccccccc"

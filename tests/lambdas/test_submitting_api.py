@@ -17,8 +17,9 @@ from gpu_recovery.core.queue.quota import parse_limits
 from gpu_recovery.submitting import KEY_KEPT
 
 from tests.aws.records import NOW, A, B, instance
+from tests.lambdas.calling import Answer, Api, refused, user_token
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import ASKED, Answer, Api, refused, user_token, with_definition
+from tests.lambdas.test_job_api import ASKED, with_definition
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 WRITES = {"PutItem", "UpdateItem", "TransactWriteItems", "DeleteItem", "BatchWriteItem"}

@@ -13,8 +13,9 @@ from gpu_recovery.routes.table import ROUTES
 from gpu_recovery.user_tokens import USER_TOKEN, Role, issue
 
 from tests.aws.records import JOB, NOW, A, instance, job, later, spec
+from tests.lambdas.calling import Api, refused, user_token
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import ASKED, Api, refused, user_token
+from tests.lambdas.test_job_api import ASKED
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 ANA = "/users/ana/tokens"

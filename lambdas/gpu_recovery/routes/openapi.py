@@ -12,6 +12,7 @@ from .schemas import SCHEMAS, TEXT, ref
 
 VERSION = "2.0.0"
 _NAMED = re.compile(r"<(\w+)>")
+PROBLEMS = (400, 401, 403, 404, 409, 412, 413, 422, 428, 429, 500, 502, 503)
 _ALWAYS = (503,)
 """What any route may answer besides: AWS, or a record, is too busy."""
 
@@ -32,6 +33,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": SCHEMAS,
+            "responses": {f"Problem{status}": _problem(status) for status in PROBLEMS},
             "securitySchemes": {
                 "token": {
                     "type": "http", "scheme": "bearer", "description": "the operator's secret, or a token of a user",
@@ -55,7 +57,9 @@ def _operation(route: Route) -> dict[str, Any]:
         content = {kind: {"schema": ref(route.takes)} for kind in kinds}
         made["requestBody"] = {"required": route.needs_body, "content": content}
     answers = {str(status): _answer(status, name) for status, name in route.answers.items()}
-    made["responses"] = answers | {str(status): _problem(status) for status in _refusals(route, named)}
+    made["responses"] = answers | {
+        str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in _refusals(route, named)
+    }
     if route.needs is None:
         made["security"] = []
     else:
