@@ -63,6 +63,7 @@ deploy: setup ## Into the AWS account of your credentials; settings: cdk.json or
 docs: setup ## Write again what is generated from tables and counted calls
 	@$(BIN)/python docs/generate_states.py
 	@$(BIN)/python docs/generate_permissions.py
+	@$(BIN)/python docs/generate_openapi.py
 	@$(BIN)/python -m tests.aws.cost_page
 
 clean: ## Remove everything that was installed or generated

@@ -64,6 +64,12 @@ ACKNOWLEDGED = (
         "autoscaling:autoScalingGroup:[*]:autoScalingGroupName/[*]",
     ),
     Acknowledged(
+        _POLICY,
+        _ROLES,
+        "Streams are named after tasks; the log groups are those of the settings.",
+        "logs:log-group:*:log-stream:[*]",
+    ),
+    Acknowledged(
         _POLICY, _ROLES, "Both indexes of the table and nothing else are under this ARN.", "Tables*/index/[*]"
     ),
     Acknowledged(

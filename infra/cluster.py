@@ -18,6 +18,10 @@ class Cluster:
             f"arn:{Aws.PARTITION}:autoscaling:{Aws.REGION}:{Aws.ACCOUNT_ID}:autoScalingGroup:*:autoScalingGroupName/*"
         )
 
+    def log_stream_arns(self, group: str) -> str:
+        """The streams of one log group, which are named after tasks."""
+        return f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{group}:log-stream:*"
+
     def task_definition_prefix(self, family: str) -> str:
         """What the ARN of every revision of the family, and of no other family, begins with."""
         return _ecs(f"task-definition/{family}:")

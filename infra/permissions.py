@@ -33,6 +33,7 @@ class Permission(StrEnum):
     READ_VERDICTS = "ReadVerdicts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
     REDRIVE = "Redrive"
+    READ_TRAINING_LOGS = "ReadTrainingLogs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,7 @@ class Reach:
     verdict_bucket: str
     verdicts: str
     operator_token: str
+    training_log_streams: list[str]
 
 
 # A `*` resource needs a reason that AWS gives: the key is the action, and the tests accept no other.
@@ -146,6 +148,10 @@ def _notify(reach: Reach) -> list[iam.PolicyStatement]:
     return [_allow("sns:Publish", topics), _allow(["kms:GenerateDataKey", "kms:Decrypt"], reach.topic_key)]
 
 
+def _read_logs(reach: Reach) -> list[iam.PolicyStatement]:
+    return [_allow("logs:GetLogEvents", reach.training_log_streams)] if reach.training_log_streams else []
+
+
 _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.WRITE_JOBS: lambda reach: _table(reach.job_table, _WRITE_ITEMS),
     Permission.WRITE_INSTANCES: lambda reach: _table(reach.instance_table, _WRITE_ITEMS),
@@ -176,4 +182,5 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.REDRIVE: _redrive,
+    Permission.READ_TRAINING_LOGS: _read_logs,
 }

@@ -93,6 +93,7 @@ def _reach(
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
         operator_token=state.token.secret_arn,
+        training_log_streams=[cluster.log_stream_arns(group) for group in settings.training_log_groups],
     )
 
 

@@ -57,6 +57,10 @@ class DeploymentSettings:
     node_role_arns: tuple[str, ...] = _setting(
         (), items(text(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+", "the ARN of an IAM role"))
     )
+    # Where the training task definitions log to (awslogs), for `gpu-recovery logs`; empty: the API reads no logs.
+    training_log_groups: tuple[str, ...] = _setting(
+        ("/ecs/gpu-training",), items(text(r"[A-Za-z0-9_./#-]{1,512}", "the name of a log group"))
+    )
     adopt: str = _setting("off", one_of("off", "observe", "recover"))
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
     managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))

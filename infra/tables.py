@@ -10,6 +10,8 @@ from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
 _NUMBER, _STRING = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
+_TTL = "expires_s"
+"""Only the keys of submissions have it: whatever else is kept is kept for good."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 
 
@@ -19,7 +21,7 @@ class Tables(Construct):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         self._settings = settings
-        self.jobs = self._table("Jobs", settings.job_table_name, "job_id_rank")
+        self.jobs = self._table("Jobs", settings.job_table_name, "job_id_rank", ttl=_TTL)
         self.jobs.add_global_secondary_index(
             index_name="by_status",
             partition_key=_key("status", _STRING),
@@ -43,7 +45,7 @@ class Tables(Construct):
             projection_type=dynamodb.ProjectionType.ALL,
         )
 
-    def _table(self, construct_id: str, name: str, key: str) -> dynamodb.Table:
+    def _table(self, construct_id: str, name: str, key: str, ttl: str | None = None) -> dynamodb.Table:
         table = dynamodb.Table(
             self,
             construct_id,
@@ -56,6 +58,7 @@ class Tables(Construct):
             ),
             deletion_protection=self._settings.is_prod,
             removal_policy=removal_policy(self._settings),
+            time_to_live_attribute=ttl,
         )
         # Sparse: only what waits for something carries `due_at`, so the reconciler reads no more than that.
         table.add_global_secondary_index(

@@ -1,4 +1,4 @@
-"""For which instance a call of a node speaks. What was read of tokens is kept for a while, refusals too.
+"""For whom a call speaks: an instance, or a user. What was read of tokens is kept for a while, refusals too.
 
 In front of this door stands everybody. So what cannot be a token is refused unread, an id is looked up once a minute
 however often it is tried, and only so many ids that nobody has may be looked up in a minute.
@@ -10,10 +10,12 @@ import hmac
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from re import Pattern
+from typing import Generic, Protocol, TypeVar
 
 from .core.errors import RecoveryError
 from .ports import TooManyReports
-from .tokens import TOKEN, NodeToken, TokenStore, digest_of
+from .tokens import TOKEN, KeptToken, NodeToken, TokenStore, digest_of
 
 KEPT = timedelta(seconds=60)
 """How long what was read of a token is believed: so long may a revoked one live on."""
@@ -30,28 +32,43 @@ class TokenInvalid(RecoveryError):
     """A token that is unknown, expired or revoked, or none at all."""
 
 
-class Door:
-    """Lives as long as its function; `clock` gives the time by which tokens expire and what was read grows old."""
+Found_co = TypeVar("Found_co", covariant=True)
 
-    def __init__(self, store: TokenStore, clock: Callable[[], datetime]) -> None:
-        self._store, self._clock = store, clock
-        self._read: dict[str, tuple[datetime, NodeToken | None]] = {}
+
+class FindsTokens(Protocol[Found_co]):
+    """What a door needs of a store of tokens."""
+
+    def load_token(self, token_id: str) -> Found_co | None:
+        """The token of this id, freshly read."""
+
+
+class Entrance(Generic[KeptToken]):
+    """Lives as long as its function; `clock` gives the time by which tokens expire and what was read grows old.
+
+    form: how a token is spelt, with its id as the group `id`.
+    """
+
+    def __init__(
+        self, store: FindsTokens[KeptToken], clock: Callable[[], datetime], form: Pattern[str] = TOKEN
+    ) -> None:
+        self._store, self._clock, self._form = store, clock, form
+        self._read: dict[str, tuple[datetime, KeptToken | None]] = {}
         self._unknown: deque[datetime] = deque()
 
-    def instance_of(self, token: str) -> str:
-        """The instance that this token was issued for. Raises TokenMissing, TokenInvalid and TooManyReports."""
+    def opened_by(self, token: str) -> KeptToken:
+        """What is kept of this token. Raises TokenMissing, TokenInvalid and TooManyReports."""
         if not token:
             raise TokenMissing("a token is needed")
-        spelt = TOKEN.fullmatch(token)
+        spelt = self._form.fullmatch(token)
         if spelt is None:
             raise TokenInvalid("this is no token")
         now = self._clock()
         kept = self._token(spelt["id"], now)
         if kept is None or not hmac.compare_digest(kept.digest, digest_of(token)) or not kept.lives(now):
             raise TokenInvalid(f"the token {spelt['id']} is unknown, expired or revoked")
-        return kept.instance_id
+        return kept
 
-    def _token(self, token_id: str, now: datetime) -> NodeToken | None:
+    def _token(self, token_id: str, now: datetime) -> KeptToken | None:
         found = self._read.get(token_id)
         if found is not None and now - found[0] < KEPT:
             return found[1]
@@ -68,3 +85,14 @@ class Door:
             del self._read[next(iter(self._read))]
         self._read[token_id] = (now, token)
         return token
+
+
+class Door(Entrance[NodeToken]):
+    """The entrance of nodes."""
+
+    def __init__(self, store: TokenStore, clock: Callable[[], datetime]) -> None:
+        super().__init__(store, clock)
+
+    def instance_of(self, token: str) -> str:
+        """The instance that this token was issued for. Raises as `opened_by`."""
+        return self.opened_by(token).instance_id

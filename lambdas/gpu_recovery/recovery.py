@@ -124,17 +124,21 @@ class Recovery:
         raise_all("not every channel could be told", said)
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
-        """Keep a new job and act on its first commands; False if its id is taken.
+        """Keep a new job and act on its first commands; False if its id is taken."""
+        if not self.store.create_job(decision.record, submitted):
+            return False
+        self.begin_job(decision)
+        return True
+
+    def begin_job(self, decision: Decision[Job]) -> None:
+        """Act on the first commands of a job that was just kept.
 
         A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
         reconciler finds the words that are left, and raises what keeps them from being said.
         """
-        if not self.store.create_job(decision.record, submitted):
-            return False
         self.journal.created(decision)
         with suppress(Unsaid):
             self.act(replace(decision.record, revision=1), decision.commands)
-        return True
 
     def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
         def attempt() -> Decision[Job] | None:

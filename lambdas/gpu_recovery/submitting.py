@@ -1,40 +1,180 @@
-"""Taking a job in: its specification checked, its task definition looked up, its record made."""
+"""Taking a job in: its specification checked, its task definition looked up, its record made.
+
+Whoever submits with a key may do so again and again: the same key and the same specification are the same job.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 from . import wire
-from .core.errors import SpecInvalid
+from .core.errors import RecoveryError, SpecInvalid
 from .core.job import machine as job
 from .core.job.record import Job
-from .core.job.spec import JobSpec, parse_spec
+from .core.job.spec import Backend, JobSpec, parse_spec
+from .core.machine import Decision
+from .core.queue.quota import Limits, QuotaKey, never_runs
+from .ports import Store
 from .recovery import Recovery
 
 NAMES_TRIED = 5
 ACTIVE = "ACTIVE"
 """ECS still describes a revision that was deregistered, but runs no task of it."""
+STOP_TIMEOUT_S = 30
+"""The `stopTimeout` of a container that names none, on instances that say nothing else."""
+KEY_KEPT = timedelta(hours=48)
+"""How long a key is remembered: a day is promised."""
+
+
+class KeyReused(RecoveryError):
+    """The key was used for another specification. `job_id` is the job that it belongs to."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"this Idempotency-Key was used for {job_id}, which has another specification")
+        self.job_id = job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What is kept of a submission with a key: `name` is the key's, `digest` that of the specification."""
+
+    name: str
+    digest: str
+    job_id: str
+    kept_until: datetime
+
+
+class Submissions(Protocol):
+    """Where submitted jobs are kept, and the keys they came with."""
+
+    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
+        """The limits of users, and what was submitted under this name and is remembered; one call. "" is no name."""
+
+    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+        """Keep the job, its text and its key, or none of them: False if the id or the key is taken."""
+
+
+def key_name(who: str, key: str) -> str:
+    """Under which name a caller's key is kept: two callers may choose the same one."""
+    return hashlib.sha256(json.dumps([who, key]).encode()).hexdigest()
+
+
+def digest_of(document: Any) -> str:
+    """What makes two specifications the same, however they are written."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Intake:
+    """Takes jobs in.
+
+    describe: an ECS task definition by its name, None if there is none.
+    check:    raises SpecInvalid for a job that the cluster can never run.
+    random:   four hexadecimal digits.
+    """
+
+    recovery: Recovery
+    submissions: Submissions
+    describe: Callable[[str], Mapping[str, Any] | None]
+    check: Callable[[JobSpec, datetime], None]
+    random: Callable[[], str]
+    prefix: str
+
+    def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
+        """(the job of a decoded `document`, whether it is new); its text was `submitted`.
+
+        user: whose job it must be; None if the specification may name anybody.
+        name: that of the key it came with, "" for none.
+        Raises SpecInvalid, ForeignUser and KeyReused; then nothing is kept.
+        """
+        spec = parsed(document, user)
+        now = self.recovery.clock()
+        limits, before = self.submissions.read(name, now)
+        if before is not None:
+            return self._again(before, document), False
+        spec = self._acceptable(spec, limits, now)
+        for _ in range(NAMES_TRIED):
+            decision = self._new(spec)
+            key = Submission(name, digest_of(document), decision.record.job_id, now + KEY_KEPT) if name else None
+            if self.submissions.keep(decision.record, submitted, key, now):
+                self.recovery.begin_job(decision)
+                return decision.record, True
+            _, before = self.submissions.read(name, now) if name else (limits, None)
+            if before is not None:  # somebody else came first with the same key
+                return self._again(before, document), False
+        raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
+
+    def rehearse(self, document: Any, user: str | None) -> Job:
+        """The job as it would be submitted; nothing is kept. Raises as `submit`."""
+        spec = parsed(document, user)
+        limits, _ = self.submissions.read("", self.recovery.clock())
+        return self._new(self._acceptable(spec, limits, self.recovery.clock())).record
+
+    def _acceptable(self, spec: JobSpec, limits: Limits, now: datetime) -> JobSpec:
+        """`spec` as it is kept, once it is known that it can run some day."""
+        if spec.backend is Backend.ECS:
+            spec = with_container(spec, self.describe(spec.task_definition))
+        never = never_runs(limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
+        if never is not None:
+            raise SpecInvalid("nnodes", never)
+        self.check(spec, now)
+        return spec
+
+    def _new(self, spec: JobSpec) -> Decision[Job]:
+        now = self.recovery.clock()
+        job_id = wire.job_id(spec.workload, self.prefix, now, self.random())
+        return job.created(job_id, spec, self.recovery.policy, now)
+
+    def _again(self, before: Submission, document: Any) -> Job:
+        found = self.recovery.store.load_job(before.job_id) if before.digest == digest_of(document) else None
+        if found is None:
+            raise KeyReused(before.job_id)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutKeys:
+    """`Submissions` in the store of the loop, for a world in which nobody sends keys and nobody is limited."""
+
+    store: Store
+
+    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
+        """Nothing is remembered."""
+        return Limits(), None
+
+    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+        """As `Store.create_job`."""
+        return self.store.create_job(record, submitted)
 
 
 def submit(
     recovery: Recovery, document: Any, submitted: str, prefix: str, describe: Callable[[str], Mapping[str, Any] | None],
     random: Callable[[], str],
 ) -> Job:  # fmt: skip
-    """The new job of a decoded `document`, whose text was `submitted`; SpecInvalid if it cannot be accepted.
+    """The new job of a decoded `document` that an operator submits without a key; raises as `Intake.submit`."""
+    intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now: None, random, prefix)
+    return intake.submit(document, submitted, None)[0]
 
-    describe: an ECS task definition by its name, None if there is none.
-    random:   four hexadecimal digits.
-    """
+
+class ForeignUser(SpecInvalid):
+    """A user submits in the name of another."""
+
+
+def parsed(document: Any, user: str | None) -> JobSpec:
+    """The specification of a decoded `document`, as a job of `user` if that is not None."""
+    if isinstance(document, Mapping) and document.get("image") is not None:
+        raise SpecInvalid("image", "is named by the task definition: register a revision with it, and name that")
     spec = parse_spec(document)
-    spec = with_container(spec, describe(spec.task_definition))
-    for _ in range(NAMES_TRIED):
-        now = recovery.clock()
-        decision = job.created(wire.job_id(spec.workload, prefix, now, random()), spec, recovery.policy, now)
-        if recovery.create_job(decision, submitted):
-            return decision.record
-    raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
+    if user is None or spec.user == user:
+        return spec
+    if spec.user:
+        raise ForeignUser("user", f"your token submits jobs of {user} only, not of {spec.user}")
+    return replace(spec, user=user)
 
 
 def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSpec:
@@ -43,9 +183,13 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSp
         raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
     if definition.get("networkMode") != "host":
         raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")
-    containers = [one["name"] for one in definition["containerDefinitions"] if one.get("essential", True)]
-    if not spec.container:
-        return replace(spec, container=containers[0])
-    if spec.container not in containers:
-        raise SpecInvalid("container", f"the essential containers of the task definition are {', '.join(containers)}")
-    return spec
+    containers = [one for one in definition["containerDefinitions"] if one.get("essential", True)]
+    names = [one["name"] for one in containers]
+    if spec.container and spec.container not in names:
+        raise SpecInvalid("container", f"the essential containers of the task definition are {', '.join(names)}")
+    chosen = next(one for one in containers if spec.container in ("", one["name"]))
+    stops_within = chosen.get("stopTimeout", STOP_TIMEOUT_S)
+    if spec.suspend_grace_s > stops_within:
+        detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
+        raise SpecInvalid("suspend_grace_s", detail)
+    return replace(spec, container=chosen["name"])

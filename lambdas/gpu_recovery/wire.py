@@ -14,10 +14,12 @@ from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.machine import HistoryEntry
 from .core.policy import RecoveryPolicy, within
+from .core.queue.priority import effective
 
 if TYPE_CHECKING:
     from .redriving import Fate, Grave
     from .tokens import NodeToken
+    from .user_tokens import UserToken
 
 BECAUSE_CHARACTERS_MAX = 500
 
@@ -79,11 +81,14 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     return {
         "job_id": job.job_id, "status": job.status.value, "reason": job.reason, "attempt": job.attempt,
         "attempts_counted": job.attempts_counted, "attempts_max": job.attempts_max(policy),
-        "workload": job.spec.workload, "user": job.spec.user, "nnodes": job.spec.nnodes,
+        "workload": job.spec.workload, "user": job.spec.user, "group": job.spec.group,
+        "priority": effective(job.spec.priority, job.ran_s, policy).name, "asked_priority": job.spec.priority.name,
+        "backend": job.spec.backend.value, "nnodes": job.spec.nnodes,
         "n_gpus_per_node": job.spec.gpus_per_node, "task_definition": job.spec.task_definition,
         "origin": job.origin.value, "instances": list(job.instances), "repairing": list(job.repairing),
-        "queued_at": _time(job.queued_at), "status_at": _time(job.status_at), "deadline_at": _time(job.deadline_at),
-        "incident_id": job.incident_id,
+        "queued_at": time_text(job.queued_at), "status_at": time_text(job.status_at),
+        "deadline_at": time_text(job.deadline_at),
+        "incident_id": job.incident_id, "held": job.held, "short_of": job.short_of or None,
     }  # fmt: skip
 
 
@@ -94,10 +99,16 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         **job_summary(job, policy),
         "container": job.spec.container,
         "command": list(job.spec.command),
+        "entrypoint": job.spec.entrypoint,
         "max_runtime_s": job.spec.max_runtime_s,
+        "suspend_grace_s": job.spec.suspend_grace_s,
+        "checkpoint_dir": job.spec.checkpoint_dir,
+        "suspended_for": job.suspended_for or None,
+        "suspended_at": time_text(job.suspended_at),
+        "ran_s": job.ran_s,
         "attempts_uncounted": dict(job.attempts_uncounted),
         "failure": None if failure is None else {
-            "rank": failure.rank, "instance_id": failure.instance_id, "at": _time(failure.at),
+            "rank": failure.rank, "instance_id": failure.instance_id, "at": time_text(failure.at),
             "kind": failure.ending.kind.value, "exit_code": failure.ending.exit_code,
             "sentence": failure.ending.sentence,
         },
@@ -113,24 +124,24 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
         "container_instance_id": instance.container_instance_id, "gpus": instance.gpus,
         "claims": {job: claim.attempt for job, claim in instance.claims.items()},
         "reserved_for": instance.reserved_for or None, "boot_id": instance.boot_id,
-        "booted_at": _time(instance.booted_at), "epoch": instance.epoch, "status_at": _time(instance.status_at),
-        "deadline_at": _time(instance.deadline_at), "incident_id": instance.incident_id or None,
+        "booted_at": time_text(instance.booted_at), "epoch": instance.epoch, "status_at": time_text(instance.status_at),
+        "deadline_at": time_text(instance.deadline_at), "incident_id": instance.incident_id or None,
         "drained": instance.drained, "availability_zone": instance.availability_zone,
-        "silent_since": _time(instance.silent_since), "suspicion": instance.suspicion or None,
+        "silent_since": time_text(instance.silent_since), "suspicion": instance.suspicion or None,
         "health": {
-            kind: {"status": one.status.value, "since": _time(one.since), "sentence": one.sentence}
+            kind: {"status": one.status.value, "since": time_text(one.since), "sentence": one.sentence}
             for kind, one in sorted(instance.health.items())
         },
         "departure": None if instance.departure is None else {
-            "kind": instance.departure.kind.value, "leaves_at": _time(instance.departure.leaves_at),
+            "kind": instance.departure.kind.value, "leaves_at": time_text(instance.departure.leaves_at),
             "source": instance.departure.source, "sentence": instance.departure.sentence,
         },
         "need": None if instance.need is None else {
             "rung": instance.need.rung.value, "evidence": instance.need.evidence,
-            "seen_at": _time(instance.need.seen_at), "job_id": instance.need.job_id or None,
+            "seen_at": time_text(instance.need.seen_at), "job_id": instance.need.job_id or None,
         },
         "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
-            "since": _time(instance.held.since), "because": instance.held.sentence,
+            "since": time_text(instance.held.since), "because": instance.held.sentence,
         },
     }  # fmt: skip
 
@@ -147,13 +158,13 @@ def heartbeat_view(
     if beat is None:
         return None
     return {
-        "seen_at": _time(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value,
-        "boot_id": beat.boot_id or None, "booted_at": _time(beat.booted_at), "health": beat.health,
+        "seen_at": time_text(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value,
+        "boot_id": beat.boot_id or None, "booted_at": time_text(beat.booted_at), "health": beat.health,
         "ranks": [
-            {"job_id": one.job_id, "attempt": one.attempt, "rank": one.rank, "seen_at": _time(one.seen_at)}
+            {"job_id": one.job_id, "attempt": one.attempt, "rank": one.rank, "seen_at": time_text(one.seen_at)}
             for one in sorted(beat.ranks.values(), key=lambda one: (one.job_id, one.attempt, one.rank))
         ],
-        "inventory": None if inventory is None else {"at": _time(inventory[2]), **json.loads(inventory[1])},
+        "inventory": None if inventory is None else {"at": time_text(inventory[2]), **json.loads(inventory[1])},
     }  # fmt: skip
 
 
@@ -170,26 +181,26 @@ def fleet_view(
         "gpu_instances": fleet.gpu_instances, "observe_only": policy.observe_only, "replace": policy.replace,
         "repairing": sorted(fleet.repairing), "repairs_at_once_max": budget(fleet, policy),
         "breaker": {
-            "state": fleet.breaker.value, "since": _time(fleet.opened_at), "because": fleet.opened_because or None,
-            "probe": fleet.probe or None, "probe_at": _time(probe_at), "incident_id": fleet.incident_id or None,
-            "blamed": {one: _time(at) for one, at in sorted(fleet.blamed.items())},
+            "state": fleet.breaker.value, "since": time_text(fleet.opened_at), "because": fleet.opened_because or None,
+            "probe": fleet.probe or None, "probe_at": time_text(probe_at), "incident_id": fleet.incident_id or None,
+            "blamed": {one: time_text(at) for one, at in sorted(fleet.blamed.items())},
             "opens_at": breaker_limit(fleet, policy),
         },
         "deaf": None if fleet.deaf is None else {
-            "since": _time(fleet.deaf.since), "because": fleet.deaf.sentence, "incident_id": fleet.deaf.incident_id,
+            "since": time_text(fleet.deaf.since), "because": fleet.deaf.sentence, "incident_id": fleet.deaf.incident_id,
         },
         "pause": None if fleet.pause is None else {
-            "by": fleet.pause.by, "because": fleet.pause.because, "at": _time(fleet.pause.at),
+            "by": fleet.pause.by, "because": fleet.pause.because, "at": time_text(fleet.pause.at),
         },
         "held": [
             {
-                "instance_id": one.instance_id, "since": _time(one.held.since), "because": one.held.sentence,
+                "instance_id": one.instance_id, "since": time_text(one.held.since), "because": one.held.sentence,
                 "rung": one.need.rung.value if one.need else None, "evidence": one.need.evidence if one.need else None,
             }
             for one in waiting if one.held is not None
         ],
         "for_a_person": [
-            {"instance_id": one.instance_id, "since": _time(one.status_at), "because": one.reason}
+            {"instance_id": one.instance_id, "since": time_text(one.status_at), "because": one.reason}
             for one in waiting if one.held is None
         ],
         "unreadable": [str(error) for error in unreadable],
@@ -213,15 +224,24 @@ def token_view(token: NodeToken, now: datetime) -> dict[str, Any]:
     """A node's token as operators see it: by its id, without what opens."""
     return {
         "token_id": token.token_id, "instance_id": token.instance_id, "live": token.lives(now),
-        "issued_at": _time(token.issued_at), "expires_at": _time(token.expires_at),
-        "revoked_at": _time(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
+        "issued_at": time_text(token.issued_at), "expires_at": time_text(token.expires_at),
+        "revoked_at": time_text(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
+    }  # fmt: skip
+
+
+def user_token_view(token: UserToken, now: datetime) -> dict[str, Any]:
+    """A user's token as operators see it: by its id, without what opens."""
+    return {
+        "id": token.token_id, "user": token.user, "role": token.role.value, "live": token.lives(now),
+        "issued_at": time_text(token.issued_at), "expires_at": time_text(token.expires_at),
+        "revoked_at": time_text(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
     }  # fmt: skip
 
 
 def history_view(entry: HistoryEntry) -> dict[str, Any]:
     """One decision as it was taken."""
     return {
-        "at": _time(entry.at), "from": entry.before or None, "to": entry.after, "event": entry.event,
+        "at": time_text(entry.at), "from": entry.before or None, "to": entry.after, "event": entry.event,
         "attempt": entry.attempt, "reason": entry.reason,
     }  # fmt: skip
 
@@ -232,5 +252,6 @@ def problem(status: int, title: str, detail: str, field: str | None = None) -> M
     return body if field is None else {**body, "field": field}
 
 
-def _time(time: datetime | None) -> str | None:
+def time_text(time: datetime | None) -> str | None:
+    """A time as clients see it: RFC 3339, UTC, milliseconds."""
     return None if time is None else time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -18,9 +18,9 @@ from tests.aws.ecs_events import instance_event, rank_event
 from tests.aws.records import JOB, OTHER_JOB, A, B, instance, job, later, pending, plan
 from tests.fuzz.conftest import World
 from tests.fuzz.mutations import mutated
+from tests.lambdas.calling import Api
 from tests.lambdas.conftest import Functions
 from tests.lambdas.situations import gang
-from tests.lambdas.test_job_api import Api
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 SPOILT: list[tuple[str, Any, str]] = [

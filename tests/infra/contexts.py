@@ -21,6 +21,7 @@ EVERYTHING = {
         "arn:aws:iam::111122223333:role/gpu-nodes",
         "arn:aws:iam::111122223333:role/teams/more-nodes",
     ],
+    "gpu-recovery:training_log_groups": "/ecs/llm,/ecs/vision",
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""

@@ -1,8 +1,10 @@
 """What docs/costs.md reckons with is what the stacks have."""
 
 import pytest
+from gpu_recovery.aws.submission_store import TTL
 from gpu_recovery.core.measures import MEASURES
 
+from infra.functions import PACKAGE
 from tests.aws.cost_page import ALARMS, PAGE
 from tests.infra.deployment import Deployment
 
@@ -16,8 +18,14 @@ def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> No
     assert f"| CloudWatch metrics | {len(MEASURES)} |" in PAGE.read_text(encoding="utf-8")
 
 
-def test_no_table_forgets_by_itself(deployment: Deployment) -> None:
-    """Time to live deletes within two days or so: a claim or a deadline must never depend on it."""
+def test_a_table_forgets_nothing_by_itself_but_the_keys_of_submissions(deployment: Deployment) -> None:
+    """Time to live deletes within two days or so: a claim or a deadline must never depend on it. The attribute it goes
+    by is written with the key of a submission, whose end the API decides by the clock, and with nothing else."""
     tables = deployment.of_type("AWS::DynamoDB::Table")
     assert len(tables) == 2
-    assert not [name for name, table in tables.items() if "TimeToLiveSpecification" in table]
+    forgetful = {name: table for name, table in tables.items() if "TimeToLiveSpecification" in table}
+    (jobs,) = forgetful.values()
+    assert jobs["TableName"] == "ecs-job-sub"
+    assert jobs["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
+    writers = [path.name for path in PACKAGE.rglob("*.py") if f'"{TTL}"' in path.read_text(encoding="utf-8")]
+    assert writers == ["submission_store.py"]

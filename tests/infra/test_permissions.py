@@ -96,6 +96,7 @@ ALLOWED = {
         | REDRIVE
         | _may("ecs:DescribeTaskDefinition", "*")
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
+        | _may("logs:GetLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/ecs/gpu-training:log-stream:*")
     ),
 }
 

@@ -31,6 +31,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("node_role_arns", "gpu-nodes"),
         ("node_role_arns", "arn:aws:sts::111122223333:assumed-role/gpu-nodes/i-0123456789abcdef0"),
         ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
+        ("training_log_groups", ["/ecs/*"]),
+        ("training_log_groups", ["arn:aws:logs:us-east-1:111122223333:log-group:a"]),
         ("adopt", "yes"),
         ("preset", "Adaptive"),
         ("profile", "production"),

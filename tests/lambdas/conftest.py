@@ -33,7 +33,10 @@ HANDLERS = (
     "job_api",
     "node_api",
 )
-WARM = (*HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters")
+WARM = (
+    *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters",
+    "gpu_recovery.aws.job_logs", "gpu_recovery.aws.desk",
+)  # fmt: skip
 """The modules that keep something from one invocation to the next."""
 
 
@@ -102,6 +105,8 @@ class Functions:
         wiring.recovery.cache_clear()
         for name in {"node_api"} & set(sys.modules):
             sys.modules[name].api.cache_clear()
+        for name in {"gpu_recovery.aws.desk"} & set(sys.modules):
+            sys.modules[name].desk.cache_clear()
 
     def logged(self, message: str) -> list[dict[str, Any]]:
         """The structured lines with this message."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -17,78 +17,20 @@ from gpu_recovery.core.names import attempt_id
 from gpu_recovery.ports import StaleRecord, TryAgainSoon
 
 from tests.aws.records import JOB, NOW, A, B, claim, failure, instance, job, later, plan
+from tests.lambdas.calling import TOKEN, Api, encoded, forged, refused, signed
 from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
-TOKEN = "secret of operator-token"
 ASKED = {
     "workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training",
     "command": ["python", "train.py"], "env": {"LR": "0.1"}, "user": "ana", "attempts_max": 3, "max_runtime_s": 3600,
 }  # fmt: skip
 
 
-@dataclass
-class Answer:
-    """What a client sees; header names in small letters."""
-
-    status: int
-    kind: str
-    body: Any
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Api:
-    """The API, called with the operator's token unless a test says otherwise."""
-
-    functions: Functions
-
-    def call(
-        self, method: str, path: str, body: Any = None, *, token: str | None = f"Bearer {TOKEN}",
-        raw: str | None = None, encoded: bool = False, **query: str,
-    ) -> Answer:  # fmt: skip
-        text = raw if raw is not None else None if body is None else json.dumps(body)
-        event = {
-            "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": path, "rawQueryString": "",
-            "headers": {"content-type": "application/json"} | ({} if token is None else {"authorization": token}),
-            "queryStringParameters": query or None, "isBase64Encoded": encoded, "body": text,
-            "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
-        }  # fmt: skip
-        answer = self.functions.call("job_api", event)
-        headers = {name.lower(): value for name, value in answer["headers"].items()}
-        return Answer(answer["statusCode"], headers["content-type"], json.loads(answer["body"]), headers)
-
-    def get(self, path: str, **query: str) -> Answer:
-        """GET below /api/v2."""
-        return self.call("GET", f"/api/v2{path}", **query)
-
-    def post(self, path: str, body: Any = None, **how: Any) -> Answer:
-        """POST below /api/v2."""
-        return self.call("POST", f"/api/v2{path}", body, **how)
-
-
-def encoded(text: str) -> str:
-    """A text as a cursor carries it."""
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def forged(status: str, queued_at: str, job_id: str) -> str:
-    """A cursor that nobody handed out."""
-    return encoded(json.dumps({"status": status, "queued_at": queued_at, "job_id_rank": job_id}))
-
-
 @pytest.fixture
 def api(functions: Functions) -> Api:
     """The API on empty tables."""
     return Api(functions)
-
-
-def refused(answer: Answer, status: int, field: str | None = None) -> str:
-    """The detail of a problem document, once it is one."""
-    assert (answer.status, answer.kind) == (status, "application/problem+json")
-    assert answer.body["status"] == status and answer.body["type"] and answer.body["title"]
-    assert answer.body.get("field") == field
-    return str(answer.body["detail"])
 
 
 # -- who may -----------------------------------------------------------------------------------------------------------
@@ -381,6 +323,7 @@ def test_jobs_are_filtered_by_status(api: Api) -> None:
         ("limit", ""), ("limit", "9" * 5000), ("cursor", "rubbish"), ("cursor", "bm8="),
         ("cursor", forged("QUEUED", "0001-01-01T00:00:00+14:00", JOB)),
         ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "x" * 2_049)), ("cursor", encoded("[" * 20_000)),
+        ("cursor", signed(encoded("[" * 20_000))), ("cursor", signed("rubbish")),
         ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "\ud800")),
     ],
 )  # fmt: skip

@@ -12,8 +12,8 @@ from gpu_recovery.core.instance.record import Held, InstanceStatus, Need, Rung
 
 from tests.aws.environment import FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, B, claim, instance
+from tests.lambdas.calling import Api, refused
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import Api, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 OPEN = Fleet(

@@ -26,8 +26,8 @@ from gpu_recovery.tokens import (
 )
 
 from tests.aws.records import NOW, A, B, later
+from tests.lambdas.calling import Api, refused
 from tests.lambdas.conftest import Functions
-from tests.lambdas.test_job_api import Api, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 TOKENS = f"/instances/{A}/tokens"

@@ -1,4 +1,4 @@
-"""The tokens of nodes in the table of instances: an item for each, found by its id, and a list for each instance.
+"""Tokens in a table: an item for each, found by its id, and a list for each holder.
 
 A token is in both, written in one transaction: a call reads one item, and so does a listing. Nothing is deleted: a
 token ends by its date, and what is left of it are some hundred bytes.
@@ -8,58 +8,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic
 
 from ..ports import StaleRecord
-from ..tokens import NodeToken, TokenList
+from ..tokens import KeptList, KeptToken, NodeToken, TokenList
+from ..user_tokens import UserToken, UserTokenList
 from .items import decode, item_of, reading
 from .tables import Put, Table
 
-ANY = "attribute_not_exists(container_inst_id) OR attribute_exists(digest)"
-"""Nothing but a token is written over."""
 
+class _DynamoTokens(Generic[KeptList, KeptToken]):
+    """`tokens.KeepsTokens` for one kind of token; `word` is what the keys of its items begin with."""
 
-class DynamoTokenStore:
-    """`tokens.TokenStore` on DynamoDB; `client` is a low-level boto3 DynamoDB client."""
+    def __init__(self, items: Table, word: str, kept: type[KeptToken], listing: type[KeptList]) -> None:
+        self.items, self._word, self._kept, self._listing = items, word, kept, listing
 
-    def __init__(self, client: Any, table_name: str) -> None:
-        self.items = Table(client, table_name, "container_inst_id")
-
-    def load_token(self, token_id: str) -> NodeToken | None:
-        item = self.items.get(_key(token_id))
+    def load_token(self, token_id: str) -> KeptToken | None:
+        item = self.items.get(self._key(token_id))
         if item is None:
             return None
         with reading(f"token {token_id}", item):
-            found: NodeToken = decode(NodeToken, item)
+            found: KeptToken = decode(self._kept, item)
             return found
 
-    def load_tokens(self, instance_id: str) -> TokenList:
-        item = self.items.get(_list_key(instance_id))
+    def load_tokens(self, holder: str) -> KeptList:
+        item = self.items.get(self._list_key(holder))
         if item is None:
-            return TokenList(instance_id)
-        with reading(f"the tokens of {instance_id}", item):
-            found: TokenList = decode(TokenList, item)
+            make: Any = self._listing
+            empty: KeptList = make(holder)
+            return empty
+        with reading(f"the tokens of {holder}", item):
+            found: KeptList = decode(self._listing, item)
             return found
 
-    def save_token(self, listed: TokenList, changed: NodeToken) -> None:
-        saved = replace(listed, revision=listed.revision + 1)
+    def save_token(self, listed: KeptList, changed: KeptToken) -> None:
+        record: Any = listed
+        saved = replace(record, revision=listed.revision + 1)
+        # Nothing but a token is written over, and the list's condition is that of both: a token is in one list only.
+        anything = f"attribute_not_exists({self.items.key}) OR attribute_exists(digest)"
         puts = (
-            _put(item_of(saved), _list_key(listed.instance_id), listed.revision),
-            # The list's condition is that of both: a token is in one list only.
-            Put(item_of(changed) | {"container_inst_id": _key(changed.token_id)}, ANY),
+            self._put(item_of(saved), self._list_key(listed.holder), listed.revision),
+            Put(item_of(changed) | {self.items.key: self._key(changed.token_id)}, anything),
         )
         if not self.items.put_all(puts):
-            raise StaleRecord(f"the tokens of {listed.instance_id} were written since revision {listed.revision}")
+            raise StaleRecord(f"the tokens of {listed.holder} were written since revision {listed.revision}")
+
+    def _put(self, item: Mapping[str, Any], key: str, read: int) -> Put:
+        condition = "revision = :read" if read else f"attribute_not_exists({self.items.key})"
+        return Put({**item, self.items.key: key}, condition, {":read": read} if read else {})
+
+    def _key(self, token_id: str) -> str:
+        return f"{self._word}#{token_id}"
+
+    def _list_key(self, holder: str) -> str:
+        return f"{self._word}s#{holder}"
 
 
-def _put(item: Mapping[str, Any], key: str, read: int) -> Put:
-    condition = "revision = :read" if read else "attribute_not_exists(container_inst_id)"
-    return Put({**item, "container_inst_id": key}, condition, {":read": read} if read else {})
+class DynamoTokenStore(_DynamoTokens[TokenList, NodeToken]):
+    """`tokens.TokenStore` in the table of instances; `client` is a low-level boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, table_name: str) -> None:
+        super().__init__(Table(client, table_name, "container_inst_id"), "token", NodeToken, TokenList)
 
 
-def _key(token_id: str) -> str:
-    return f"token#{token_id}"
+class DynamoUserTokenStore(_DynamoTokens[UserTokenList, UserToken]):
+    """`user_tokens.UserTokenStore` in the table of jobs."""
 
-
-def _list_key(instance_id: str) -> str:
-    return f"tokens#{instance_id}"
+    def __init__(self, client: Any, table_name: str) -> None:
+        super().__init__(Table(client, table_name, "job_id_rank"), "user-token", UserToken, UserTokenList)

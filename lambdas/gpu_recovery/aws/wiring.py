@@ -39,14 +39,15 @@ def settings() -> Settings:
 
 
 @cache
-def _dynamodb() -> Any:
+def dynamodb() -> Any:
+    """The client of every store."""
     return client("dynamodb")
 
 
 @cache
 def tokens() -> DynamoTokenStore:
     """The tokens of nodes, for the functions that issue or ask for them."""
-    return DynamoTokenStore(_dynamodb(), settings().instance_table)
+    return DynamoTokenStore(dynamodb(), settings().instance_table)
 
 
 @cache
@@ -59,7 +60,7 @@ def ray_queue() -> RayQueue:
 def recovery() -> Recovery:
     """The loop on DynamoDB and AWS."""
     told = settings()
-    store = DynamoStore(_dynamodb(), told.job_table, told.instance_table)
+    store = DynamoStore(dynamodb(), told.job_table, told.instance_table)
     return Recovery(
         store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
         journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,

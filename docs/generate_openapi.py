@@ -1,0 +1,35 @@
+"""Writes docs/openapi.json from the table of routes in lambdas/gpu_recovery/routes.
+
+python docs/generate_openapi.py            rewrites the file
+python docs/generate_openapi.py --check    exits with 1 if the file is not what the table says
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "docs" / "openapi.json"
+sys.path[:0] = [str(ROOT / "lambdas")]
+
+from gpu_recovery.routes.openapi import document  # noqa: E402  the package is found only now
+from gpu_recovery.routes.table import ROUTES  # noqa: E402
+
+
+def text() -> str:
+    """The whole file."""
+    return json.dumps(document(ROUTES), indent=1, sort_keys=True) + "\n"
+
+
+def main() -> int:
+    """Write the file, or compare it."""
+    if "--check" in sys.argv[1:]:
+        return int(FILE.read_text(encoding="utf-8") != text())
+    FILE.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""The attempts of a job as clients see them (seed 004 §4.2), from its plans, its progress and its history.
+
+An attempt's own record is its plan and the progress of its ranks; when it began and ended is in the job's history,
+which forgets the middle of a long life: what is no longer known is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from . import wire
+from .core.attempt import Plan, Progress
+from .core.job.record import LIVE, RUNS, Job, JobStatus
+from .core.job.spec import Backend
+from .core.names import attempt_id
+from .core.task import EndingKind
+
+SHOWN_MAX = 20
+"""The latest attempts, two items each."""
+Kept = Mapping[int, tuple[Plan | None, Progress | None]]
+Read = Callable[[str, Sequence[int]], Kept]
+
+
+class AttemptStatus(StrEnum):
+    """How an attempt stands, in the words that Ray has for its jobs."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+class FailureKind(StrEnum):
+    """Why an attempt failed: seed 004's words, and those for what is neither the user's nor the program's doing."""
+
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
+    USER_ERROR = "USER_ERROR"
+    RUNTIME_ERROR = "RUNTIME_ERROR"
+    HOST_FAULT = "HOST_FAULT"
+    INTERRUPTED = "INTERRUPTED"
+    UNKNOWN = "UNKNOWN"
+
+
+FAILURE_KINDS = {
+    EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
+    EndingKind.CRASHED: FailureKind.RUNTIME_ERROR,
+    EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
+    EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
+    EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
+    EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
+}
+"""By how the first rank ended that did not succeed; one that was stopped failed for none of these reasons."""
+
+
+def attempt_views(job: Job, read: Read) -> list[dict[str, Any]]:
+    """The latest attempts of a job, the oldest first. read: plans and progress of some attempts of a job."""
+    numbers = range(max(1, job.attempt - SHOWN_MAX + 1), job.attempt + 1)
+    kept = read(job.job_id, numbers) if numbers else {}
+    return [_view(job, number, *kept.get(number, (None, None))) for number in numbers]
+
+
+def _view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -> dict[str, Any]:
+    began, ended = _first(job, number, RUNS), _end(job, number)
+    failure = progress.failure if progress is not None else None
+    if failure is None and number == job.attempt:
+        failure = job.failure
+    status = _status(job, number, began, ended, failed=failure is not None and failure.ending.is_own)
+    own = failure if status is AttemptStatus.FAILED else None
+    where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
+    if job.spec.backend is Backend.RAY:
+        where = {"submission_id": attempt_id(job.job_id, number)}
+    return {
+        "attempt": number, "attempt_id": attempt_id(job.job_id, number), "status": status.value,
+        "started_at": wire.time_text(began), "ended_at": wire.time_text(ended),
+        "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
+        "failure_kind": FAILURE_KINDS.get(own.ending.kind, FailureKind.UNKNOWN).value if own else None,
+        "message": own.ending.sentence if own else None, "counted": _counted(job, number, ended), **where,
+    }  # fmt: skip
+
+
+def _instances(job: Job, number: int) -> list[str]:
+    return list(job.instances) if number == job.attempt else []
+
+
+def _first(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
+    """When the attempt first was in one of `statuses`."""
+    return next((one.at for one in job.history if one.attempt == number and one.after in tuple(statuses)), None)
+
+
+def _end(job: Job, number: int) -> datetime | None:
+    """When the last rank of the attempt had ended, or the next attempt began for all that is known."""
+    if number == job.attempt and job.status in LIVE:
+        return None
+    over = (one.at for one in job.history if one.attempt == number and one.before in LIVE and one.after not in LIVE)
+    return next(over, None)
+
+
+def _status(job: Job, number: int, began: datetime | None, ended: datetime | None, *, failed: bool) -> AttemptStatus:
+    if number == job.attempt and job.status in LIVE:
+        return AttemptStatus.RUNNING if job.status in RUNS or began else AttemptStatus.PENDING
+    if number == job.attempt and job.status is JobStatus.SUCCEEDED:
+        return AttemptStatus.SUCCEEDED
+    return AttemptStatus.FAILED if failed else AttemptStatus.STOPPED
+
+
+def _counted(job: Job, number: int, ended: datetime | None) -> bool | None:
+    """Whether it counts against `attempts_max`; None where that is known of all attempts together only."""
+    if number == job.attempt and job.status in LIVE:
+        return None
+    if not any(job.attempts_uncounted.values()):
+        return True
+    return False if job.attempts_counted == 0 else None

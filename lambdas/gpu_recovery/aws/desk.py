@@ -1,0 +1,34 @@
+"""Puts together what the job side of the API reaches, once per cold start."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache
+
+from ..capacity import Capacity
+from ..door import Entrance
+from ..routes.desk import Desk
+from ..user_tokens import USER_TOKEN
+from .api_sources import operator_token, task_definition
+from .attempt_history import DynamoAttemptHistory
+from .dead_letters import AwsDeadLetters
+from .job_logs import AwsJobLogs
+from .submission_store import DynamoSubmissions
+from .token_store import DynamoUserTokenStore
+from .wiring import dynamodb, logger, recovery, settings, tokens
+
+
+@cache
+def desk() -> Desk:
+    """Everything that routes may use, on DynamoDB and AWS."""
+    told, loop, client = settings(), recovery(), dynamodb()
+    users = DynamoUserTokenStore(client, told.job_table)
+    return Desk(
+        recovery=loop, submissions=DynamoSubmissions(client, told.job_table),
+        attempts=DynamoAttemptHistory(client, told.job_table),
+        capacity=Capacity(lambda statuses: loop.store.instances_in(statuses, [])),
+        logs=AwsJobLogs(), node_tokens=tokens(), user_tokens=users,
+        users=Entrance(users, loop.clock, USER_TOKEN), letters=lambda: AwsDeadLetters(told),
+        operator_token=lambda: operator_token(told.operator_token_secret), describe=task_definition,
+        random=lambda: secrets.token_hex(2), job_id_prefix=told.job_id_prefix, log=logger,
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""What routes reach: the loop, the stores beside it, ECS and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from ..capacity import Capacity
+from ..core.attempt import Plan, Progress
+from ..door import Entrance
+from ..recovery import Recovery
+from ..redriving import DeadLetters
+from ..submitting import Submissions
+from ..tokens import TokenStore
+from ..user_tokens import UserToken, UserTokenStore
+
+
+class Log(Protocol):
+    """A structured log."""
+
+    def info(self, msg: object, /, *, extra: Mapping[str, object]) -> None: ...
+
+    def warning(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+
+    def error(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+
+    def exception(self, msg: object, /) -> None: ...
+
+
+class AttemptHistory(Protocol):
+    """What is kept of the attempts of a job."""
+
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
+        """The plan and the progress of each of `attempts`, as far as they are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come."""
+
+    lines: tuple[tuple[datetime, str], ...]
+    next_place: str | None
+
+
+class JobLogs(Protocol):
+    """The logs of containers."""
+
+    def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
+        """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What a route may use.
+
+    operator_token: the operator's secret, which is also what cursors are signed with.
+    describe:       an ECS task definition by its name, None if there is none.
+    random:         four hexadecimal digits.
+    letters:        the dead-letter queues, reached only by those who ask for them.
+    """
+
+    recovery: Recovery
+    submissions: Submissions
+    attempts: AttemptHistory
+    capacity: Capacity
+    logs: JobLogs
+    node_tokens: TokenStore
+    user_tokens: UserTokenStore
+    users: Entrance[UserToken]
+    letters: Callable[[], DeadLetters]
+    operator_token: Callable[[], str]
+    describe: Callable[[str], Mapping[str, Any] | None]
+    random: Callable[[], str]
+    job_id_prefix: str
+    log: Log

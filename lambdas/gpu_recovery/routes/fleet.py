@@ -1,0 +1,48 @@
+"""The fleet's brakes: budget, breaker, pause."""
+
+from __future__ import annotations
+
+from .. import braking, wire
+from ..core.instance.record import InstanceStatus
+from ..user_tokens import Role
+from .desk import Desk
+from .exchange import Answer, Request, Route
+
+
+def read_fleet(desk: Desk, request: Request) -> Answer:
+    """The brakes, and whom they hold."""
+    store = desk.recovery.store
+    bad: list[Exception] = []
+    out_of_use = store.instances_in([InstanceStatus.QUARANTINED], bad)
+    return Answer(200, wire.fleet_view(store.load_fleet(), desk.recovery.policy, out_of_use, bad))
+
+
+def pause_fleet(desk: Desk, request: Request) -> Answer:
+    """The brakes, with recovery paused."""
+    because = wire.because_of(request.text(), required=True)
+    braking.pause(desk.recovery, request.caller.name, because)
+    return read_fleet(desk, request)
+
+
+def unpause_fleet(desk: Desk, request: Request) -> Answer:
+    """The brakes, with recovery going on."""
+    braking.unpause(desk.recovery)
+    return read_fleet(desk, request)
+
+
+def reset_breaker(desk: Desk, request: Request) -> Answer:
+    """The brakes, with the breaker closed."""
+    braking.reset_breaker(desk.recovery, request.caller.name)
+    return read_fleet(desk, request)
+
+
+_FLEET = {200: "Fleet"}
+ROUTES = (
+    Route("GET", "/api/v2/fleet", read_fleet, "The brakes, and whom they hold", _FLEET),
+    Route(
+        "POST", "/api/v2/fleet/pause", pause_fleet, "Let no repair begin", _FLEET, Role.OPERATOR, takes="Why",
+        needs_body=True, refuses=(413, 422),
+    ),
+    Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Let repairs begin again", _FLEET, Role.OPERATOR),
+    Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the breaker", _FLEET, Role.OPERATOR),
+)  # fmt: skip

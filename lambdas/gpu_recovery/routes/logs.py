@@ -1,0 +1,83 @@
+"""What the ranks of a job wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import wire
+from ..core.job.record import LIVE, Job
+from ..core.job.spec import Backend
+from ..ports import CursorInvalid
+from .cursors import opened, sealed
+from .desk import Desk
+from .exchange import TEXT, Answer, Parameter, Refused, Request, Route
+from .jobs import wanted
+
+TAIL, TAIL_MAX = 200, 10_000
+ATTEMPT_MAX = 9_999_999
+RANK_MAX = 2_999
+
+
+def read_logs(desk: Desk, request: Request) -> Answer:
+    """The newest lines of one rank, or those after a cursor."""
+    job = wanted(desk, request)
+    rank = request.number("rank", 0, 0, RANK_MAX) or 0
+    attempt = request.number("attempt", job.attempt, 1, ATTEMPT_MAX) or 0
+    tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
+    given = request.query.get("cursor")
+    purpose = f"logs {job.job_id} {attempt} {rank}"
+    place = None if given is None else opened(desk.operator_token(), purpose, given)
+    found = desk.logs.read(*_stream(desk, job, attempt, rank), tail, place)
+    if isinstance(found, str):
+        if given is not None:
+            raise CursorInvalid(found)
+        raise _nothing(job, found)
+    is_over = job.status not in LIVE or attempt < job.attempt
+    at_end = found.next_place is None or (is_over and found.next_place == place)
+    return Answer(
+        200,
+        {
+            "job_id": job.job_id, "attempt": attempt, "rank": rank,
+            "lines": [{"at": wire.time_text(at), "text": text} for at, text in found.lines],
+            "next_cursor": None if at_end else sealed(desk.operator_token(), purpose, found.next_place or ""),
+        },
+    )  # fmt: skip
+
+
+def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
+    """(group, stream, region) of a rank's log, as the awslogs driver names them. Refused if it is not there."""
+    if job.spec.backend is not Backend.ECS:
+        raise _nothing(job, "it runs on Ray, whose log this API does not reach")
+    if not 1 <= attempt <= job.attempt:
+        raise _nothing(job, f"it has had {job.attempt} attempt(s)")
+    plan = desk.recovery.store.load_plan(job.job_id, attempt)
+    task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
+    if not task_id:
+        raise _nothing(job, f"rank {rank} of attempt {attempt} has no task that is known")
+    options = _options(desk, job)
+    group, prefix = options.get("awslogs-group"), options.get("awslogs-stream-prefix")
+    if not group or not prefix:
+        raise _nothing(job, f"container {job.spec.container} does not log by awslogs to a named group and prefix")
+    return str(group), f"{prefix}/{job.spec.container}/{task_id}", str(options.get("awslogs-region", ""))
+
+
+def _options(desk: Desk, job: Job) -> dict[str, Any]:
+    definition = desk.describe(job.spec.task_definition) or {}
+    for container in definition.get("containerDefinitions", []):
+        logging = container.get("logConfiguration") or {}
+        if container["name"] == job.spec.container and logging.get("logDriver") == "awslogs":
+            return dict(logging.get("options") or {})
+    return {}
+
+
+def _nothing(job: Job, why: str) -> Refused:
+    return Refused(404, "no_log", "No log", f"job {job.job_id}: {why}", job_id=job.job_id)
+
+
+_QUERY = (
+    Parameter("rank", "which rank; 0 unless told", {"type": "integer", "minimum": 0, "maximum": RANK_MAX}),
+    Parameter("attempt", "which attempt; the latest unless told", {"type": "integer", "minimum": 1}),
+    Parameter("tail", "how many lines at most", {"type": "integer", "minimum": 1, "maximum": TAIL_MAX}),
+    Parameter("cursor", "where the answer before this one said to go on", TEXT),
+)
+ROUTES = (Route("GET", "/api/v2/jobs/<job_id>/logs", read_logs, "What a rank wrote", {200: "LogLines"}, query=_QUERY),)
