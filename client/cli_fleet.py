@@ -65,7 +65,7 @@ def redrive(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the queues hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give messages that nobody could handle to their functions again, once the cause is mended.
+    """Give messages that failed to their functions again. Mend the cause first.
 
     Exit code 1 if any of them stayed for a reason, or if not all could be tried.
     """

@@ -41,7 +41,7 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
     answers: dict[tuple[str, ...], dict[str, Any]] = {
         ("list",): {"jobs": listed[:2], "next_cursor": "2", "unreadable": []},
         ("list", "--all"): {"jobs": listed, "next_cursor": None, "unreadable": []},
-        ("explain", JOB): {"job": api.jobs[0], "instances": api.instances, "left_out": []},
+        ("explain", JOB): {"job": api.jobs[0], "pending": None, "instances": api.instances, "left_out": []},
         ("instances",): {"instances": machines, "next_cursor": None, "unreadable": []},
         ("instances", INSTANCE): api.instances[0],
         **dict.fromkeys(ORDERS, api.instances[0]), **dict.fromkeys(FLEET, api.fleet),
@@ -88,7 +88,7 @@ def test_explain_asks_for_a_bounded_number_of_instances(run: Run, api: Any) -> N
     """A job on a thousand instances does not take a thousand requests."""
     api.jobs[0]["instances"] = [f"i-{n:017x}" for n in range(1_000)]
     story = json.loads(run("explain", "--json", JOB).stdout)
-    assert len(api.requests) == 1 + 32
+    assert len(api.requests) == 2 + 32
     assert len(story["instances"]) + len(story["left_out"]) == 1_002
     assert story["instances"][0]["instance_id"] == "i-0aaa00000000000a1"
 
@@ -99,7 +99,7 @@ def test_explain_fails_when_an_instance_cannot_be_read(run: Run, api: Any) -> No
     def answer(request: httpx.Request) -> httpx.Response:
         if "/instances/" in request.url.path:
             return httpx.Response(500, json={"title": "broken"})
-        return httpx.Response(200, json=api.jobs[0])
+        return httpx.Response(200, json=api.jobs[0] | {"decisions": [], "pending": None})
 
     api.answer = answer
     result = run("explain", JOB)
@@ -268,7 +268,7 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("submit", "--file", "-"), "- is not JSON"),
         (("status",), "Missing argument 'JOB'"),
         (("list", "--limit", "0"), "Invalid value for '--limit'"),
-        (("logs", JOB), "No such command 'logs'"),
+        (("log", JOB), "No such command 'log'. Did you mean 'logs'"),
         (("fleet", "pause"), "Missing option '--because'"),
         (("fleet", "resume"), "No such command 'resume'"),
         (("quarantine",), "Missing argument 'ID'"),
@@ -296,12 +296,15 @@ def test_a_document_of_the_wrong_kind_is_a_usage_error(run: Run, api: Any, text:
 
 
 def test_a_refusal_is_1_and_shows_its_field(run: Run, api: Any) -> None:
-    """The problem document's title, field and detail are one line on stderr."""
+    """The problem document's title, field and detail are one line on stderr, what to do is the next."""
     body = {"title": "Invalid job", "status": 400, "detail": "must be a whole number", "field": "nnodes"}
     api.answer = lambda request: httpx.Response(400, json=body)
     result = run("submit", "--json", *OPTIONS)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "gpu-recovery: Invalid job (400): nnodes: must be a whole number\n"
+    assert result.stderr == (
+        "gpu-recovery: Invalid job (400): nnodes: must be a whole number\n"
+        "  Correct what is named and send it again; nothing was changed.\n"
+    )
 
 
 def test_an_error_text_cannot_steer_the_terminal(run: Run, api: Any) -> None:
@@ -312,9 +315,13 @@ def test_an_error_text_cannot_steer_the_terminal(run: Run, api: Any) -> None:
 
 @pytest.mark.parametrize("verb", [("status", "no"), ("explain", "no"), ("cancel", "no"), ("instances", "no")])
 def test_an_unknown_id_is_1(run: Run, verb: tuple[str, ...]) -> None:
-    """A 404 is said in the API's words."""
+    """A 404 is said in the API's words, and where to look ids up."""
     result = run(*verb)
-    assert (result.exit_code, result.stderr) == (1, "gpu-recovery: Not Found (404): there is no no\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "gpu-recovery: Not Found (404): there is no no\n"
+        "  Look the id up with `gpu-recovery list` or `gpu-recovery instances`.\n",
+    )
 
 
 def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
@@ -326,7 +333,10 @@ def test_a_service_that_does_not_answer_is_1(run: Run, api: Any) -> None:
     api.answer = fail
     result = run("list")
     assert result.exit_code == 1
-    assert result.stderr == "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
+    assert result.stderr == (
+        "gpu-recovery: cannot reach https://api.example.test/prod: refused\n"
+        "  Check the address in GPU_RECOVERY_API_URL or --api-url, and the network between here and there.\n"
+    )
 
 
 def test_missing_settings_are_2() -> None:
@@ -342,7 +352,10 @@ def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> No
     assert str(api.requests[0].url).startswith("https://other.test/prod/api/v2/jobs")
     assert api.requests[0].headers["authorization"] == "Bearer other"
     assert (result.exit_code, result.stderr) == (
-        1, "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
+        1,
+        "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
+        "  Check the token in GPU_RECOVERY_TOKEN or --token; an operator makes a new one with"
+        " `gpu-recovery token issue --user NAME`.\n",
     )  # fmt: skip
 
 
@@ -362,8 +375,8 @@ def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
     """The verbs of the command line, in the order of use."""
     text = run("--help").stdout
     verbs = [
-        "submit", "redrive", "status", "list", "explain", "cancel", "instances", "release", "quarantine", "fleet",
-        "sandbox", "token",
+        "submit", "status", "list", "logs", "explain", "queue", "cancel", "suspend", "resume", "instances",
+        "quarantine", "release", "fleet", "redrive", "token", "quota", "sandbox", "simulate",
     ]  # fmt: skip
     positions = [text.index(f"\n  {verb} ") for verb in verbs]
     assert positions == sorted(positions)

@@ -100,13 +100,26 @@ def test_revoke_names_the_token_by_its_id(run: Run, api: Any) -> None:
 @pytest.mark.parametrize(
     "verb", [("issue", INSTANCE), ("list", INSTANCE), ("revoke", INSTANCE, TOKEN_ID)], ids=lambda verb: verb[0]
 )
-@pytest.mark.parametrize(("status", "title"), [(409, "Enough tokens"), (404, "No such token"), (422, "Not one")])
-def test_a_refusal_is_1_and_says_why(run: Run, api: Any, verb: tuple[str, ...], status: int, title: str) -> None:
-    """In the server's own words, and nothing on stdout."""
+@pytest.mark.parametrize(
+    ("status", "title", "advice"),
+    [
+        (
+            409,
+            "Enough tokens",
+            "`gpu-recovery token list` shows what there is; `gpu-recovery token revoke` makes room.",
+        ),
+        (404, "No such token", "Look the token's id up with `gpu-recovery token list`."),
+        (422, "Not one", "Correct the field that is named and send it again; nothing was changed."),
+    ],
+)
+def test_a_refusal_is_1_and_says_why(
+    run: Run, api: Any, verb: tuple[str, ...], status: int, title: str, advice: str
+) -> None:
+    """In the server's own words, with what to do about it, and nothing on stdout."""
     api.answer = lambda request: problem(status, title, "because of this")
     result = run("token", *verb)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"gpu-recovery: {title} ({status}): because of this\n"
+    assert result.stderr == f"gpu-recovery: {title} ({status}): because of this\n  {advice}\n"
 
 
 def test_an_answer_without_a_token_is_1(run: Run, api: Any) -> None:

@@ -165,7 +165,7 @@ def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
 def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict[str, Any]) -> None:
     """A header, a line for each job, and a hint while there is more."""
     lines = render.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
-    assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "REASON"]
+    assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"]
     assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1/3", "2x8", "trainer-team"]
     assert lines[2:] == ["more: add --cursor abc, or --all"]
     assert render.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
