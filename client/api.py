@@ -160,7 +160,7 @@ class RecoveryClient(Calls):
     def revoke_user_token(self, user: str, token_id: str) -> View:
         """Revoke a user's token by its id; its view."""
         path = f"/users/{segment('user', user)}/tokens/{segment('token id', token_id)}"
-        return self._having("revoked_at", "DELETE", path)
+        return self._having("user", "DELETE", path)
 
     # -- the fleet -----------------------------------------------------------------------------------------------------
 

@@ -27,17 +27,25 @@ READS = [
     ("explain", JOB),
     ("instances",),
     ("instances", INSTANCE),
+    ("logs", JOB),
+    ("queue",),
+    ("quota show",),
 ]
 FLEET = ("fleet",), ("fleet pause", "--because", "new image"), ("fleet unpause",), ("fleet reset-breaker",)
 LETTERS = ("redrive", "--dry-run"), ("redrive",)
 ORDERS = ("quarantine", INSTANCE), ("release", INSTANCE), ("explain", INSTANCE)
-VERBS = [*READS, ("cancel", JOB), ("submit", *OPTIONS), *ORDERS, *FLEET, *LETTERS]
+ON_JOBS = ("cancel", JOB), ("suspend", JOB, "--because", "a demo"), ("resume", JOB), ("submit", *OPTIONS)
+DRY = ("submit", "--dry-run", *OPTIONS)
+LIMITS = ("quota set", "ana/NORMAL/a100=6")
+VERBS = [*READS, *ON_JOBS, *ORDERS, *FLEET, *LETTERS, DRY, LIMITS]
 Run = Callable[..., Result]
 
 
 def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
     """What the API answers to a verb: the view, the first page, or all pages as one."""
     listed, machines = ([without_history(one) for one in views] for views in (api.jobs, api.instances))
+    limits = api.queue["quotas"]["limits"]
+    after = limits | {"instances": limits["instances"] | {"ana/NORMAL/a100": 6}}
     answers: dict[tuple[str, ...], dict[str, Any]] = {
         ("list",): {"jobs": listed[:2], "next_cursor": "2", "unreadable": []},
         ("list", "--all"): {"jobs": listed, "next_cursor": None, "unreadable": []},
@@ -46,6 +54,8 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
         ("instances", INSTANCE): api.instances[0],
         **dict.fromkeys(ORDERS, api.instances[0]), **dict.fromkeys(FLEET, api.fleet),
         ("redrive", "--dry-run"): api.dead_letters, ("redrive",): api.redriven,
+        ("logs", JOB): api.queue["logs"], ("queue",): api.queue["queue"], ("quota show",): api.queue["quotas"],
+        DRY: api.queue["pending"], LIMITS: {"limits": after, "revision": 8},
     }  # fmt: skip
     job: dict[str, Any] = api.jobs[0]
     return answers.get(verb, job)
@@ -228,6 +238,155 @@ def test_list_passes_its_filter_on(run: Run, api: Any) -> None:
     assert dict(api.requests[0].url.params) == {"status": "RUNNING", "limit": "1", "cursor": "1"}
 
 
+def test_list_asks_for_one_user_and_group_on_every_page(run: Run, api: Any) -> None:
+    """All pages are of the same list."""
+    assert run("list", "--all", "--user", "ana", "--group", "a100").exit_code == 0
+    assert len(api.requests) == 2
+    for request in api.requests:
+        assert {name: request.url.params[name] for name in ("user", "group")} == {"user": "ana", "group": "a100"}
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("2h", "2026-11-21T07:03:00.000Z"), ("90m", "2026-11-21T07:33:00.000Z"), ("1d", "2026-11-20T09:03:00.000Z"),
+        ("2026-11-20", "2026-11-20T00:00:00.000Z"), ("2026-11-20T06:30", "2026-11-20T06:30:00.000Z"),
+        ("2026-11-20T06:30+08:00", "2026-11-19T22:30:00.000Z"),
+    ],
+)  # fmt: skip
+def test_since_is_how_long_ago_or_a_time_in_utc(run: Run, api: Any, text: str, sent: str) -> None:
+    """The API hears a time with its zone, whatever the laptop's zone is."""
+    assert run("list", "--since", text).exit_code == 0
+    assert api.requests[0].url.params["since"] == sent
+
+
+@pytest.mark.parametrize("order", ["suspend", "resume", "cancel"])
+def test_an_order_about_a_job_shows_where_the_job_stands_then(run: Run, api: Any, order: str) -> None:
+    """Its id, its status and the reason, in one line."""
+    assert run(order, JOB).stdout == f"{JOB}  RECOVERING  reboot i-0aaa00000000000a1; relaunching\n"
+    assert [(one.method, one.url.path) for one in api.requests] == [("POST", f"/prod/api/v2/jobs/{JOB}/{order}")]
+
+
+def test_suspend_sends_its_reason(run: Run, api: Any) -> None:
+    """It is what the job's user finds."""
+    run("suspend", JOB, "--because", "a demo")
+    assert json.loads(api.requests[0].content) == {"because": "a demo"}
+
+
+def test_status_shows_priority_group_and_attempts(run: Run, api: Any) -> None:
+    """What an attempt was, how long it lasted, and whether it counted."""
+    tried = {"attempt_id": f"{JOB}--a01", "status": "FAILED", "started_at": "2026-11-21T08:00:00.000Z",
+             "ended_at": "2026-11-21T09:00:30.000Z", "exit_code": 75, "failure_kind": "SUSPENDED",
+             "message": "made room", "counted": False}  # fmt: skip
+    latest = {"attempt": 2, "status": "RUNNING", "started_at": "2026-11-21T09:01:00.000Z"}
+    api.jobs[0] |= {"priority": "HIGH", "group": "a100", "attempts": [{"attempt": 1, **tried}, latest]}
+    block, table = run("status", JOB).stdout.split("\n\n")
+    facts = dict(line.split("  ", 1) for line in block.splitlines())
+    assert (facts["priority"].strip(), facts["group"].strip()) == ("HIGH", "a100")
+    first, second = table.splitlines()[1:]
+    assert first.split(maxsplit=6) == [
+        "1", "FAILED", "2026-11-21", "08:00:00Z", "1h00m", "75", "SUSPENDED: made room: not counted",
+    ]  # fmt: skip
+    assert second.split() == ["2", "RUNNING", "2026-11-21", "09:01:00Z", "-", "-"]
+
+
+def test_explain_says_why_a_job_in_line_does_not_start(run: Run, api: Any) -> None:
+    """What is short, its place, whom it waits for, the earliest start, and then every decision."""
+    api.jobs[0] |= {"status": "PENDING_RESOURCES", "repairing": []}
+    story = json.loads(run("explain", JOB, "--json").stdout)
+    assert story["pending"] == api.queue["pending"]
+    _, why, decisions = run("explain", JOB).stdout.split("\n\n")
+    facts = {line[:14].strip(): line[14:].strip() for line in why.splitlines()}
+    assert facts == {
+        "because": "needs 8 instances, 3 are free", "short of": "gpus", "place in line": "2",
+        "waits for": "sft-20261121-085000-00a1", "earliest start": "2026-11-21 09:33:00Z (in 30m00s)",
+    }  # fmt: skip
+    assert len(decisions.splitlines()) > len(api.jobs[0]["history"])
+
+
+@pytest.mark.parametrize("status", ["RUNNING", "SUCCEEDED"])
+def test_explain_does_not_ask_why_a_job_waits_that_does_not(run: Run, api: Any, status: str) -> None:
+    """The scheduler's answer costs a reading of the whole queue."""
+    api.jobs[0] |= {"status": status}
+    assert json.loads(run("explain", JOB, "--json").stdout)["pending"] is None
+    assert not [one for one in api.requests if one.url.path.endswith("/explain")]
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "advice"),
+    [
+        (401, {}, "an operator makes a new one with `gpu-recovery token issue --user NAME`."),
+        (403, {}, "The token's role does not allow this"),
+        (403, {"code": "foreign_user"}, "leave --user and the field user out."),
+        (404, {}, "Look the id up"),
+        (409, {}, "It is in a state that does not allow this"),
+        (412, {}, "Somebody changed it meanwhile"),
+        (413, {}, "Keep large files where the ranks can read them"),
+        (422, {}, "Correct the field that is named"),
+        (422, {"code": "idempotency_mismatch"}, "Another job was submitted under that key"),
+        (429, {"retry_after_s": 7}, "nothing was changed, try again in 7 s."),
+        (503, {}, "look whether an order was followed before you repeat it, and try again in a moment."),
+    ],
+)
+def test_each_refusal_says_what_to_do(run: Run, api: Any, status: int, more: dict[str, Any], advice: str) -> None:
+    """Below the API's own words, in one sentence; an order is not repeated by itself."""
+    api.answer = lambda request: httpx.Response(status, json={"title": "No", "detail": "since", **more})
+    result = run("cancel", JOB)
+    first, second = result.stderr.splitlines()
+    assert (result.exit_code, first) == (1, f"gpu-recovery: No ({status}): since")
+    assert second.startswith("  ") and advice in second
+    assert len(api.requests) == 1
+
+
+def test_everything_that_is_wrong_is_told_at_once(run: Run, api: Any) -> None:
+    """A document with three mistakes takes one correction, not three."""
+    wrong = [{"field": "nnodes", "detail": "must be 1 or more"}, {"field": "user", "detail": "is \x1b[2J odd"}]
+    body = {"title": "No", "detail": "must be 1 or more", "field": "nnodes", "errors": wrong}
+    api.answer = lambda request: httpx.Response(422, json=body)
+    lines = run("submit", *OPTIONS).stderr.splitlines()
+    assert lines[:2] == ["gpu-recovery: No (422): nnodes: must be 1 or more", "  user: is ?[2J odd"]
+    assert len(lines) == 3
+
+
+def test_a_sandbox_that_does_not_answer_is_asked_about(run: Run, api: Any) -> None:
+    """On this machine the address is right, and the servers have ended."""
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    api.answer = fail
+    result = run("--api-url", "http://127.0.0.1:4566", "list")
+    assert result.stderr.startswith("gpu-recovery: cannot reach http://127.0.0.1:4566: refused\n  Is the sandbox up?")
+
+
+def test_a_read_waits_as_long_as_a_busy_api_asks(run: Run, api: Any, pauses: list[float]) -> None:
+    """Retry-After of the header, that of the problem, or a wait that doubles; then the answer."""
+    busy = [
+        httpx.Response(503, headers={"retry-after": "5"}, json={"retry_after_s": 9}),
+        httpx.Response(429, json={"retry_after_s": 3}),
+        httpx.Response(503, headers={"retry-after": "Sat, 21 Nov 2026 09:03:00 GMT"}),
+    ]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if busy:
+            return busy.pop(0)
+        api.answer = None
+        return httpx.Response(200, json={"jobs": [], "next_cursor": None, "unreadable": []})
+
+    api.answer = answer
+    result = run("list")
+    assert (result.exit_code, result.stdout, pauses) == (0, "no jobs\n", [5.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize(("after", "tries"), [("0", 4), ("31", 1)])
+def test_a_busy_api_is_not_asked_for_ever(run: Run, api: Any, pauses: list[float], after: str, tries: int) -> None:
+    """Four times at most, and not at all where it wants more time than anybody watches a cursor blink."""
+    api.answer = lambda request: httpx.Response(503, headers={"retry-after": after}, json={"title": "Busy"})
+    result = run("list")
+    assert (result.exit_code, len(api.requests), pauses) == (1, tries, [0.0] * (tries - 1))
+    assert result.stderr.startswith("gpu-recovery: Busy (503)\n") and f"try again in {after} s." in result.stderr
+
+
 def test_submit_sends_only_what_was_given(run: Run, api: Any) -> None:
     """Options become fields; the API's defaults stay the API's."""
     assert run("submit", *OPTIONS).exit_code == 0
@@ -269,6 +428,17 @@ def test_submit_reads_a_document_and_options_win(run: Run, api: Any, tmp_path: P
         (("status",), "Missing argument 'JOB'"),
         (("list", "--limit", "0"), "Invalid value for '--limit'"),
         (("log", JOB), "No such command 'log'. Did you mean 'logs'"),
+        (("logs", JOB, "--tail", "0"), "Invalid value for '--tail'"),
+        (("logs", JOB, "-f", "--json"), "follows no log"),
+        (("list", "--since", "soon"), "must be how long ago, such as 2h"),
+        (("list", "--since", "9999999999d"), "lies before all time"),
+        (("submit", "--wait", "--dry-run", *OPTIONS), "a dry run makes no job to wait for"),
+        (("submit", *OPTIONS, "python", "train.py"), "a command of the ranks begins after --"),
+        (("submit", *OPTIONS, "--backend", "ray"), "a job needs --entrypoint;"),
+        (("quota", "set"), "give at least one limit"),
+        (("quota", "set", "ana=4"), "'ana=4' is not USER/PRIORITY/GROUP=NUMBER"),
+        (("quota", "set", "ana/SOME/a100=4"), "'SOME' is no priority: one of EXTREME_HIGH,"),
+        (("quota", "set", "--max-running-jobs", "0"), "must be a whole number of at least 1, or none"),
         (("fleet", "pause"), "Missing option '--because'"),
         (("fleet", "resume"), "No such command 'resume'"),
         (("quarantine",), "Missing argument 'ID'"),
