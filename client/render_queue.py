@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from .render import clock, count, since, until
+from gpu_recovery.core.job.record import JobStatus
+
+from .render import clock, count, duration, moment, since, until
 from .table import line, table
 
 View = Mapping[str, Any]
@@ -17,24 +19,22 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     """The waiting jobs in their order, the running ones, quotas, and what is promised to the heads of the line."""
     waiting = [
         (
-            str(one["position"]), one["job_id"], one["user"] or "-", _priority(one), one["group"] or "-", _size(one),
-            one["status"], since(one["queued_at"], now), clock(one.get("earliest_at")), one["sentence"],
+            str(one["position"]), one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-",
+            _size(one), since(one["queued_at"], now), _start(one, now), _because(one),
         )
         for one in sorted(view["waiting"], key=lambda one: (one["group"] or "", one["position"]))
     ]  # fmt: skip
-    header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "STATUS", "WAITS", "EARLIEST START", "BECAUSE")
+    header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
     text = table(header, waiting, width) if waiting else "nobody waits\n"
     runs = [
         (
-            one["job_id"], one["user"] or "-", _priority(one), one["group"] or "-", _size(one),
-            since(one["since"], now), until(one.get("ends_at"), now) or NOBODY_KNOWS,
-            "yes" if one["can_suspend"] else "no",
+            one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-", _size(one),
+            since(one["since"], now), _until_when(one, now),
         )
         for one in view["running"]
     ]  # fmt: skip
     if runs:
-        columns = ("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS BY", "CAN GIVE WAY")
-        text += "\n" + table(columns, runs, width)
+        text += "\n" + table(("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
     used = [(one["user"], str(one["priority"]), one["group"] or "-", _used(one)) for one in view["quotas"]]
     if used:
         text += "\n" + table(("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width)
@@ -96,10 +96,23 @@ def _used(one: View) -> str:
     return f"{one['used']}/{'no limit' if one.get('limit') is None else one['limit']}"
 
 
-def _priority(one: View) -> str:
-    """The priority that counts, and the one asked for where it has fallen back from that."""
+def _start(one: View, now: datetime) -> str:
+    """How soon it may start at the earliest."""
+    at = one.get("earliest_at")
+    return f"in {duration((moment(at) - now).total_seconds())}" if at else NOBODY_KNOWS
+
+
+def _because(one: View) -> str:
+    """Why it waits; before it, what of its standing would surprise."""
     asked = one.get("asked_priority")
-    return f"{one['priority']} (asked {asked})" if asked and asked != one["priority"] else str(one["priority"])
+    fell = f"asked for {asked}" if asked and asked != one["priority"] else ""
+    standing = "" if one["status"] == JobStatus.PENDING_RESOURCES else one["status"]
+    return "; ".join(part for part in (standing, fell, str(one["sentence"])) if part)
+
+
+def _until_when(one: View, now: datetime) -> str:
+    ends = f"{until(one['ends_at'], now)} at the latest" if one.get("ends_at") else "nobody can tell when"
+    return f"{ends}; can give way" if one["can_suspend"] else ends
 
 
 def _size(one: View) -> str:
