@@ -75,13 +75,13 @@ def instances_like(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def statuses_like(incomplete: str) -> list[str]:
-    """The statuses of jobs that begin so, in either case."""
-    return [status.value for status in JobStatus if status.value.startswith(incomplete.upper())]
+    """The statuses of jobs that begin so."""
+    return [status.value for status in JobStatus if status.value.startswith(incomplete)]
 
 
 def priorities_like(incomplete: str) -> list[str]:
     """The names of priorities that begin so, the most urgent first."""
-    return [name for name in Priority.__members__ if name.startswith(incomplete.upper())]
+    return [name for name in Priority.__members__ if name.startswith(incomplete)]
 
 
 def _ids(context: typer.Context, incomplete: str, ask: Callable[[RecoveryClient], Iterable[str]]) -> list[str]:

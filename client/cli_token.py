@@ -50,7 +50,7 @@ def issue(
     note: Annotated[str, typer.Option(help="What it is for, shown in the list.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Issue a token for the agent of one instance, or for one user, and print it: it is shown this once.
+    """Issue a token for an instance or a user, shown this once.
 
     Each may have two at a time, so that the next can be installed before the last ends.
     """

@@ -89,5 +89,5 @@ DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architec
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 RUNBOOKS = [Page(path) for path in sorted((ROOT / "docs/runbooks").glob("*.md"))]
 PAGES = [*READMES, DEPLOY, ARCHITECTURE, *DECISIONS, *RUNBOOKS, *(Page(ROOT / f"{name}.md") for name in (
-    "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions",
+    "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions", "docs/cli",
 ))]  # fmt: skip

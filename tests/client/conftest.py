@@ -138,7 +138,8 @@ class FakeApi:
         if method == "POST":
             return httpx.Response(201, json=new | token_view(**owner))
         if method == "GET":
-            return httpx.Response(200, json={**owner, "tokens": self.tokens})
+            named = {name: value for name, value in owner.items() if name != "role"}
+            return httpx.Response(200, json={**named, "tokens": self.tokens})
         revoked = token_view(**owner, token_id=rest[0], live=False, revoked_at=AN_HOUR_AGO)
         return httpx.Response(200, json=revoked)
 

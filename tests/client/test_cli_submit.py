@@ -19,11 +19,11 @@ workload: sft
 nnodes: 2
 n_gpus_per_node: 8
 task_definition: gpu-training
-env: {CHECKPOINT_DIR: /fsx/sft-17}
+env: {LEARNING_RATE: "0.1"}
 """
 SPEC = {
     "workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training",
-    "env": {"CHECKPOINT_DIR": "/fsx/sft-17"},
+    "env": {"LEARNING_RATE": "0.1"},
 }  # fmt: skip
 OPTIONS = ("--workload", "sft", "--nnodes", "2", "--gpus-per-node", "8", "--task-definition", "gpu-training")
 Run = Callable[..., Result]
@@ -85,7 +85,7 @@ def test_an_option_wins_over_its_field_of_a_yaml_document(run: Run, api: Any, ya
     assert run("submit", yaml_file, *more, "--", "python", "train.py", "--wait").exit_code == 0
     assert json.loads(api.requests[0].content) == SPEC | {
         "priority": "HIGH", "group": "a100", "user": "ana", "nnodes": 4, "command": ["python", "train.py", "--wait"],
-        "env": {"CHECKPOINT_DIR": "/fsx/sft-17", "A": "1"},
+        "env": {"LEARNING_RATE": "0.1", "A": "1"},
     }  # fmt: skip
 
 
