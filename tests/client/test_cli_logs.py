@@ -13,8 +13,8 @@ from typer.testing import Result
 from tests.client.conftest import problem
 
 JOB = "sft-20261121-090000-1a2b"
+ASKED_MAX = 50
 Run = Callable[..., Result]
-Page = dict[str, Any]
 
 
 class Log:
@@ -34,6 +34,7 @@ class Log:
         if not request.url.path.endswith("/logs"):
             if len(self.looks) > 1 and self.asked:
                 self.looks.pop(0)
+            assert len(self.asked) < ASKED_MAX, "it asks for ever"
             status, attempt, _ = self.looks[0]
             return httpx.Response(200, json={"job_id": JOB, "status": status, "attempt": attempt})
         query = dict(request.url.params)
