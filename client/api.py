@@ -108,7 +108,7 @@ class RecoveryClient(Calls):
 
     def put_quotas(self, limits: Mapping[str, Any], revision: int | str) -> View:
         """Put these limits in place of those of `revision`; refused if they were changed since."""
-        return self._having("limits", "PUT", "/quotas", body=limits, headers={"if-match": str(revision)})
+        return self._having("limits", "PUT", "/quotas", body={"limits": limits}, headers={"if-match": str(revision)})
 
     # -- instances -----------------------------------------------------------------------------------------------------
 

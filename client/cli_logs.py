@@ -15,6 +15,8 @@ from .output import AsJson, pause, print_json, say
 from .table import printable
 
 POLL_S = 2.0
+EMPTY_MAX = 100
+"""How many empty pages of a log that is over are turned, as long as each says that there is a next one."""
 TAIL, NOT_FOUND = 200, 404
 View = dict[str, Any]
 
@@ -65,7 +67,7 @@ class Following:
     def run(self, attempt: int | None, cursor: str | None) -> None:
         """Print until the job has ended and its log is read to the end, or the `attempt` that is named is over."""
         only = attempt
-        told = False
+        told, empty = False, 0
         while True:
             job = self._client.job(self._job_id)  # looked at first: what was written before its end is then read after
             over = job["status"] in TERMINAL or (only is not None and (job.get("attempt") or 0) > only)
@@ -80,10 +82,12 @@ class Following:
                 attempt = page["attempt"]
             new = page["lines"][self._shown :]
             _print(new)
-            cursor = self._next(cursor, page)
-            if new:
-                continue
+            before, cursor = cursor, self._next(cursor, page)
             newer = job.get("attempt") or 0
+            ended = over or newer > (attempt or 0)
+            empty = 0 if new else empty + 1
+            if new or (ended and cursor != before and empty < EMPTY_MAX):
+                continue  # CloudWatch has empty pages before the end, which is where the cursor stays
             if only is None and attempt is not None and newer > attempt:
                 say(f"attempt {newer}")
                 attempt, cursor, self._shown = newer, None, 0

@@ -11,7 +11,7 @@ from gpu_recovery.core.queue.priority import Priority
 from . import render_queue
 from .arguments import Group, User, examples
 from .documents import read_document
-from .output import AsJson, now, print_json, terminal_width
+from .output import FAILED, AsJson, is_complete, now, print_json, terminal_width
 
 NO_LIMIT = "none"
 ENTRY = re.compile(r"(?P<key>.*/[A-Z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
@@ -34,11 +34,13 @@ def queue(context: typer.Context, user: User = None, group: Group = None, as_jso
         print_json(view)
     else:
         typer.echo(render_queue.queue(view, now(), terminal_width()), nl=False)
+    if not is_complete(view.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
 
 
 def _chosen(part: Any, user: str | None, group: str | None) -> Any:
-    """Of one part of the queue's view, what belongs to that user and group; reservations have no user."""
-    if not isinstance(part, list):
+    """Of one part of the queue's view, what belongs to that user and group; what names neither stays."""
+    if not isinstance(part, list) or not all(isinstance(one, dict) for one in part):
         return part
     return [
         one for one in part

@@ -60,7 +60,7 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         ("attempt", attempts(job, words=True)),
         ("workload", job.get("workload")),
         ("user", job.get("user")),
-        ("priority", job.get("priority")),
+        ("priority", _priority(job)),
         ("group", job.get("group")),
         ("suspended for", job.get("suspended_for")),
         ("size", size(job, words=True)),
@@ -77,6 +77,12 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
     return text + (
         "\n" + table(("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
     )
+
+
+def _priority(job: View) -> str:
+    """The priority that counts, and the one asked for where it has fallen back from that."""
+    counts, asked = str(job.get("priority") or ""), job.get("asked_priority")
+    return f"{counts} (asked for {asked})" if asked and counts and asked != counts else counts
 
 
 def _attempt(one: View) -> tuple[str, ...]:

@@ -16,13 +16,13 @@ NOW, NOBODY_KNOWS = "now", "-"
 
 
 def queue(view: View, now: datetime, width: int | None = None) -> str:
-    """The waiting jobs in their order, the running ones, quotas, and what is promised to the heads of the line."""
+    """Who waits, in the order of the API, who runs, quotas, and what is promised to the heads of the line."""
     waiting = [
         (
-            str(one["position"]), one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-",
+            count(one.get("position")), one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-",
             _size(one), since(one["queued_at"], now), _start(one, now), _because(one),
         )
-        for one in sorted(view["waiting"], key=lambda one: (one["group"] or "", one["position"]))
+        for one in view["waiting"]
     ]  # fmt: skip
     header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
     text = table(header, waiting, width) if waiting else "nobody waits\n"

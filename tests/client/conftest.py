@@ -131,7 +131,7 @@ class FakeApi:
         if method == "PUT":
             if request.headers.get("if-match") != str(kept["revision"]):
                 return problem(412, "Changed meanwhile", f"the revision is {kept['revision']}")
-            kept = {"limits": json.loads(request.content), "revision": kept["revision"] + 1}
+            kept = {**json.loads(request.content), "revision": kept["revision"] + 1}
         return httpx.Response(200, json=kept)
 
     def _tokens(self, method: str, rest: list[str], new: dict[str, Any], owner: dict[str, Any]) -> httpx.Response:

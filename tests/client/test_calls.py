@@ -137,7 +137,7 @@ def test_quotas_are_put_in_place_of_the_revision_that_was_read() -> None:
     line.client().put_quotas({"max_running_jobs": 3}, 7)
     (request,) = line.requests
     assert (request.method, request.url.path) == ("PUT", "/prod/api/v2/quotas")
-    assert (request.headers["if-match"], json.loads(request.content)) == ("7", {"max_running_jobs": 3})
+    assert (request.headers["if-match"], json.loads(request.content)) == ("7", {"limits": {"max_running_jobs": 3}})
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,33 @@ def test_following_a_job_that_ended_without_a_log_is_1(run: Run, api: Any, pause
     assert "No log (404)" in result.stderr
 
 
+def test_an_empty_page_is_not_the_end_of_a_log_while_the_cursor_moves(run: Run, api: Any) -> None:
+    """CloudWatch turns empty pages before the end; a server that turns them for ever is left after a hundred."""
+    api.answer = log = Empty(7)
+    assert run("logs", JOB, "-f").stdout == "the last line\n"
+    assert log.pages == 7 + 2
+    api.answer = log = Empty(1_000)
+    assert run("logs", JOB, "-f").stdout == ""
+    assert log.pages == 100
+
+
+class Empty:
+    """The log of a job that has ended: so many empty pages, then the one with its line, then nothing new."""
+
+    def __init__(self, empty: int) -> None:
+        self.empty, self.pages = empty, 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/logs"):
+            return httpx.Response(200, json={"job_id": JOB, "status": "SUCCEEDED", "attempt": 1})
+        self.pages += 1
+        place = int(request.url.params.get("cursor", 0))
+        lines = [{"at": "2026-11-21T09:00:00.000Z", "text": "the last line"}] if place == self.empty else []
+        following = str(min(place + 1, self.empty + 1))
+        told = {"job_id": JOB, "attempt": 1, "rank": 0, "lines": lines, "next_cursor": following}
+        return httpx.Response(200, json=told)
+
+
 def test_following_goes_on_into_the_next_attempt(run: Run, api: Any) -> None:
     """After the end of the one before, and says where it begins."""
     api.answer = Log(

@@ -24,12 +24,25 @@ def test_queue_prints_the_golden_text(run: Run) -> None:
     assert run("queue").stdout == (HERE / "queue.txt").read_text()
 
 
-def test_the_line_is_shown_in_its_order_and_by_group(run: Run, api: Any) -> None:
-    """Whatever order the API lists it in: place 1 before place 2, one group after the other."""
-    first = api.queue["queue"]["waiting"][0]
-    api.queue["queue"]["waiting"] += [first | {"job_id": "x-3", "group": "", "position": 1}]
+def test_the_line_is_shown_in_the_order_of_the_api(run: Run, api: Any) -> None:
+    """Who starts at once and who is not in line has no place, and stands where the API puts it."""
+    line = api.queue["queue"]["waiting"]
+    starts = line[0] | {"job_id": "x-0", "position": None, "sentence": "would start with the next pass"}
+    held = line[0] | {"job_id": "x-9", "position": None, "status": "SUSPENDED", "sentence": "held by a person"}
+    api.queue["queue"]["waiting"] = [starts, *line, held]
     shown = [line.split()[:2] for line in run("queue").stdout.split("\n\n")[0].splitlines()[1:]]
-    assert shown == [["1", "x-3"], ["1", "sft-20261121-085000-00a1"], ["2", "ppo-20261121-085500-00b2"]]
+    assert shown == [
+        ["-", "x-0"], ["1", "sft-20261121-085000-00a1"], ["2", "ppo-20261121-085500-00b2"], ["-", "x-9"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("chosen", [(), ("--user", "ana"), ("--json",)])
+def test_a_queue_with_records_that_cannot_be_read_is_1(run: Run, api: Any, chosen: tuple[str, ...]) -> None:
+    """They may be before everybody else in the line."""
+    api.queue["queue"]["unreadable"] = ["job x: no schema"]
+    result = run("queue", *chosen)
+    assert result.exit_code == 1 and "sft-20261121-085000-00a1" in run("queue").stdout
+    assert result.stderr == "gpu-recovery: not shown, as it cannot be read: job x: no schema\n"
 
 
 def test_a_priority_that_fell_back_is_shown_with_what_was_asked(run: Run) -> None:
@@ -40,7 +53,7 @@ def test_a_priority_that_fell_back_is_shown_with_what_was_asked(run: Run) -> Non
 
 def test_a_job_that_gave_way_is_told_from_one_that_never_ran(run: Run, api: Any) -> None:
     """Both wait, and only one of them has work to lose."""
-    api.queue["queue"]["waiting"][1] |= {"status": "SUSPENDED"}
+    api.queue["queue"]["waiting"][0] |= {"status": "SUSPENDED"}
     assert "SUSPENDED; needs 8 instances, 3 are free" in run("queue").stdout
 
 
@@ -84,7 +97,7 @@ def put(api: Any) -> dict[str, Any]:
     """The limits that were put, as the core reads them; there was one read before."""
     got, sent = api.requests
     assert (got.method, sent.method, sent.headers["if-match"]) == ("GET", "PUT", "7")
-    document: dict[str, Any] = json.loads(sent.content)
+    document: dict[str, Any] = json.loads(sent.content)["limits"]
     parse_limits(document)
     return document
 
