@@ -16,10 +16,9 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery_client import cli
 from typer.testing import CliRunner, Result
 
-from tests.markdown import ROOT, Page, bare
+from tests.markdown import CLI, bare
 
 HERE = Path(__file__).parent
-PAGE = Page(ROOT / "docs/cli.md")
 ORDERS = {"redrive", "sandbox down", "simulate"}
 """What prints nothing that a program would read, or passes its options on; redrive has its own."""
 Run = Callable[..., Result]
@@ -84,7 +83,7 @@ def test_every_verb_that_reads_can_print_json(verb: str) -> None:
 
 def test_the_page_of_the_command_line_lists_every_verb() -> None:
     """docs/cli.md has one row for each, and none for what there is not."""
-    listed = [bare(row[0]) for table in PAGE.tables() if table[0][0] == "Verb" for row in table[1:]]
+    listed = [bare(row[0]) for table in CLI.tables() if table[0][0] == "Verb" for row in table[1:]]
     assert sorted(listed) == sorted({*VERBS, "fleet"})
 
 
