@@ -60,7 +60,12 @@ def test_status_shows_priority_group_and_attempts(run: Run, api: Any) -> None:
              "ended_at": "2026-11-21T09:00:30.000Z", "exit_code": 75, "failure_kind": "SUSPENDED",
              "message": "made room", "counted": False}  # fmt: skip
     latest = {"attempt": 2, "status": "RUNNING", "started_at": "2026-11-21T09:01:00.000Z"}
-    api.jobs[0] |= {"priority": "HIGH", "group": "a100", "attempts": [{"attempt": 1, **tried}, latest]}
+    api.jobs[0] |= {
+        "priority": "HIGH",
+        "asked_priority": "HIGH",
+        "group": "a100",
+        "attempts": [{"attempt": 1, **tried}, latest],
+    }
     block, table = run("status", JOB).stdout.split("\n\n")
     facts = dict(line.split("  ", 1) for line in block.splitlines())
     assert (facts["priority"].strip(), facts["group"].strip()) == ("HIGH", "a100")
