@@ -1,6 +1,5 @@
-"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line, `training` is for ranks.
-
-Importing the package costs nothing beyond the standard library: training code imports it in containers without httpx.
+"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line, `training` is for programs that
+train. The HTTP library is imported by whoever asks for the client: `training` has to work where there is none.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`RecoveryClient`, and with it httpx, once somebody asks for it (PEP 562)."""
-    if name != "RecoveryClient":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .api import RecoveryClient  # noqa: PLC0415
+    if name == "RecoveryClient":
+        from .api import RecoveryClient  # noqa: PLC0415
 
-    return RecoveryClient
+        return RecoveryClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

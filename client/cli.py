@@ -12,16 +12,33 @@ import httpx
 import typer
 from typer.core import TyperGroup
 
-from . import cli_fleet, cli_sandbox, cli_simulate, cli_submit, cli_token, explain, render
+from . import (
+    cli_fleet,
+    cli_instances,
+    cli_jobs,
+    cli_logs,
+    cli_queue,
+    cli_sandbox,
+    cli_simulate,
+    cli_submit,
+    cli_token,
+)
+from .advice import advice
 from .api import RecoveryClient
-from .errors import ClientError, SettingsMissing
-from .output import FAILED, USAGE, AsJson, is_complete, now, print_json, terminal_width
+from .arguments import examples
+from .errors import ClientError, RequestRefused, SettingsMissing
+from .output import FAILED, USAGE, pause
 from .settings import TOKEN_VARIABLE, URL_VARIABLE, find_settings
 from .table import printable
 
-PAGE = 50
-
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+SECTIONS = {
+    "Jobs": ("submit", "status", "list", "logs", "explain", "queue", "cancel", "suspend", "resume"),
+    "Machines": ("instances", "quarantine", "release", "fleet", "redrive"),
+    "People and limits": ("token", "quota"),
+    "On this machine": ("sandbox", "simulate"),
+}
+"""The verbs in the order of use."""
+JOB, INSTANCE = "sft-20261121-101318-6eea", "i-0123456789abcdef0"
 
 
 @dataclass
@@ -35,35 +52,96 @@ class Connection:
     def client(self) -> RecoveryClient:
         """A client of the deployment meant; SettingsMissing when that is not known."""
         found = find_settings(self.api_url, self.token, os.environ, Path.cwd())
-        return RecoveryClient(found.api_url, found.token, self.transport)
+        return RecoveryClient(found.api_url, found.token, self.transport, pause=pause)
 
 
 class Verbs(TyperGroup):
-    """Turns our own errors into a line on stderr and an exit code; any other error keeps its traceback."""
+    """Turns our own errors into lines on stderr and an exit code; any other error keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            typer.echo(f"gpu-recovery: {printable(str(error))}", err=True)
+            for line in _told(error):
+                typer.echo(printable(line), err=True)
             raise typer.Exit(USAGE if isinstance(error, SettingsMissing) else FAILED) from error
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The verbs in sections."""
+        width = max(map(len, self.commands))
+        for title, names in SECTIONS.items():
+            rows = [
+                (name, command.get_short_help_str(formatter.width - width - 6))
+                for name in names
+                if (command := self.get_command(ctx, name)) is not None
+            ]
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", words) for name, words in rows])
+
+
+def _told(error: ClientError) -> list[str]:
+    """What happened, what else is wrong, and what to do about it."""
+    lines = [f"gpu-recovery: {error}"]
+    if isinstance(error, RequestRefused):
+        lines += [f"  {': '.join(part for part in one if part)}" for one in error.more]
+    sentence = advice(error)
+    return [*lines, f"  {sentence}"] if sentence else lines
 
 
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # its panels would quote local variables
     rich_markup_mode=None,
     help="Train on Amazon ECS and let GPU faults heal by themselves.",
+    epilog=examples(
+        "gpu-recovery submit job.yaml --wait",
+        f"gpu-recovery explain {JOB}",
+        "gpu-recovery VERB --help                   # what a verb does, with examples",
+    ),
 )
-app.command("submit", context_settings={"allow_interspersed_args": False})(cli_submit.submit)
+
+
+def _verb(name: str, function: Any, *shown: str, **more: Any) -> None:
+    app.command(name, epilog=examples(*shown), **more)(function)
+
+
+_verb(
+    "submit", cli_submit.submit,
+    "gpu-recovery submit job.yaml",
+    "gpu-recovery submit job.yaml --priority HIGH --dry-run",
+    "gpu-recovery submit --workload sft --nnodes 2 --gpus-per-node 8 \\",
+    "    --task-definition gpu-training --wait -- python train.py",
+    cls=cli_submit.Submit,
+)  # fmt: skip
+_verb("status", cli_jobs.status, f"gpu-recovery status {JOB}", f"gpu-recovery status {JOB} --json")
+_verb(
+    "list", cli_jobs.list_jobs,
+    "gpu-recovery list --status RUNNING --user ana",
+    "gpu-recovery list --since 12h --all --json",
+)  # fmt: skip
+_verb(
+    "logs", cli_logs.logs,
+    f"gpu-recovery logs {JOB} --follow",
+    f"gpu-recovery logs {JOB} --attempt 1 --rank 3 --tail 50",
+)  # fmt: skip
+_verb("explain", cli_jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-recovery explain {INSTANCE}")
+_verb("queue", cli_queue.queue, "gpu-recovery queue", "gpu-recovery queue --user ana --json")
+_verb("cancel", cli_jobs.cancel, f"gpu-recovery cancel {JOB}", f"gpu-recovery cancel {JOB} --force")
+_verb("suspend", cli_jobs.suspend, f'gpu-recovery suspend {JOB} --because "a demo needs the GPUs"')
+_verb("resume", cli_jobs.resume, f"gpu-recovery resume {JOB}")
+_verb("instances", cli_instances.instances, "gpu-recovery instances", f"gpu-recovery instances {INSTANCE} --json")
+_verb("quarantine", cli_instances.quarantine, f'gpu-recovery quarantine {INSTANCE} --because "its fan is loud"')
+_verb("release", cli_instances.release, f"gpu-recovery release {INSTANCE}")
+_verb("redrive", cli_fleet.redrive, "gpu-recovery redrive --dry-run", "gpu-recovery redrive --queue failed")
+_verb(
+    "simulate", cli_simulate.simulate, "gpu-recovery simulate goodput --help", context_settings=cli_simulate.PASSED_ON
+)
 app.add_typer(cli_fleet.app, name="fleet")
+app.add_typer(cli_queue.app, name="quota")
 app.add_typer(cli_sandbox.app, name="sandbox")
 app.add_typer(cli_token.app, name="token")
-app.command("redrive")(cli_fleet.redrive)
-app.command("simulate", context_settings=cli_simulate.PASSED_ON)(cli_simulate.simulate)
 
 
 @app.callback()
@@ -72,7 +150,7 @@ def connect(
     api_url: Annotated[str | None, typer.Option(help=f"Where the API is; else {URL_VARIABLE}.")] = None,
     token: Annotated[
         str | None,
-        typer.Option(help=f"The operator token; better in {TOKEN_VARIABLE}, since other users can list options."),
+        typer.Option(help=f"Your token; better in {TOKEN_VARIABLE}, since other users can list options."),
     ] = None,
 ) -> None:
     """Train on Amazon ECS and let GPU faults heal by themselves.
@@ -80,137 +158,6 @@ def connect(
     Without --api-url and --token, and without their variables, a sandbox running in this folder or a parent is used.
     """
     context.obj = Connection(api_url, token, context.obj)
-
-
-@app.command()
-def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
-    """Show one job: where it stands, why, and what it waits for."""
-    with context.obj.client() as client:
-        view = client.job(job)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.job_details(view, now(), terminal_width()), nl=False)
-
-
-@app.command("list")
-def list_jobs(
-    context: typer.Context,
-    status: Annotated[str | None, typer.Option(help="Only jobs of this status, such as RUNNING.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many jobs a page has.")] = PAGE,
-    cursor: Annotated[str | None, typer.Option(help="Where the page before this one said to go on.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every page.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List jobs."""
-    with context.obj.client() as client:
-        if every:
-            missed: list[str] = []
-            jobs = list(client.jobs(status, limit, cursor, missed))
-            page = {"jobs": jobs, "next_cursor": None, "unreadable": missed}
-        else:
-            page = client.jobs_page(status, limit, cursor)
-    if as_json:
-        print_json(page)
-    else:
-        typer.echo(render.job_list(page, now(), terminal_width()), nl=False)
-    if not is_complete(page.get("unreadable") or ()):
-        raise typer.Exit(FAILED)
-
-
-@app.command("explain")
-def explain_one(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="JOB|INSTANCE", help="The job's id, or an instance's.")],
-    as_json: AsJson = False,
-) -> None:
-    """Tell what happened to a job and its instances, or to one instance: when, why, and what it waits for now."""
-    with context.obj.client() as client:
-        if explain.INSTANCE_ID.fullmatch(name):
-            story = client.instance(name)
-            text = render.instance_details(story, now(), terminal_width())
-        else:
-            story = explain.gather(client, name)
-            text = explain.explanation(story, now(), terminal_width())
-    if as_json:
-        print_json(story)
-    else:
-        typer.echo(text, nl=False)
-
-
-@app.command()
-def cancel(
-    context: typer.Context,
-    job: JobId,
-    force: Annotated[
-        bool, typer.Option("--force", help="Also have the agents of its instances end its ranks.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """End a job: its ranks are stopped first."""
-    with context.obj.client() as client:
-        view = client.cancel(job, force=force)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.job_line(view), nl=False)
-
-
-@app.command()
-def instances(
-    context: typer.Context,
-    instance: Annotated[str | None, typer.Argument(metavar="[ID]", help="One instance, with its history.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the instances, or show one."""
-    with context.obj.client() as client:
-        if instance is None:
-            missed: list[str] = []
-            found = list(client.instances(missed))
-            listed: dict[str, Any] = {"instances": found, "next_cursor": None, "unreadable": missed}
-            text = render.instance_list(listed["instances"], terminal_width())
-        else:
-            listed = client.instance(instance)
-            text = render.instance_details(listed, now(), terminal_width())
-    if as_json:
-        print_json(listed)
-    else:
-        typer.echo(text, nl=False)
-    if not is_complete(listed.get("unreadable") or ()):
-        raise typer.Exit(FAILED)
-
-
-@app.command()
-def release(
-    context: typer.Context,
-    instance: Annotated[
-        str, typer.Argument(metavar="ID", help="A quarantined instance that was repaired or replaced.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Give a quarantined instance back: it works again once it passes a health check."""
-    with context.obj.client() as client:
-        view = client.release(instance)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.instance_details(view, now(), terminal_width()), nl=False)
-
-
-@app.command()
-def quarantine(
-    context: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="ID", help="The instance.")],
-    because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Take an instance out of use: nothing new is placed on it, what runs on it goes on, until it is released."""
-    with context.obj.client() as client:
-        view = client.quarantine(instance, because)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.instance_details(view, now(), terminal_width()), nl=False)
 
 
 def main() -> None:

@@ -8,10 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from . import render_fleet
+from .arguments import examples
 from .output import FAILED, AsJson, is_complete, now, print_json, terminal_width
 
 app = typer.Typer(
-    invoke_without_command=True, rich_markup_mode=None, help="Show the brakes of recovery: budget, breaker, pause."
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="Show the brakes of recovery: budget, breaker, pause.",
+    epilog=examples("gpu-recovery fleet", "gpu-recovery fleet --json"),
 )
 
 
@@ -33,27 +37,27 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
             raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(epilog=examples('gpu-recovery fleet pause --because "new driver on half of the hosts"'))
 def pause(
     context: typer.Context,
     because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let no repair begin until `unpause`; what EC2 was asked for already takes its course."""
+    """Let no repair begin until `unpause`. What EC2 was asked for already takes its course."""
     with context.obj.client() as client:
         _told(context, client.pause(because), as_json)
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery fleet unpause"))
 def unpause(context: typer.Context, as_json: AsJson = False) -> None:
     """Let repairs begin again."""
     with context.obj.client() as client:
         _told(context, client.unpause(), as_json)
 
 
-@app.command("reset-breaker")
+@app.command("reset-breaker", epilog=examples("gpu-recovery fleet reset-breaker"))
 def reset_breaker(context: typer.Context, as_json: AsJson = False) -> None:
-    """Close the breaker: what is held goes on, and old evidence is looked at afresh first."""
+    """Close the breaker. What is held goes on, and old evidence is looked at afresh first."""
     with context.obj.client() as client:
         _told(context, client.reset_breaker(), as_json)
 
@@ -65,7 +69,7 @@ def redrive(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the queues hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give messages that nobody could handle to their functions again, once the cause is mended.
+    """Give messages that failed to their functions again. Mend the cause first.
 
     Exit code 1 if any of them stayed for a reason, or if not all could be tried.
     """

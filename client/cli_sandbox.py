@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import render
+from .arguments import examples
 from .errors import ClientError
 from .output import AsJson, print_json
 from .settings import find_sandbox
@@ -35,7 +36,7 @@ class FaultKind(StrEnum):
     KILL = "kill"
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery sandbox up --instances 4 --agents"))
 def up(
     instances: Annotated[int, typer.Option(min=1, help="How many GPU instances.")] = 2,
     gpus: Annotated[int, typer.Option(min=1, max=16, help="How many GPUs on each.")] = 8,
@@ -44,7 +45,7 @@ def up(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a sandbox, deploy into it and leave it running; one that runs there already is ended first."""
+    """Start a sandbox, deploy into it and leave it running. One that runs there already is ended first."""
     with _sandbox() as sandbox:
         place = directory or sandbox.DEFAULT_DIRECTORY
         state = sandbox.up(place, instances=instances, gpus=gpus, preset=preset, agents=agents, progress=_progress)
@@ -55,7 +56,7 @@ def up(
     typer.echo(f"In {place.parent} and below, gpu-recovery finds it; the tokens are in {place / 'state.json'}")
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery sandbox down"))
 def down(directory: Directory = None) -> None:
     """End the sandbox."""
     with _sandbox() as sandbox:
@@ -63,7 +64,7 @@ def down(directory: Directory = None) -> None:
     typer.echo("The sandbox has ended." if ended else "There was no sandbox.")
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery sandbox fault --instance i-0123456789abcdef0 --kind xid79"))
 def fault(
     instance: Annotated[str, typer.Option(help="The instance's id.")],
     kind: Annotated[FaultKind, typer.Option(help="What goes wrong.")],
@@ -81,7 +82,7 @@ def fault(
         typer.echo(f"{kind.value} on {instance}")
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery sandbox status --json"))
 def status(directory: Directory = None, as_json: AsJson = False) -> None:
     """Say whether the sandbox runs; exit code 1 when it does not."""
     with _sandbox() as sandbox:
@@ -94,7 +95,7 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@app.command(epilog=examples("gpu-recovery sandbox mail"))
 def mail(directory: Directory = None, as_json: AsJson = False) -> None:
     """Show every message that the operators were sent so far."""
     with _sandbox() as sandbox:

@@ -12,7 +12,7 @@ PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 
 
 def simulate(context: typer.Context) -> None:
-    """Run the product under a virtual clock: run, play, explore or goodput; each explains itself with --help."""
+    """Run the product under a virtual clock. Its verbs explain themselves with --help: run, play, explore, goodput."""
     try:
         simulator = import_module("simulator.__main__")
     except ModuleNotFoundError as error:

@@ -9,11 +9,12 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
-from gpu_recovery.core.job.record import TERMINAL
+from gpu_recovery.core.job.record import TERMINAL, WAITING
 
 from .api import RecoveryClient
 from .errors import RequestRefused
 from .render import attempts, clock, duration, failure_sentence, moment, moved, waiting
+from .render_queue import pending
 from .table import line, table
 
 View = Mapping[str, Any]
@@ -23,11 +24,13 @@ NOT_FOUND = 404
 
 
 def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
-    """`{"job": view, "instances": [view, ...], "left_out": [ids]}`: the job and the instances involved.
+    """`{"job": view, "pending": why it waits, "instances": [view, ...], "left_out": [ids]}`.
 
+    pending: what the scheduler says of a job in line, as a dry run has it; None for any other.
     Left out are instances past the first INSTANCES_MAX, one request each, and those that are no longer known.
     """
     job = client.job(job_id)
+    why = client.explain(job_id).get("pending") if job["status"] in WAITING else None
     ids = involved(job)
     known: list[dict[str, Any]] = []
     left_out = list(ids[INSTANCES_MAX:])
@@ -38,7 +41,7 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
             if refusal.status != NOT_FOUND:
                 raise
             left_out.append(instance_id)
-    return {"job": job, "instances": known, "left_out": left_out}
+    return {"job": job, "pending": why, "instances": known, "left_out": left_out}
 
 
 def involved(job: View) -> list[str]:
@@ -83,6 +86,10 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     text = line(job["job_id"], job["status"], f"attempt {attempts(job, words=True)}")
     sentences = (job.get("reason"), f"last failure: {failure}" if failure else "", f"waits for {waiting(job, now)}")
     text += "".join(line(sentence) for sentence in sentences if sentence)
+    why = story.get("pending")
+    if why:
+        facts = [("because", str(why.get("sentence") or "")), *pending(why, now)]
+        text += "\n" + table(None, [row for row in facts if row[1]], width)
     rows = _rows(timeline(job, story["instances"]), moment(job["queued_at"]))
     if rows:
         text += "\n" + table(("TIME (UTC)", "ELAPSED", "WHO", "STATUS", "EVENT", "REASON"), rows, width)

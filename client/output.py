@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
-from .table import printable
+from .table import cleaned, printable
 
 FAILED, USAGE = 1, 2
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API answers.")]
@@ -25,6 +26,16 @@ def terminal_width() -> int | None:
 def now() -> datetime:
     """The current time, the only clock of the command line."""
     return datetime.now(UTC)
+
+
+def pause(seconds: float) -> None:
+    """Wait, for what another machine does."""
+    time.sleep(seconds)
+
+
+def say(text: str) -> None:
+    """One line for people beside what is printed: on stderr, so that a program that reads stdout never meets it."""
+    typer.echo(cleaned(text), err=True)
 
 
 def print_json(value: Any) -> None:

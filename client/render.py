@@ -19,6 +19,8 @@ WAITS_FOR: Mapping[str, str] = {
     JobStatus.SUBMITTED: "every rank to run",
     JobStatus.RUNNING: "the ranks to end",
     JobStatus.LOST: "a heartbeat, an end, or what ECS and EC2 make of the silence",
+    JobStatus.SUSPENDING: "rank 0 to save its state and leave, or its grace to end",
+    JobStatus.SUSPENDED: "its turn again, where it stood in line, or a person who resumes it",
     JobStatus.STOPPING: "the confirmed end of every rank",
     JobStatus.DIAGNOSING: "the health check of every instance",
     JobStatus.RECOVERING: "healthy instances to relaunch on",
@@ -35,20 +37,20 @@ def job_list(page: View, now: datetime, width: int | None = None) -> str:
     rows = [
         (
             job["job_id"], job["status"], since(job.get("status_at"), now), attempts(job), size(job),
-            job.get("user") or "-", job.get("reason") or "",
+            job.get("user") or "-", str(job.get("priority") or "-"), job.get("reason") or "",
         )
         for job in page["jobs"]
     ]  # fmt: skip
     if not rows:
         text = "no jobs\n"
     else:
-        text = table(("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "REASON"), rows, width)
+        text = table(("JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"), rows, width)
     more = page.get("next_cursor")
     return text + (f"more: add --cursor {cleaned(str(more))}, or --all\n" if more else "")
 
 
 def job_details(job: View, now: datetime, width: int | None = None) -> str:
-    """One job as a block of `name  value` lines, without its history."""
+    """One job as a block of `name  value` lines, then its attempts where the view has them; without its history."""
     failure = failure_sentence(job)
     rows = [
         ("job", job["job_id"]),
@@ -58,6 +60,9 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         ("attempt", attempts(job, words=True)),
         ("workload", job.get("workload")),
         ("user", job.get("user")),
+        ("priority", _priority(job)),
+        ("group", job.get("group")),
+        ("suspended for", job.get("suspended_for")),
         ("size", size(job, words=True)),
         ("task definition", job.get("task_definition")),
         ("origin", job.get("origin")),
@@ -67,7 +72,26 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         ("last failure", failure),
         ("incident", job.get("incident_id")),
     ]
-    return table(None, [(name, str(value)) for name, value in rows if value], width)
+    text = table(None, [(name, str(value)) for name, value in rows if value], width)
+    tried = [_attempt(one) for one in job.get("attempts") or ()]
+    return text + (
+        "\n" + table(("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
+    )
+
+
+def _priority(job: View) -> str:
+    """The priority that counts, and the one asked for where it has fallen back from that."""
+    counts, asked = str(job.get("priority") or ""), job.get("asked_priority")
+    return f"{counts} (asked for {asked})" if asked and counts and asked != counts else counts
+
+
+def _attempt(one: View) -> tuple[str, ...]:
+    began, ended = one.get("started_at"), one.get("ended_at")
+    lasted = duration((moment(ended) - moment(began)).total_seconds()) if began and ended else "-"
+    words = [one.get("failure_kind"), one.get("message"), "not counted" if one.get("counted") is False else ""]
+    exit_code = count(one.get("exit_code"))
+    why = ": ".join(str(word) for word in words if word)
+    return str(one["attempt"]), str(one.get("status") or "-"), clock(began), lasted, exit_code, why
 
 
 def instance_list(instances: Iterable[View], width: int | None = None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .api import is_loopback
+from .calls import is_loopback
 from .errors import SettingsMissing
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"

@@ -86,9 +86,10 @@ def _nearest(names: set[str], firsts: list[set[str]]) -> str:
 README, README_ZH = Page(ROOT / "README.md"), Page(ROOT / "README.zh-CN.md")
 READMES = [README, README_ZH]
 DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architecture.md")
+CLI = Page(ROOT / "docs/cli.md")
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 RUNBOOKS = [Page(path) for path in sorted((ROOT / "docs/runbooks").glob("*.md"))]
-PAGES = [*READMES, DEPLOY, ARCHITECTURE, *DECISIONS, *RUNBOOKS, *(Page(ROOT / f"{name}.md") for name in (
+PAGES = [*READMES, DEPLOY, CLI, ARCHITECTURE, *DECISIONS, *RUNBOOKS, *(Page(ROOT / f"{name}.md") for name in (
     "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions",
     "docs/training",
 ))]  # fmt: skip

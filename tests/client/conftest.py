@@ -12,13 +12,27 @@ from typing import Any
 
 import httpx
 import pytest
-from gpu_recovery_client import RecoveryClient, cli, cli_fleet, cli_token
+import yaml
+from gpu_recovery_client import (
+    RecoveryClient,
+    cli,
+    cli_fleet,
+    cli_instances,
+    cli_jobs,
+    cli_logs,
+    cli_queue,
+    cli_submit,
+    cli_token,
+)
 from typer.testing import CliRunner, Result
 
 HERE = Path(__file__).parent
 URL = "https://api.example.test/prod"
 TOKEN = "a-token-that-nobody-may-see"
 NODE_TOKEN = "grn_3f9c1b2a7d40_" + 43 * "n"
+USER_TOKEN = "gru_5a5a5a5a5a5a_" + 43 * "u"
+TIMED = (cli, cli_fleet, cli_instances, cli_jobs, cli_logs, cli_queue, cli_submit, cli_token)
+"""The modules that know a clock, or wait."""
 AN_HOUR_AGO = "2026-11-21T08:03:00.000Z"
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
 
@@ -28,6 +42,8 @@ class FakeApi:
     """Answers as the API does, page size 2, and keeps every request.
 
     answer:     replaces the next answers.
+    queue:      the queue, the quotas, why the first job waits, and its log.
+    keys:       the job that was made under each idempotency key.
     unreadable: what each page says that it cannot show.
     """
 
@@ -36,6 +52,8 @@ class FakeApi:
     fleet: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "fleet.json").read_text()))
     dead_letters: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "dead_letters.json").read_text()))
     redriven: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "redriven.json").read_text()))
+    queue: dict[str, Any] = field(default_factory=lambda: json.loads((HERE / "queue.json").read_text()))
+    keys: dict[str, tuple[Any, str]] = field(default_factory=dict)
     requests: list[httpx.Request] = field(default_factory=list)
     answer: Callable[[httpx.Request], httpx.Response] | None = None
     page_size: int = 2
@@ -49,35 +67,80 @@ class FakeApi:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return problem(401, "Unauthorized", "give the operator token as a bearer token")
         path = request.url.path.removeprefix("/prod/api/v2/").split("/")
+        answers = (route(request, path) for route in (self._of_jobs, self._of_machines, self._of_people))
+        return next((one for one in answers if one is not None), problem(404, "Not Found", "there is no such path"))
+
+    def _of_jobs(self, request: httpx.Request, path: list[str]) -> httpx.Response | None:
         match request.method, path:
             case "POST", ["jobs"]:
-                answer = httpx.Response(201, json=self.jobs[0] | {"workload": json.loads(request.content)["workload"]})
+                return self._submitted(request)
             case "GET", ["jobs"]:
-                answer = self._page("jobs", [without_history(job) for job in self.jobs], request)
-            case "GET", ["instances"]:
-                answer = self._page("instances", [without_history(one) for one in self.instances], request)
-            case ("GET", ["jobs", one]) | ("POST", ["jobs", one, "cancel"]):
-                answer = found(one, "job_id", self.jobs)
-            case ("GET", ["instances", one]) | ("POST", ["instances", one, "quarantine" | "release"]):
-                answer = found(one, "instance_id", self.instances)
-            case ("GET", ["fleet"]) | ("POST", ["fleet", "pause" | "unpause" | "reset-breaker"]):
-                answer = httpx.Response(200, json=self.fleet)
-            case method, ["instances", one, "tokens", *rest]:
-                answer = self._tokens(method, one, rest)
-            case "GET", ["dead-letters"]:
-                answer = httpx.Response(200, json=self.dead_letters)
-            case "POST", ["dead-letters", "redrive"]:
-                answer = httpx.Response(200, json=self.redriven)
-            case _:
-                answer = problem(404, "Not Found", "there is no such path")
-        return answer
+                return self._page("jobs", [without_history(job) for job in self.jobs], request)
+            case ("GET", ["jobs", one]) | ("POST", ["jobs", one, "cancel" | "suspend" | "resume"]):
+                return found(one, "job_id", self.jobs)
+            case "GET", ["jobs", one, "explain"]:
+                job = self.jobs[0]
+                why = self.queue["pending"] if job["status"] == "PENDING_RESOURCES" else None
+                return httpx.Response(200, json={"job_id": one, "pending": why, "decisions": job["history"]})
+            case "GET", ["jobs", _, "logs"]:
+                return httpx.Response(200, json=self.queue["logs"])
+            case "GET", ["queue"]:
+                return httpx.Response(200, json=self.queue["queue"])
+        return None
 
-    def _tokens(self, method: str, instance_id: str, rest: list[str]) -> httpx.Response:
+    def _of_machines(self, request: httpx.Request, path: list[str]) -> httpx.Response | None:
+        match request.method, path:
+            case "GET", ["instances"]:
+                return self._page("instances", [without_history(one) for one in self.instances], request)
+            case ("GET", ["instances", one]) | ("POST", ["instances", one, "quarantine" | "release"]):
+                return found(one, "instance_id", self.instances)
+            case ("GET", ["fleet"]) | ("POST", ["fleet", "pause" | "unpause" | "reset-breaker"]):
+                return httpx.Response(200, json=self.fleet)
+            case "GET", ["dead-letters"]:
+                return httpx.Response(200, json=self.dead_letters)
+            case "POST", ["dead-letters", "redrive"]:
+                return httpx.Response(200, json=self.redriven)
+        return None
+
+    def _of_people(self, request: httpx.Request, path: list[str]) -> httpx.Response | None:
+        match request.method, path:
+            case method, ["instances", one, "tokens", *rest]:
+                return self._tokens(method, rest, {"token": NODE_TOKEN}, {"instance_id": one})
+            case method, ["users", one, "tokens", *rest]:
+                return self._tokens(method, rest, {"token": USER_TOKEN}, {"user": one, "role": "user"})
+            case method, ["quotas"]:
+                return self._quotas(method, request)
+        return None
+
+    def _submitted(self, request: httpx.Request) -> httpx.Response:
+        written = request.content.decode()
+        kind = request.headers["content-type"]
+        document = yaml.safe_load(written) if kind == "application/yaml" else json.loads(written)
+        if request.url.params.get("dry_run") == "1":
+            return httpx.Response(200, json=self.queue["pending"])
+        key = request.headers.get("idempotency-key")
+        known = self.keys.get(key or "")
+        if known is not None and known[0] != document:
+            return problem(422, "Another job", "that key was used for another job", code="idempotency_mismatch")
+        if key:
+            self.keys[key] = (document, self.jobs[0]["job_id"])
+        return httpx.Response(200 if known else 201, json=self.jobs[0] | {"workload": document["workload"]})
+
+    def _quotas(self, method: str, request: httpx.Request) -> httpx.Response:
+        kept = self.queue["quotas"]
+        if method == "PUT":
+            if request.headers.get("if-match") != str(kept["revision"]):
+                return problem(412, "Changed meanwhile", f"the revision is {kept['revision']}")
+            kept = {**json.loads(request.content), "revision": kept["revision"] + 1}
+        return httpx.Response(200, json=kept)
+
+    def _tokens(self, method: str, rest: list[str], new: dict[str, Any], owner: dict[str, Any]) -> httpx.Response:
         if method == "POST":
-            return httpx.Response(201, json={"token": NODE_TOKEN} | token_view(instance_id))
+            return httpx.Response(201, json=new | token_view(**owner))
         if method == "GET":
-            return httpx.Response(200, json={"instance_id": instance_id, "tokens": self.tokens})
-        revoked = token_view(instance_id, token_id=rest[0], live=False, revoked_at=AN_HOUR_AGO)
+            named = {name: value for name, value in owner.items() if name != "role"}
+            return httpx.Response(200, json={**named, "tokens": self.tokens})
+        revoked = token_view(**owner, token_id=rest[0], live=False, revoked_at=AN_HOUR_AGO)
         return httpx.Response(200, json=revoked)
 
     def _page(self, key: str, items: list[dict[str, Any]], request: httpx.Request) -> httpx.Response:
@@ -96,10 +159,11 @@ def problem(status: int, title: str, detail: str, **more: str) -> httpx.Response
     return httpx.Response(status, json=body, headers={"content-type": "application/problem+json"})
 
 
-def token_view(instance_id: str, **changes: Any) -> dict[str, Any]:
-    """A node's token as the API shows it."""
+def token_view(instance_id: str | None = None, **changes: Any) -> dict[str, Any]:
+    """A token as the API shows it: of an instance, or of the user that the changes name."""
+    owner = {} if instance_id is None else {"instance_id": instance_id}
     return {
-        "token_id": "3f9c1b2a7d40", "instance_id": instance_id, "live": True, "issued_at": "2026-11-21T09:00:00.000Z",
+        "token_id": "3f9c1b2a7d40", **owner, "live": True, "issued_at": "2026-11-21T09:00:00.000Z",
         "expires_at": "2026-11-23T09:03:00.000Z", "revoked_at": None, "issued_by": "an operator", "note": "rack 7",
         **changes,
     }  # fmt: skip
@@ -153,13 +217,23 @@ def client(api: FakeApi) -> RecoveryClient:
 
 
 @pytest.fixture
-def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the command line waited, one number for each wait; none of them passes."""
+    waited: list[float] = []
+    for module in TIMED:
+        if hasattr(module, "pause"):
+            monkeypatch.setattr(module, "pause", waited.append)
+    return waited
+
+
+@pytest.fixture
+def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> Callable[..., Result]:
     """Runs the command line against the fake API at NOW; settings come from the environment."""
     monkeypatch.setenv("GPU_RECOVERY_API_URL", URL)
     monkeypatch.setenv("GPU_RECOVERY_TOKEN", TOKEN)
-    monkeypatch.setattr(cli, "now", lambda: NOW)
-    monkeypatch.setattr(cli_fleet, "now", lambda: NOW)
-    monkeypatch.setattr(cli_token, "now", lambda: NOW)
+    for module in TIMED:
+        if hasattr(module, "now"):
+            monkeypatch.setattr(module, "now", lambda: NOW)
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
         return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from typer.testing import Result
 
-from tests.client.conftest import AN_HOUR_AGO, NODE_TOKEN, problem, token_view
+from tests.client.conftest import AN_HOUR_AGO, NODE_TOKEN, USER_TOKEN, problem, token_view
 
 INSTANCE = "i-0aaa00000000000a1"
 TOKEN_ID = "3f9c1b2a7d40"
@@ -49,8 +49,24 @@ def test_a_time_that_is_none_is_a_usage_error(run: Run, api: Any, text: str) -> 
     assert "such as 90d" in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("issue",), ("list",), ("revoke", INSTANCE), ("rotate", INSTANCE)])
-def test_what_is_missing_is_a_usage_error(run: Run, api: Any, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("issue",),
+        ("list",),
+        ("revoke", INSTANCE),
+        ("rotate", INSTANCE),
+        ("issue", INSTANCE, "--user", "ana"),
+        ("issue", INSTANCE, "--role", "viewer"),
+        ("issue", "--user", "ana", "--role", "root"),
+        ("list", INSTANCE, "--user", "ana"),
+        ("revoke", "--user", "ana"),
+        ("revoke", "--user", "ana", INSTANCE, TOKEN_ID),
+        ("revoke", INSTANCE, TOKEN_ID, TOKEN_ID),
+    ],
+)
+def test_what_is_missing_or_too_much_is_a_usage_error(run: Run, api: Any, arguments: tuple[str, ...]) -> None:
     """2, and nothing is asked."""
     assert run("token", *arguments).exit_code == 2
     assert api.requests == []
@@ -100,13 +116,26 @@ def test_revoke_names_the_token_by_its_id(run: Run, api: Any) -> None:
 @pytest.mark.parametrize(
     "verb", [("issue", INSTANCE), ("list", INSTANCE), ("revoke", INSTANCE, TOKEN_ID)], ids=lambda verb: verb[0]
 )
-@pytest.mark.parametrize(("status", "title"), [(409, "Enough tokens"), (404, "No such token"), (422, "Not one")])
-def test_a_refusal_is_1_and_says_why(run: Run, api: Any, verb: tuple[str, ...], status: int, title: str) -> None:
-    """In the server's own words, and nothing on stdout."""
+@pytest.mark.parametrize(
+    ("status", "title", "advice"),
+    [
+        (
+            409,
+            "Enough tokens",
+            "`gpu-recovery token list` shows what there is; `gpu-recovery token revoke` makes room.",
+        ),
+        (404, "No such token", "Look the token's id up with `gpu-recovery token list`."),
+        (422, "Not one", "Correct the field that is named and send it again; nothing was changed."),
+    ],
+)
+def test_a_refusal_is_1_and_says_why(
+    run: Run, api: Any, verb: tuple[str, ...], status: int, title: str, advice: str
+) -> None:
+    """In the server's own words, with what to do about it, and nothing on stdout."""
     api.answer = lambda request: problem(status, title, "because of this")
     result = run("token", *verb)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"gpu-recovery: {title} ({status}): because of this\n"
+    assert result.stderr == f"gpu-recovery: {title} ({status}): because of this\n  {advice}\n"
 
 
 def test_an_answer_without_a_token_is_1(run: Run, api: Any) -> None:
@@ -125,3 +154,51 @@ def test_an_id_cannot_lead_to_another_path(run: Run, api: Any, odd: str) -> None
         parts = request.url.raw_path.split(b"/")
         assert (len(parts), parts[4], parts[6]) == (8, b"instances", b"tokens")
         assert not request.url.query
+
+
+# -- of users ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_users_token_is_printed_alone_on_stdout(run: Run, api: Any) -> None:
+    """As an instance's is; whom it speaks for, and as what, goes to stderr."""
+    result = run("token", "issue", "--user", "ana", "--role", "viewer", "--expires-in", "12h", "--note", "laptop")
+    assert (result.exit_code, result.stdout) == (0, f"{USER_TOKEN}\n")
+    assert result.stderr == f"Token {TOKEN_ID} of ana (user): ends 2026-11-23 09:03:00Z (in 2d00h)\n"
+    (request,) = api.requests
+    assert (request.method, request.url.path) == ("POST", "/prod/api/v2/users/ana/tokens")
+    assert json.loads(request.content) == {"role": "viewer", "expires_in_s": 43_200, "note": "laptop"}
+
+
+def test_a_users_token_is_one_of_a_user_unless_another_role_is_given(run: Run, api: Any) -> None:
+    """Nobody becomes an operator by leaving something out."""
+    run("token", "issue", "--user", "ana")
+    assert json.loads(api.requests[0].content) == {"role": "user"}
+
+
+def test_a_users_tokens_are_listed_with_their_roles(run: Run, api: Any) -> None:
+    """And revoked by their ids, as those of instances are."""
+    api.tokens = [token_view(user="ana", role="viewer"), token_view(user="ana", role="user", token_id="bbbbbbbbbbbb")]
+    header, first, second = run("token", "list", "--user", "ana").stdout.splitlines()
+    assert header.split()[:3] == ["TOKEN", "ID", "ROLE"]
+    assert (first.split()[:2], second.split()[:2]) == ([TOKEN_ID, "viewer"], ["bbbbbbbbbbbb", "user"])
+    assert (
+        run("token", "revoke", "--user", "ana", TOKEN_ID).stdout
+        == f"Token {TOKEN_ID} of ana (user): revoked 1h00m ago\n"
+    )
+    assert [(one.method, one.url.path) for one in api.requests] == [
+        ("GET", "/prod/api/v2/users/ana/tokens"), ("DELETE", f"/prod/api/v2/users/ana/tokens/{TOKEN_ID}"),
+    ]  # fmt: skip
+
+
+def test_a_user_without_tokens_says_so(run: Run) -> None:
+    """By name."""
+    assert run("token", "list", "--user", "ana").stdout == "ana has no tokens\n"
+
+
+@pytest.mark.parametrize("odd", ["a/b", "x?y", "#"])
+def test_a_users_name_is_one_segment_of_the_path(run: Run, api: Any, odd: str) -> None:
+    """Whatever its characters."""
+    run("token", "list", "--user", odd)
+    (request,) = api.requests
+    parts = request.url.raw_path.split(b"/")
+    assert (len(parts), parts[4], parts[6]) == (7, b"users", b"tokens") and not request.url.query

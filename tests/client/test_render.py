@@ -115,12 +115,24 @@ def test_what_a_task_wrote_cannot_steer_the_terminal(incident: dict[str, Any]) -
         assert "\x1b" not in text
 
 
+@pytest.mark.parametrize(
+    ("counts", "asked", "shown"),
+    [("NORMAL", "ABOVE_NORMAL", "NORMAL (asked for ABOVE_NORMAL)"), ("HIGH", "HIGH", "HIGH"), ("LOW", None, "LOW")],
+)
+def test_a_priority_that_fell_back_is_shown_with_the_one_asked_for(
+    incident: dict[str, Any], counts: str, asked: str | None, shown: str
+) -> None:
+    """Seed 003's half hour: else it would look like a mistake."""
+    text = render.job_details(incident["job"] | {"priority": counts, "asked_priority": asked}, NOW)
+    assert shown in [line.partition("  ")[2].strip() for line in text.splitlines() if line.startswith("priority")]
+
+
 def test_a_job_is_shown_as_a_block(incident: dict[str, Any]) -> None:
     """Names, then values; what is empty is left out."""
-    text = render.job_details(incident["job"] | {"user": ""}, NOW)
+    text = render.job_details(incident["job"] | {"user": "", "priority": "NORMAL", "group": ""}, NOW)
     assert [line.split("  ")[0] for line in text.splitlines()] == [
-        "job", "status", "reason", "waits for", "attempt", "workload", "size", "task definition", "origin", "queued",
-        "instances", "repairing", "last failure", "incident",
+        "job", "status", "reason", "waits for", "attempt", "workload", "priority", "size", "task definition", "origin",
+        "queued", "instances", "repairing", "last failure", "incident",
     ]  # fmt: skip
     assert "rank 0 on i-0aaa00000000000a1 was ended by signal 6 (exit code 134)" in text
     assert "RECOVERING since 2026-11-21 09:02:10Z (50s)" in text
@@ -165,7 +177,7 @@ def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
 def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict[str, Any]) -> None:
     """A header, a line for each job, and a hint while there is more."""
     lines = render.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
-    assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "REASON"]
+    assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"]
     assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1/3", "2x8", "trainer-team"]
     assert lines[2:] == ["more: add --cursor abc, or --all"]
     assert render.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
