@@ -15,10 +15,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("ray", reason="`make setup` installs it")
-
 from ray.job_submission import JobSubmissionClient
 
 GPUS = 8

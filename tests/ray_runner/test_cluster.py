@@ -12,9 +12,6 @@ from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.order import DriverOrder
 from gpu_recovery.ports import TryAgainSoon
-
-pytest.importorskip("ray", reason="`make setup` installs it")
-
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 from ray.job_submission import JobSubmissionClient
