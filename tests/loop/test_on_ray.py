@@ -14,6 +14,7 @@ import pytest
 from gpu_recovery.acts import RayMissing
 from gpu_recovery.acts.of_ray import FromAfar, OnTheSpot
 from gpu_recovery.core import events
+from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
@@ -214,6 +215,32 @@ def test_too_few_gpus_in_the_log_put_it_in_line_for_a_minute(scene: Scene) -> No
     scene.now += timedelta(seconds=1)
     scene.deliver()
     assert scene.pool.submits == ["ppo-1--a01", "ppo-1--a02"]
+
+
+def test_each_attempt_keeps_its_submission_and_its_end(scene: Scene) -> None:
+    """Seed 004, section 4.2: exit code, kind of failure and message of the first are there when the second runs."""
+    _running(scene)
+    scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message=VERL)
+    scene.passes(ADAPTIVE.look_s)
+    scene.deliver()
+    scene.now += timedelta(seconds=60)
+    scene.deliver()
+    assert scene.job.attempt == 2
+    plans = [scene.store.load_plan("ppo-1", attempt) for attempt in (1, 2)]
+    assert [plan and plan.task_ids for plan in plans] == [("ppo-1--a01",), ("ppo-1--a02",)]
+    first, second = (scene.store.load_progress("ppo-1", attempt) for attempt in (1, 2))
+    assert first is not None and first.failure is not None and first.running == first.stopped == frozenset({0})
+    assert first.failure.ending.exit_code == 1
+    assert kind_of(first.failure.ending) is FailureKind.INSUFFICIENT_RESOURCES
+    assert second is not None and second.failure is None and not second.stopped
+
+
+def test_an_end_that_was_entered_and_never_told_is_told_by_the_reconciler(scene: Scene) -> None:
+    """Whoever entered it died before the job heard of it; nobody need ask Ray again."""
+    _running(scene)
+    scene.store.add_stopped("ppo-1", 1, 0, None)
+    scene.passes(ADAPTIVE.look_s)
+    assert scene.job.status is S.SUCCEEDED
 
 
 def test_a_job_waits_for_gpus_without_being_told_so_again(scene: Scene) -> None:
