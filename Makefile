@@ -35,11 +35,11 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 	@$(BIN)/python -m sandbox.demo
 
 test: setup ## Every test, offline
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/ray_runner
 	@$(MAKE) --no-print-directory test-ray
 
 test-fast: setup ## The tests that start no server
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/ray_runner -m "not slow"
 
 test-ray: setup ## The tests that need a Ray head, which they start on loopback
 	@$(BIN)/python -m pytest -m ray tests/ray_runner

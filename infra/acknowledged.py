@@ -23,6 +23,7 @@ class Acknowledged:
 
 _ROLES = "GpuRecovery/Functions/*/Role/DefaultPolicy/Resource"
 _FUNCTIONS = "GpuRecovery/Functions/*/Function/Resource"
+_RAY_ROLE = "GpuRecovery/Ray/Role/DefaultPolicy/Resource"
 _POLICY = "AwsSolutions-IAM5"
 _RUNTIME = (
     "Python 3.13 is the newest runtime for which the Powertools layer of both partitions is known; "
@@ -143,5 +144,34 @@ ACKNOWLEDGED = (
         "Serverless-LambdaEventSourceMappingDestination",
         "GpuRecovery/Functions/Scheduler/Function/SqsEventSource:*/Resource",
         "Lambda has no failure destination for an SQS source; the queue's own redrive policy is what there is.",
+    ),
+    Acknowledged(
+        _POLICY, _RAY_ROLE, "Both indexes of the table and nothing else are under this ARN.", "TablesJobs/index/[*]"
+    ),
+    Acknowledged(
+        _POLICY,
+        _RAY_ROLE,
+        "The interfaces that bring the function into the VPC are made and deleted by Lambda, under names of its own.",
+        "[*]",
+    ),
+    Acknowledged(
+        "Serverless-LambdaTracing",
+        "GpuRecovery/Ray/Function/Resource",
+        "Its traces would need one more endpoint in the VPC; what it does is in its log, with each decision's id.",
+    ),
+    Acknowledged(
+        "Serverless-LambdaDLQ",
+        "GpuRecovery/Ray/Function/Resource",
+        "It is called synchronously, by a queue with a dead-letter queue and by whoever reads a log.",
+    ),
+    Acknowledged(
+        "Serverless-LambdaEventSourceMappingDestination",
+        "GpuRecovery/Ray/Function/SqsEventSource:*/Resource",
+        "Lambda has no failure destination for an SQS source; the queue's own redrive policy is what there is.",
+    ),
+    Acknowledged(
+        "Serverless-SQSRedrivePolicy",
+        "GpuRecovery/Queues/RayDeadLetters/Resource",
+        "It is where messages end that nobody could handle; an alarm rings when one is in it.",
     ),
 )

@@ -79,16 +79,17 @@ class RayCluster:
             # HTTP 500 with a traceback that ends so: an earlier submit, whose answer was lost, has done it.
             if f"submission_id {order.submission_id} already exists" in str(refusal):
                 return None
-            return Refusal(_last_line(str(refusal)), lasting=True)
+            # What the head's agent calls a bad request comes as HTTP 500 around the agent's 400. Any other 500 is
+            # Ray's own trouble, such as a head so young that it has no agent yet.
+            if "status code 400" in str(refusal):
+                return Refusal(_last_line(str(refusal)), lasting=True)
+            raise TryAgainSoon(f"the Ray cluster cannot take drivers: {_last_line(str(refusal))}") from refusal
         return None
 
     def status(self, submission_id: str) -> DriverStatus:
-        try:
-            info = self._asked(lambda jobs: jobs.get_job_info(submission_id))
-        except RuntimeError as refusal:
-            if _is_unknown(refusal):
-                return DriverStatus(DriverState.GONE)
-            raise
+        info = self._asked_of(lambda jobs: jobs.get_job_info(submission_id))
+        if info is None:
+            return DriverStatus(DriverState.GONE)
         return DriverStatus(
             state=DriverState(info.status.value), message=info.message or "", exit_code=info.driver_exit_code,
             error_type=info.error_type or "", started_at=_at(info.start_time),
@@ -97,23 +98,15 @@ class RayCluster:
 
     def logs(self, submission_id: str, tail: int) -> str:
         try:
-            text = self._asked(lambda jobs: jobs.get_job_logs(submission_id))
+            text = self._asked_of(lambda jobs: jobs.get_job_logs(submission_id))
         except LogTooLong as too_long:
             return f"(the log is too long to be read here: {too_long})"
-        except RuntimeError as refusal:
-            if _is_unknown(refusal):
-                return ""
-            raise
-        return "".join(text.splitlines(keepends=True)[-tail:])
+        return "".join((text or "").splitlines(keepends=True)[-tail:])
 
     def stop(self, submission_id: str) -> None:
         # SIGTERM, and SIGKILL after 3 s. True for a driver that lived; False for one that has ended, and 404 for one
         # that nobody knows: nothing is left to do. A driver that Ray cannot start says True and stays PENDING.
-        try:
-            self._asked(lambda jobs: jobs.stop_job(submission_id))
-        except RuntimeError as refusal:
-            if not _is_unknown(refusal):
-                raise
+        self._asked_of(lambda jobs: jobs.stop_job(submission_id))
 
     def free_gpus_per_node(self) -> Mapping[str, float]:
         nodes = ((node.node_id.hex(), dict(node.resources_available)) for node in self._nodes())
@@ -137,6 +130,17 @@ class RayCluster:
         nodes: Iterable[Any] = usage.resource_usage_data.batch
         return nodes
 
+    def _asked_of(self, question: Callable[[JobSubmissionClient], Answer]) -> Answer | None:
+        """As _asked, about one driver: None if Ray knows none by its id, TryAgainSoon also for Ray's own trouble."""
+        try:
+            return self._asked(question)
+        except RuntimeError as refusal:
+            if "status code 404" in str(refusal):
+                return None
+            if "status code 5" in str(refusal):
+                raise TryAgainSoon(f"the Ray cluster is in trouble: {_last_line(str(refusal))}") from refusal
+            raise
+
     def _asked(self, question: Callable[[JobSubmissionClient], Answer]) -> Answer:
         """The client's answer; TryAgainSoon if the head cannot be reached, which every question survives."""
         try:
@@ -145,10 +149,6 @@ class RayCluster:
             return question(self._client)
         except (ConnectionError, requests.RequestException) as failure:
             raise TryAgainSoon(f"the Ray cluster does not answer: {failure}") from failure
-
-
-def _is_unknown(refusal: RuntimeError) -> bool:
-    return "status code 404" in str(refusal)
 
 
 def _at(milliseconds: int | None) -> datetime | None:

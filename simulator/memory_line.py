@@ -10,6 +10,7 @@ from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import QuotaChange
 from gpu_recovery.core.queue.entry import Entry, LastPass
+from gpu_recovery.core.ray.placing import is_in_the_pool
 from gpu_recovery.ports import StaleRecord, TermOver
 
 
@@ -28,6 +29,9 @@ class MemoryLine:
     def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         entries = (entry_of(job) for job in self.records_of_jobs())
         return tuple(entry for entry in entries if entry is not None)
+
+    def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
+        return tuple(job for job in self.records_of_jobs() if is_in_the_pool(job))
 
     def last_pass(self) -> LastPass:
         return self.scheduler

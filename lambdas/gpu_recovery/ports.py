@@ -163,6 +163,12 @@ class Store(Protocol):
         `unreadable` as in jobs_in.
         """
 
+    def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
+        """Every job on Ray that waits for its GPUs or has them, freshly read; the newest may be missing for a moment.
+
+        `unreadable` as in jobs_in.
+        """
+
     def last_pass(self) -> LastPass:
         """What the scheduler remembers of itself, freshly read."""
 

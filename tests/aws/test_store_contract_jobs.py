@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import commands
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.record import LIVE, Job, JobStatus
+from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.ports import LISTED, CursorInvalid, StaleRecord, Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
@@ -253,6 +254,22 @@ def test_the_first_jobs_of_each_status_come_in_the_order_they_were_queued(store:
         store.create_job(job(f"job-{n}", status=status, queued_at=later(-n)), "")
     found = store.jobs_in((JobStatus.RECOVERING, JobStatus.QUEUED), 2)
     assert [one.job_id for one in found] == ["job-1", "job-3", "job-2"]
+
+
+def test_the_jobs_on_ray_are_found_while_they_wait_or_live(store: Store) -> None:
+    """By a line of their own, whatever else is in the table; they are in nobody else's."""
+    on_ray = replace(job().spec, backend=Backend.RAY, entrypoint="true")
+    for status in JobStatus:
+        kept(store, job(status.lower(), status=status, spec=on_ray))
+        kept(store, job(f"{status.lower()}-ecs", status=status))
+    found = {one.status for one in store.jobs_on_ray()}
+    assert found == {JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, *LIVE}
+    assert all(one.spec.backend is Backend.RAY for one in store.jobs_on_ray())
+    assert all(entry.job_id.endswith("-ecs") for entry in store.line())
+    running = store.load_job(JobStatus.RUNNING.lower())
+    assert running is not None
+    store.save_job(replace(running, status=JobStatus.SUCCEEDED))
+    assert running.job_id not in {one.job_id for one in store.jobs_on_ray()}
 
 
 def test_jobs_are_listed_as_they_are_now(store: Store) -> None:

@@ -104,7 +104,7 @@ def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 def nag_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What cdk-nag says of each set of settings, by its name."""
     folder = tmp_path_factory.mktemp("nag")
-    contexts = {"dev": DEV, "prod": PROD, "everything": EVERYTHING, PLANTED: DEV}
+    contexts = {"dev": DEV, "prod": PROD, "everything": EVERYTHING, "ray": RAY, PLANTED: DEV}
     complete = {name: _context(overrides) for name, overrides in contexts.items()}
     (folder / "contexts.json").write_text(json.dumps(complete))
     _run(folder, ["-m", "tests.infra.nag_run", str(folder)])

@@ -10,7 +10,7 @@ import pytest
 from infra.acknowledged import ACKNOWLEDGED, Acknowledged
 from tests.infra.nag_run import PLANTED
 
-SETS = {"dev": "dev", "prod": "prod", "everything": "prod"}
+SETS = {"dev": "dev", "prod": "prod", "everything": "prod", "ray": "dev"}
 """Each set of settings with its profile."""
 _ACCOUNT = re.compile(r"arn:<AWS::Partition>:(\w+):<AWS::Region>:<AWS::AccountId>:")
 _IMPORTED = re.compile(r"\w+:ExportsOutput(?:FnGetAtt|Ref)(\w+?)[0-9A-F]{8}(?:Arn)?[0-9A-F]{8}")

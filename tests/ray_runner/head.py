@@ -15,10 +15,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("ray", reason="`make setup` installs it")
-
 from ray.job_submission import JobSubmissionClient
 
 GPUS = 8
@@ -81,10 +77,11 @@ class Head:
 def serve(folder: Path) -> Iterator[Head]:
     """A head for as long as the block lasts; only the processes that were started for it are ended."""
     session = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets need a short path
-    port, dashboard = _free_port(), _free_port()
+    port, dashboard, agent, client = (_free_port() for _ in range(4))
     arguments = [
         "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}", "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={dashboard}", "--num-cpus=8", f"--num-gpus={GPUS}", '--resources={"worker_node": 100}',
+        f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}",
+        f"--ray-client-server-port={client}", "--num-cpus=8", f"--num-gpus={GPUS}", '--resources={"worker_node": 100}',
         f"--temp-dir={session}", "--object-store-memory=80000000", "--disable-usage-stats",
     ]  # fmt: skip
     log = folder / "head.log"

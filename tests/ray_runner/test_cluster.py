@@ -12,9 +12,6 @@ from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.order import DriverOrder
 from gpu_recovery.ports import TryAgainSoon
-
-pytest.importorskip("ray", reason="`make setup` installs it")
-
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 from ray.job_submission import JobSubmissionClient
@@ -46,6 +43,19 @@ def end(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "end"
     yield path
     path.touch()
+
+
+class Troubled:
+    """Ray's client on a bad day: whatever it is asked, it raises what Ray's client would raise."""
+
+    def __init__(self, words: str) -> None:
+        self._words = words
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def fails(*given: object, **more: object) -> None:
+            raise RuntimeError(self._words)
+
+        return fails
 
 
 def order(entrypoint: str, **changes: object) -> DriverOrder:
@@ -161,6 +171,31 @@ def test_a_runtime_env_that_cannot_be_is_refused(cluster: RayCluster, runtime_en
     refusal = cluster.submit(made)
     assert refusal is not None and refusal.lasting and refusal.reason
     assert cluster.status(made.submission_id).state is DriverState.GONE
+
+
+BAD_REQUEST = (
+    "Request failed with status code 500: Traceback\n  Request failed with status code 400: ValueError: not so."
+)
+NO_AGENT = "Request failed with status code 500: No available agent to submit job, please try again later."
+
+
+@pytest.mark.parametrize("trouble", [NO_AGENT, "Request failed with status code 503: ."])
+@pytest.mark.parametrize("asked", ["submit", "status", "stop"])
+def test_rays_own_trouble_is_no_fault_of_the_job(head: Head, asked: str, trouble: str) -> None:
+    """A head that has just begun has no agent yet: asked again, it takes what it could not take."""
+    young = RayCluster(head.dashboard, head.control_store)
+    young._client = Troubled(trouble)
+    made = order("true")
+    with pytest.raises(TryAgainSoon):
+        getattr(young, asked)(made if asked == "submit" else made.submission_id)
+
+
+def test_what_ray_calls_a_bad_request_is_refused(head: Head) -> None:
+    """The agent's 400 arrives inside the head's 500."""
+    strict = RayCluster(head.dashboard, head.control_store)
+    strict._client = Troubled(BAD_REQUEST)
+    refusal = strict.submit(order("true"))
+    assert refusal is not None and refusal.lasting and "not so" in refusal.reason
 
 
 def test_what_a_driver_says_early_is_found_behind_all_that_follows(cluster: RayCluster, head: Head, end: Path) -> None:

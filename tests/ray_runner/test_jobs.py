@@ -17,8 +17,6 @@ from gpu_recovery.core.ray.driver import DriverState
 from gpu_recovery.core.ray.order import DriverOrder
 from moto import mock_aws
 
-pytest.importorskip("ray", reason="`make setup` installs it")
-
 from ray_runner import handler as function
 from ray_runner.cluster import RayCluster
 from simulator.memory_store import MemoryStore

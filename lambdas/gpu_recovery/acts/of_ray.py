@@ -2,6 +2,9 @@
 
 Only one function is in the cluster's network. Every other saves its decision, leaves the order in the record as due,
 and wakes that one; if the message is lost, the reconciler finds the order still due and wakes it again.
+
+An attempt is kept as that of every gang: its plan has one rank, whose task is the submission, and its progress says how
+the driver ended. So each attempt's record outlives the next one's beginning.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..core import commands, events
+from ..core.attempt import Plan
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
@@ -97,7 +101,9 @@ class OnTheSpot:
     def _launch(self, kit: Kit, job: Job) -> Acted:
         if job.status is not JobStatus.SUBMITTING:
             return DONE
-        refusal = self.pool.submit(order_of(job))
+        order = order_of(job)
+        kit.store.begin_attempt(Plan(job.job_id, job.attempt, ("",), task_ids=(order.submission_id,)))
+        refusal = self.pool.submit(order)
         if refusal is None:
             return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=job.attempt)),))
         sentence = f"the Ray cluster refused attempt {job.attempt}: {refusal.reason}"
@@ -118,6 +124,7 @@ class OnTheSpot:
         if status.has_ended:
             return self._end(kit, job, status)
         if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
+            kit.store.add_running(job.job_id, job.attempt, 0)
             return events.AllRanksRunning(at=status.started_at or kit.now, attempt=job.attempt)
         if status.state is DriverState.PENDING and job.status is JobStatus.SUBMITTING:
             return events.AttemptLaunched(at=kit.now, attempt=job.attempt)
@@ -127,9 +134,9 @@ class OnTheSpot:
         at = status.ended_at or kit.now
         log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
         ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
-        if ending.kind is EndingKind.SUCCEEDED:
-            return events.AllRanksStopped(at=at, attempt=job.attempt, failure=None)
-        return events.AllRanksStopped(at=at, attempt=job.attempt, failure=RankFailure(0, "", at, ending))
+        failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
+        kit.store.add_stopped(job.job_id, job.attempt, 0, failure)
+        return events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
 
 
 LOG_LINES_MAX = 100_000

@@ -11,9 +11,10 @@ from typing import Any
 
 from ..core.job.record import Job, JobStatus
 from ..core.machine import Pending, QuotaChange
+from ..core.ray.placing import is_in_the_pool
 from ..ports import LISTED, CursorInvalid, JobPage
 from .items import decode, encode, from_iso, item_of, readable, reading
-from .line_store import LineStore, line_keys
+from .line_store import ON_RAY, LineStore, line_keys
 from .tables import Put, Table, due_keys
 
 KEY_BYTES_MAX = 2_048
@@ -73,6 +74,11 @@ class JobStore(LineStore):
         found = self.jobs.get_all(ids)
         jobs = readable(_job, (found[job_id] for job_id in ids if job_id in found), unreadable)
         return tuple(job for job in jobs if job.status in statuses)
+
+    def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
+        items = self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": ON_RAY})
+        found = self.jobs.get_all(list(dict.fromkeys(item["job_id_rank"] for item in items)))
+        return tuple(job for job in readable(_job, found.values(), unreadable) if is_in_the_pool(job))
 
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None

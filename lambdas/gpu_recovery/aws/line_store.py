@@ -17,13 +17,14 @@ from ..core.job.record import Job
 from ..core.machine import QuotaChange
 from ..core.queue.entry import Entry, LastPass
 from ..core.queue.priority import Priority
+from ..core.ray.placing import is_in_the_pool
 from ..ports import StaleRecord, TermOver
 from .items import encode, from_iso, readable, reading
 from .tables import Put, Table, typed
 
 SCHEDULER, LIMITS, QUOTA = "#scheduler", "#limits", "#quota/"
 """Keys of the job table that no job can have: the id of a job never begins so."""
-WAITING, PLACED = "waiting", "placed"
+WAITING, PLACED, ON_RAY = "waiting", "placed", "ray"
 _USUAL: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
 """What is not written of an entry, because it is so where nothing is said; MISSING where it is always said."""
 _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
@@ -31,6 +32,8 @@ _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 def line_keys(job: Job) -> dict[str, Any]:
     """The attributes that put a job into the sparse index `line`; none for one that neither waits nor has a place."""
+    if is_in_the_pool(job):
+        return {"line": ON_RAY, "line_at": encode(job.queued_at)}
     entry = entry_of(job)
     if entry is None:
         return {}

@@ -14,6 +14,7 @@ class FailureKind(StrEnum):
     USER_ERROR = "USER_ERROR"  # it could never have started as it was described
     RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started, and ended itself with an error
     UNKNOWN = "UNKNOWN"
+    HOST_FAULT = "HOST_FAULT"  # ended by the infrastructure
     HARDWARE = "HARDWARE"  # a check blames a machine
     INTERRUPTED = "INTERRUPTED"  # the capacity was taken away
     REPAIR = "REPAIR"  # a machine of it was repaired for somebody else's sake
@@ -24,6 +25,7 @@ _OF_ENDINGS = {
     EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
     EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
     EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
+    EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
     EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
 }
 

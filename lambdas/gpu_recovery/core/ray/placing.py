@@ -10,7 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..job.record import Job
+from ..job.record import LIVE, Job, JobStatus
+from ..job.spec import Backend
+
+IN_LINE = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
+
+
+def is_in_the_pool(job: Job) -> bool:
+    """Whether it is a job on Ray that waits for its GPUs or has them: a pass over the pool reads those."""
+    return job.spec.backend is Backend.RAY and (job.status in LIVE or job.status in IN_LINE)
 
 
 @dataclass(frozen=True, slots=True)
