@@ -231,6 +231,9 @@ def _enter_ranks(kit: Kit, job: Job, plan: Plan, progress: Progress) -> None:
     listed = _listed(kit, job, plan) if len(facts) < len(asked) else frozenset()
     for task_id, rank in asked.items():
         fact = facts.get(task_id)
+        if fact is not None and fact.last_status == LastStatus.RUNNING and rank in progress.running:
+            # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
+            continue
         if fact is None and task_id in listed:
             continue  # ECS's answers do not agree yet: the next look asks again, and meanwhile the GPUs stay taken
         if fact is None:
@@ -239,8 +242,7 @@ def _enter_ranks(kit: Kit, job: Job, plan: Plan, progress: Progress) -> None:
             kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
         elif fact.last_status == LastStatus.STOPPED:
             kit.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
-        elif fact.last_status == LastStatus.RUNNING and rank not in progress.running:
-            # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
+        elif fact.last_status == LastStatus.RUNNING:
             kit.store.add_running(job.job_id, plan.attempt, rank)
 
 
