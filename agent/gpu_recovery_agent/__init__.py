@@ -3,6 +3,7 @@
     __main__.py       the order of things: settings, lock, sensors, loop, exit status
     settings.py       what the environment tells
     loop.py           look, tell, obey, wait
+    proof.py          by what the API knows this instance: a token, or a signature
     telling.py        one report on its way: sequence, repeats, and what each answer means for it
     untold.py         what the server does not know yet: exits, XIDs, health, inventory
     report.py         facts -> the body of a report                                  pure

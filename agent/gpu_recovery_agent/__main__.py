@@ -32,7 +32,6 @@ def run(journal: Journal) -> int:
     """The exit status of an agent with the environment of this process."""
     try:
         settings = Settings.from_environment(os.environ)
-        settings.token(os.environ)
         agent = Agent(settings, os.environ, journal)
 
         def stop(_signal: int, _frame: FrameType | None) -> None:

@@ -9,6 +9,7 @@ import http.client
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from gpu_recovery_agent import VERSION, answers, clock
@@ -32,11 +33,14 @@ class Channel:
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         self._opener = urllib.request.build_opener(_NoRedirect(), secure)
 
-    def post(self, body: bytes, token: str) -> Answer:
-        """What came back, or why nothing did. Never raises for what a network or a server does."""
+    def post(self, body: bytes, proof: str | Mapping[str, str]) -> Answer:
+        """Sends `body` with a token, or with the headers that prove who sends it. What came back, or why nothing did.
+
+        Never raises for what a network or a server does.
+        """
         headers = {
-            "Authorization": f"Bearer {token}", "Content-Type": "application/json",
-            "User-Agent": f"gpu-recovery-agent/{VERSION}",
+            "Content-Type": "application/json", "User-Agent": f"gpu-recovery-agent/{VERSION}",
+            **({"Authorization": f"Bearer {proof}"} if isinstance(proof, str) else proof),
         }  # fmt: skip
         request = urllib.request.Request(self._url, body, headers, method="POST")
         deadline = clock.monotonic_s() + self._timeout_s

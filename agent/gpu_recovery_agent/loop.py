@@ -16,6 +16,7 @@ from gpu_recovery_agent.channel import Channel
 from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.orders import Orders
 from gpu_recovery_agent.pacing import Pace
+from gpu_recovery_agent.proof import proof_of
 from gpu_recovery_agent.report import RUNNING_MAX, Facts
 from gpu_recovery_agent.sensors import boot, health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
@@ -48,7 +49,7 @@ class Agent:
         )
         self._orders = Orders(settings.host_proc, self._state, journal, reader=self._reader)
         self._untold = Untold(boot_id, self._state, self._running, journal, settings.inventory_s)
-        self._teller = Teller(settings, environment, self._state, Channel(settings.reports_url), journal)
+        self._teller = Teller(proof_of(settings, environment), self._state, Channel(settings.reports_url), journal)
         self._pace = Pace(settings.interval_s, random.random, clock.monotonic_s())
         self._live: list[Live] = []
         self._all_live: list[Live] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-REPORTS = "/api/v1/reports"
+REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
+REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
+REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -18,7 +21,10 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment."""
+    """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment.
+
+    `signs`: the reports are signed for `region` with the role of the instance, and there is no token.
+    """
 
     reports_url: str
     token_file: Path | None
@@ -32,13 +38,19 @@ class Settings:
     look_s: float
     nvml_deadline_s: float
     inventory_s: float
+    signs: bool = False
+    region: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Raises SettingsError at the first variable that is missing or out of range."""
+        signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
+        address = _url(environment)
         return cls(
-            reports_url=_url(environment),
-            token_file=_token_file(environment),
+            reports_url=address + (SIGNED_REPORTS if signs else REPORTS),
+            token_file=None if signs else _token_file(environment),
+            signs=signs,
+            region=_region(environment, address) if signs else "",
             running_folder=running_folder(environment),
             state_folder=state_folder(environment),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
@@ -98,7 +110,17 @@ def _url(environment: Mapping[str, str]) -> str:
         raise SettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
     if parts.scheme == "http" and not local:
         raise SettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
-    return text + REPORTS
+    return text
+
+
+def _region(environment: Mapping[str, str], address: str) -> str:
+    """The region that a signature is for: as the variables say, or as the API's own address does."""
+    named = (environment.get(name, "").strip() for name in ("GPU_RECOVERY_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"))
+    in_host = REGION_IN_HOST.fullmatch(urlsplit(address).hostname or "")
+    text = next(filter(None, named), in_host[1] if in_host else "")
+    if not REGION.fullmatch(text):
+        raise SettingsError("GPU_RECOVERY_REGION must name the region of the API: its address does not")
+    return text
 
 
 def _token_file(environment: Mapping[str, str]) -> Path | None:
@@ -128,10 +150,15 @@ def _or_off(environment: Mapping[str, str], variable: str, default: str) -> Path
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:
-    text = environment.get(variable) or "on"
-    if text not in ("on", "off"):
-        raise SettingsError(f"{variable} is {text!r}; it must be on or off")
-    return text == "on"
+    return _choice(environment, variable, ("on", "off")) == "on"
+
+
+def _choice(environment: Mapping[str, str], variable: str, choices: tuple[str, str]) -> str:
+    """One of two words; the first is the default."""
+    text = environment.get(variable) or choices[0]
+    if text not in choices:
+        raise SettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")
+    return text
 
 
 def _milliseconds(environment: Mapping[str, str], variable: str, default: int, *, least: int) -> float:

@@ -8,15 +8,15 @@ its own, so that two agents in step are told apart.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.answers import Answer, Kind, away
 from gpu_recovery_agent.channel import Channel
 from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.proof import Proof
 from gpu_recovery_agent.report import Facts, body, encoded
 from gpu_recovery_agent.sensors.boot import uptime_s
-from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.settings import SettingsError
 from gpu_recovery_agent.state import State
 
 DENIED, NOT_ALONE = 77, 78
@@ -34,10 +34,8 @@ class Ends(Exception):
 class Teller:
     """Sends reports, one at a time."""
 
-    def __init__(
-        self, settings: Settings, environment: Mapping[str, str], state: State, channel: Channel, journal: Journal
-    ) -> None:
-        self._settings, self._environment = settings, environment
+    def __init__(self, proof: Proof, state: State, channel: Channel, journal: Journal) -> None:
+        self._proof = proof
         self._state, self._channel, self._journal = state, channel, journal
         self._unanswered: tuple[str, int] | None = None
         self._has_gone_on = False
@@ -46,19 +44,19 @@ class Teller:
     def tell(self, facts: Facts, interval_s: float) -> Answer:
         """The answer to a report of these facts. Raises Ends where the protocol has the agent end."""
         try:
-            token = self._settings.token(self._environment)
+            key = self._proof.key()
+            answer = self._post(facts, interval_s)
+            if answer.kind is Kind.DENIED:
+                answer = self._with_the_next(key, facts, interval_s, answer)
+            if answer.kind is Kind.STALE:
+                answer = self._from_the_last(facts, interval_s, answer)
         except SettingsError as error:
             return away(str(error))  # whoever replaces the file may be in the middle of it
-        answer = self._post(facts, interval_s, token)
-        if answer.kind is Kind.DENIED:
-            answer = self._with_the_next_token(facts, interval_s, token, answer)
-        if answer.kind is Kind.STALE:
-            answer = self._from_the_last(facts, interval_s, token, answer)
         if answer.kind is Kind.NOT_ALONE:
             raise Ends(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
         return answer
 
-    def _post(self, facts: Facts, interval_s: float, token: str) -> Answer:
+    def _post(self, facts: Facts, interval_s: float) -> Answer:
         mark = facts.mark
         is_repeat = self._unanswered is not None and self._unanswered[0] == mark
         sequence = self._unanswered[1] if self._unanswered and is_repeat else self._state.next_sequence()
@@ -70,29 +68,30 @@ class Teller:
             interval_s=interval_s,
             run=self._run,
         )
-        answer = self._channel.post(encoded(report), token)
+        content = encoded(report)
+        answer = self._channel.post(content, self._proof.headers(content))
         self._unanswered = (mark, sequence) if answer.kind is Kind.AWAY else None
         return answer
 
-    def _with_the_next_token(self, facts: Facts, interval_s: float, token: str, answer: Answer) -> Answer:
+    def _with_the_next(self, key: str, facts: Facts, interval_s: float, answer: Answer) -> Answer:
         """The token may have been replaced since it was read: the next one is tried before giving up."""
         try:
-            newer = self._settings.token(self._environment)
+            newer = self._proof.key()
         except SettingsError:
-            newer = token
-        if newer != token:
-            answer = self._post(facts, interval_s, newer)
+            newer = key
+        if newer != key:
+            answer = self._post(facts, interval_s)
         if answer.kind is Kind.DENIED:
-            raise Ends(DENIED, f"{answer.why}: this agent needs another token")
+            raise Ends(DENIED, f"{answer.why}: this agent needs another token, or a role that may sign")
         return answer
 
-    def _from_the_last(self, facts: Facts, interval_s: float, token: str, answer: Answer) -> Answer:
+    def _from_the_last(self, facts: Facts, interval_s: float, answer: Answer) -> Answer:
         """Goes on from the sequence that the server heard: once in the life of an agent, whose state may be lost."""
         if not self._has_gone_on and answer.last is not None:
             self._has_gone_on = True
             self._journal.say(f"{answer.why}: going on from {answer.last}")
             self._state.sequence = answer.last
-            answer = self._post(facts, interval_s, token)
+            answer = self._post(facts, interval_s)
         if answer.kind is Kind.STALE:
             raise Ends(NOT_ALONE, f"{answer.why}: another agent speaks for this instance")
         return answer

@@ -12,6 +12,7 @@ from datetime import datetime
 from . import hearing
 from .core import events
 from .core.attempt import Progress
+from .core.fleet import Fleet
 from .core.fleet import listening as listening_to
 from .core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, running_log_id
 from .core.instance.record import Instance, InstanceStatus
@@ -23,6 +24,7 @@ from .isolation import raise_all, try_each
 from .ports import MachineStatus, StaleRecord
 from .recovery import Recovery
 from .rounds import Round
+from .unheard import tell_unheard
 
 LISTENED_TO = (
     InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
@@ -43,29 +45,31 @@ def compare_beats(this: Round) -> None:
     lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
     # One that a person must mend anyway may be dead for days: it says nothing of the network.
     in_use = {one for one in beats if records[one].status is not InstanceStatus.QUARANTINED}
-    deaf = _listen(recovery, len(lost & in_use), len(in_use), now)
+    fleet = _listen(recovery, len(lost & in_use), len(in_use), now)
     fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
     failures += try_each(lambda one: _tell_what_was_heard(recovery, *one), fresh)
-    if not deaf:
+    if fleet is not None and fleet.deaf is None:
         failures += try_each(lambda one: _tell_silent_ranks(recovery, *one), fresh)
         failures += try_each(lambda one: _tell_silent(recovery, records[one], beats[one]), sorted(lost))
+        failures += try_each(lambda brakes: tell_unheard(recovery, brakes, records, beats), (fleet,))
     raise_all("not every heartbeat could be compared", failures)
 
 
-def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> bool:
-    """Keep whether so many are silent that it is not the machines; operators are told first, as of any brake."""
+def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> Fleet | None:
+    """The brakes, with whether so many are silent that it is not the machines; operators are told first, as of any
+    brake. None where others write them all the time: the next round looks again, and until then nothing is concluded.
+    """
     for _ in range(2):
         before = recovery.store.load_fleet()
         after = listening_to(before, silent, reporting, recovery.policy, now)
         if after == before:
-            return before.deaf is not None
+            return before
         recovery.say(of_fleet.deaf(after) if after.deaf is not None else of_fleet.hears_again(before))
         try:
-            recovery.store.save_fleet(after)
+            return recovery.store.save_fleet(after)
         except StaleRecord:
             continue
-        return after.deaf is not None
-    return True  # others write the brakes; the next round looks again, and until then nothing is concluded
+    return None
 
 
 def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:

@@ -18,6 +18,7 @@ from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.machine import QuotaChange
 from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.ports import StaleRecord

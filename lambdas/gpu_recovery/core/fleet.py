@@ -77,6 +77,8 @@ class Fleet:
     """The instance that tries, while the breaker is half open."""
     pause: Pause | None = None
     deaf: Deaf | None = None
+    unheard: Mapping[str, str] = field(default_factory=dict)
+    """Idle instances that operators know to be silent, each with the incident that told of it."""
 
     @property
     def breaker(self) -> Breaker:

@@ -138,6 +138,10 @@ class RecoveryPolicy:
     """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
     heartbeat_forget_s: int = 86_400
     """After so long there is no agent there any more: the instance works without one, and counts no more as silent."""
+    silence_told_s: int = 900
+    """How long an idle instance is silent before operators hear of it: no job tells them."""
+    silence_over_s: int = 900
+    """How long it must be heard of before they hear that it is over: an agent that comes and goes is not back."""
     lost_timeout_s: int = 600
     """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
     xid_profile: XidProfile = XidProfile.NVIDIA
