@@ -15,23 +15,21 @@ from gpu_recovery.ports import StaleRecord, TermOver
 
 
 class MemoryLine:
-    """See `ports.Store` for what each function promises."""
+    """See `ports.Store` for what each function promises. `jobs`: the shelf of their records."""
+
+    jobs: Any
 
     def __init__(self) -> None:
         self.scheduler = LastPass()
         self.used: dict[str, int] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
 
-    def records_of_jobs(self) -> Iterable[Job]:
-        """Every job there is."""
-        raise NotImplementedError
-
     def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
-        entries = (entry_of(job) for job in self.records_of_jobs())
+        entries = (entry_of(job) for job in self.jobs.records.values())
         return tuple(entry for entry in entries if entry is not None)
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
-        return tuple(job for job in self.records_of_jobs() if is_in_the_pool(job))
+        return tuple(job for job in self.jobs.records.values() if is_in_the_pool(job))
 
     def last_pass(self) -> LastPass:
         return self.scheduler

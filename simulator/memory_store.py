@@ -132,9 +132,6 @@ class MemoryStore(MemoryBeats, MemoryLine):
         self.count(quota)
         return saved
 
-    def records_of_jobs(self) -> Iterable[Job]:
-        return self.jobs.records.values()
-
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         self.jobs.settle(job.job_id, job, done, deferred)
 

@@ -40,8 +40,7 @@ FOREIGN_NAMES = {"PutItem"}
 """Names in the documents that are AWS's, written like ours."""
 SECONDS = {
     "minute": 60, "minutes": 60, "分钟": 60, "hour": 3_600, "hours": 3_600, "小时": 3_600,
-    "day": 86_400, "days": 86_400, "天": 86_400,
-}  # fmt: skip
+    "day": 86_400, "days": 86_400, "天": 86_400, "second": 1, "seconds": 1, "秒": 1}  # fmt: skip
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 each_readme = pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 
@@ -207,7 +206,7 @@ def test_the_statuses_of_instances_and_how_long_they_wait(page: Page) -> None:
 
 
 def _seconds(text: str) -> timedelta | None:
-    found = re.search(r"(\d+) ?([a-z]+|分钟|小时|天)", text)
+    found = re.search(r"(\d+) ?([a-z]+|秒|分钟|小时|天)", text)
     return timedelta(seconds=int(found[1]) * SECONDS[found[2]]) if found else None
 
 

@@ -251,15 +251,15 @@ class Recovery:
     def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> None:
         """Send one word to the outside; what keeps it from being sent is entered, not raised."""
         try:
-            acts.act(self._kit(), record, one)
+            failed = try_each(lambda word: acts.act(self._kit(), record, word), [one], but=TryAgainSoon)
         except TryAgainSoon:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
-        except Exception as failure:  # noqa: BLE001 - raised by `act` when everything else is done
-            self.journal.said(record, one.command, failure)
-            so_far.unsaid.append(failure)
+            return
+        if failed:
+            so_far.unsaid += failed
         else:
             so_far.done.append(one.command_id)
-            self.journal.said(record, one.command, None)
+        self.journal.said(record, one.command, failed[0] if failed else None)
 
     def _kit(self) -> acts.Kit:
         return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray)

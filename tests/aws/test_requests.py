@@ -76,9 +76,9 @@ def test_a_rank_is_told_everything_it_needs() -> None:
         "JOB_ID": JOB, "ATTEMPT": "1", "RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "1", "NNODES": "2",
         "GPUS_PER_NODE": "8", "MASTER_IP": "10.0.0.7", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "2222",
         "INSTANCE_ID": plan().instances[1], "RUNNING_LOG_ID": str(running_log_id(JOB, 1, 1)), "EPOCH": "0",
-        "SUSPEND_GRACE_S": "9", "CHECKPOINT_DIR": "/fsx/run-7",
+        "SUSPEND_GRACE_S": "9",
     }  # fmt: skip
-    assert told["LR"] == "0.1"
+    assert (told["LR"], told["CHECKPOINT_DIR"]) == ("0.1", "/fsx/run-7")
 
 
 def test_two_masters_on_one_instance_listen_on_two_ports() -> None:

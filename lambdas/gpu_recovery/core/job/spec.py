@@ -16,7 +16,7 @@ NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
 OUR_VARIABLES = frozenset({
     "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
-    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S", "CHECKPOINT_DIR",
+    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S",
 })  # fmt: skip
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 NNODES_MAX = 3_000
@@ -83,6 +83,8 @@ def parse_spec(document: Any) -> JobSpec:
     values["gpus_per_node"] = values.pop("n_gpus_per_node")
     spec = JobSpec(**values)
     _fits_its_backend(spec, document)
+    if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
+        raise SpecInvalid("env.CHECKPOINT_DIR", "must be left out, or be what checkpoint_dir says")
     pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
     size = len(json.dumps([*spec.command, *pairs]))
     if size > COMMAND_AND_ENV_CHARACTERS_MAX:
