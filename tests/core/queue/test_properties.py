@@ -31,8 +31,8 @@ LIMITS = st.sampled_from(
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
-    """Hosts with running jobs on them that fit, and a line. `calm`: all hosts work, all estimates of what runs are known, and nobody can
-    be suspended."""
+    """Hosts with running jobs on them that fit, and a line. `calm`: all hosts work, it is known when all that runs
+    ends, and nobody can be suspended."""
     sizes = {name: draw(st.sampled_from([4, 8])) for name in NAMES[: draw(st.integers(1, 6))]}
     free = dict(sizes)
     busy: list[Running] = []
