@@ -20,7 +20,7 @@ class Gap:
     def __init__(self, job: Waiting, room: Room, occupancy: Occupancy) -> None:
         self.job = job
         hosts, self._starts_in = _promised(job, room, occupancy)
-        at = None if self._starts_in == NEVER else room.now + timedelta(seconds=self._starts_in)
+        at = None if self._starts_in == NEVER else room.at + timedelta(seconds=self._starts_in)
         self.reservation = Reservation(job.job_id, job.group, tuple(sorted(hosts)), at)
         for host_id in hosts:
             room.leaving.pop(host_id, None)
@@ -66,4 +66,4 @@ def _free_in(host: Host, job: Waiting, room: Room, occupancy: Occupancy) -> floa
     if host.reserved_until is None:
         return NEVER
     free_in = occupancy.free_in(host.host_id, host.free, job.gpus)
-    return max(free_in, (host.reserved_until - room.now).total_seconds())
+    return max(free_in, (host.reserved_until - room.at).total_seconds())

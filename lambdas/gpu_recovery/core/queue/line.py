@@ -22,7 +22,7 @@ class Shared:
     """What all groups of a pass have in common."""
 
     policy: RecoveryPolicy
-    now: datetime
+    at: datetime
     allowance: Allowance
     suspensions_left: int
 
@@ -32,9 +32,9 @@ class Line:
 
     def __init__(self, hosts: Iterable[Host], running: Iterable[Running], shared: Shared) -> None:
         self.shared = shared
-        self.room = Room(hosts, shared.now)
-        self.occupancy = Occupancy(running, shared.now)
-        self.preemption = Preemption(self.room, self.occupancy, shared.allowance, shared.policy, shared.now)
+        self.room = Room(hosts, shared.at)
+        self.occupancy = Occupancy(running, shared.at)
+        self.preemption = Preemption(self.room, self.occupancy, shared.allowance, shared.policy, shared.at)
         self.gap: Gap | None = None
         self.suspensions: list[Suspension] = []
         self.highest_waiting: Priority | None = None

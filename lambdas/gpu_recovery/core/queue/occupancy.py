@@ -32,7 +32,7 @@ class Occupancy:
     """The running jobs of one group by host."""
 
     def __init__(self, running: Iterable[Running], now: datetime) -> None:
-        self.now = now
+        self.at = now
         self.running = sorted(running, key=lambda job: job.job_id)
         self._by_host: dict[str, list[Running]] | None = None
         self._given: dict[str, list[tuple[float, int]]] = {}
@@ -79,6 +79,6 @@ class Occupancy:
 
     def ends_in(self, job: Running) -> float:
         """Seconds until a running job has ended, by its estimate."""
-        if job.ends_at is None or job.ends_at <= self.now:
+        if job.ends_at is None or job.ends_at <= self.at:
             return NEVER
-        return (job.ends_at - self.now).total_seconds()
+        return (job.ends_at - self.at).total_seconds()

@@ -22,7 +22,7 @@ class Room:
 
     def __init__(self, hosts: Iterable[Host], now: datetime) -> None:
         ordered = sorted(hosts, key=lambda host: host.host_id, reverse=True)
-        self.now = now
+        self.at = now
         self.hosts: Mapping[str, Host] = {host.host_id: host for host in ordered}
         most = max((host.gpus for host in ordered), default=0)
         self.open, self.kept = Pool(self.hosts, most), Pool(self.hosts, most)
@@ -49,7 +49,7 @@ class Room:
 
     def owner(self, host: Host) -> str:
         """The only job that may have the host at this time; "" if any may."""
-        over = host.reserved_until is not None and host.reserved_until <= self.now
+        over = host.reserved_until is not None and host.reserved_until <= self.at
         return "" if over else host.reserved_for
 
     def could_fit(self, job: Waiting) -> bool:
@@ -160,7 +160,7 @@ class Room:
     def _ends_before_leaving(self, job: Waiting, host: Host) -> bool:
         if job.runs_for_s is None or host.leaves_at is None:
             return False
-        return self.now + timedelta(seconds=job.runs_for_s) <= host.leaves_at
+        return self.at + timedelta(seconds=job.runs_for_s) <= host.leaves_at
 
 
 def _pick(pools: Sequence[Pool], nodes: int, gpus: int, near: Iterable[str] = ()) -> list[str] | None:
