@@ -153,6 +153,14 @@ def test_what_a_large_gang_vacates_is_enough_for_two() -> None:
     assert suspended(passed(line, fleet, [leaving, other])) == {}
 
 
+def test_a_gang_that_leaves_for_one_is_not_told_to_leave_for_another() -> None:
+    """Half of each of two hosts is the gang's: it would have to leave for either."""
+    jobs = [_low("gang", "i-1", "i-2", gpus=4), _low("a", "i-1", gpus=4), _low("b", "i-2", gpus=4)]
+    answer = passed([HIGH, waiting("also", since=-1, priority=Priority.HIGH)], _busy(*jobs), jobs)
+    assert len(answer.suspensions) == len(suspended(answer)) == 2
+    assert set(suspended(answer).values()) == {"high"}
+
+
 def test_a_gang_is_suspended_once_however_many_wait_for_it() -> None:
     """The one who comes third finds nothing left to vacate, and heads the line."""
     gang = _low("gang", "i-1", "i-2")
