@@ -88,7 +88,7 @@ ALLOWED = {
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
-    "NodeApi": FOLLOW | SET_STATE,
+    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE,
     "JobApi": (
         FOLLOW
         | DESCRIBE_MACHINES
