@@ -47,6 +47,7 @@ WORDS = Reach(
 """The ARNs of a deployment, in words."""
 
 WHY = {
+    Permission.PLACE_JOBS: "that no other pass of the scheduler has begun, in the write that gives a job its place",
     Permission.WRITE_JOBS: "the record of a job, its attempts and its line",
     Permission.WRITE_INSTANCES: "the record of an instance, and that of the fleet's brakes",
     Permission.DESCRIBE_TASKS: "what became of a rank or a check of which no event told",

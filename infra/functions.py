@@ -107,7 +107,7 @@ FUNCTIONS = (
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler finishes what any other left undone, so it may do what any of them may.
     FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
-    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH),
+    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
     # It cancels (stops tasks, ranks of a person that nobody saw among them) and releases (runs a check on an instance
     # that must be ACTIVE for it); it never repairs.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 
 class Permission(StrEnum):
     WRITE_JOBS = "WriteJobs"
+    PLACE_JOBS = "PlaceJobs"
     WRITE_INSTANCES = "WriteInstances"
     DESCRIBE_TASKS = "DescribeTasks"
     LIST_TASKS = "ListTasks"
@@ -154,6 +155,7 @@ def _read_logs(reach: Reach) -> list[iam.PolicyStatement]:
 
 _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.WRITE_JOBS: lambda reach: _table(reach.job_table, _WRITE_ITEMS),
+    Permission.PLACE_JOBS: lambda reach: [_allow("dynamodb:ConditionCheckItem", reach.job_table)],
     Permission.WRITE_INSTANCES: lambda reach: _table(reach.instance_table, _WRITE_ITEMS),
     Permission.DESCRIBE_TASKS: lambda reach: [_allow("ecs:DescribeTasks", reach.tasks)],
     Permission.LIST_TASKS: lambda reach: [_allow("ecs:ListTasks", "*", _in_cluster(reach))],
