@@ -100,6 +100,7 @@ class Line:
             self.shared.suspensions_left -= len(told)
             self.occupancy.vacated(victims)
             coming += freed
+        self.occupancy.promised(coming)
         self._keep(job, coming)
         return self.occupancy.leavers(coming)
 
