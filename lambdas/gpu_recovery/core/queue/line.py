@@ -48,6 +48,8 @@ class Line:
         refused = self.shared.allowance.refusal(job)
         if refused is not None:
             return self._reasons.of_quota(job, self._position, refused)
+        if not self.room.could_fit(job):
+            return self._reasons.of_cluster(job, self._position)
         # 3. Packing; 5. once somebody heads the line, only into what that job leaves over.
         gap = self.gap
         chosen = self.room.choose(job, may_use_kept=gap is not None and gap.admits(job))
@@ -60,8 +62,6 @@ class Line:
     def _wait(self, job: Waiting) -> Short:
         """4. It does not fit: what is kept for it, and what it is told."""
         position = self._position
-        if not self.room.could_fit(job):
-            return self._reasons.of_cluster(job, position)
         if self.highest_waiting is None or job.priority > self.highest_waiting:
             self.highest_waiting = job.priority
         if self.gap is not None:
@@ -100,6 +100,7 @@ class Line:
             self.shared.suspensions_left -= len(told)
             self.occupancy.vacated(victims)
             coming += freed
+        self.occupancy.promised(coming)
         self._keep(job, coming)
         return self.occupancy.leavers(coming)
 

@@ -57,8 +57,13 @@ class Occupancy:
                 self._leavers.setdefault(host_id, []).append(job.job_id)
 
     def vacating(self) -> Mapping[str, int]:
-        """Hosts that are being vacated, with how many GPUs will be given back there."""
+        """Hosts that are being vacated for nobody in particular yet, with how many GPUs will be given back there."""
         return self._vacating
+
+    def promised(self, hosts: Iterable[str]) -> None:
+        """Hosts that are being vacated, and kept for somebody from now on."""
+        for host_id in hosts:
+            self._vacating.pop(host_id, None)
 
     def leavers(self, hosts: Iterable[str]) -> list[str]:
         """The jobs that vacate these hosts."""

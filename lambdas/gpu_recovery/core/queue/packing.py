@@ -56,13 +56,15 @@ class Pool:
     hosts: every host by its id. Racks and zones are looked at only if the hosts have any.
     """
 
-    __slots__ = ("_most", "_racks", "_shelf", "_zones", "free", "hosts")
+    __slots__ = ("_most", "_racks", "_shelf", "_zones", "counts", "free", "hosts")
 
     def __init__(self, hosts: Mapping[str, Host], most: int) -> None:
         self.hosts = hosts
         self.free: dict[str, int] = {}
         self._most = most
         self._shelf = Shelf(most)
+        self.counts = self._shelf.fits
+        """`counts[g]`: how many hosts have g GPUs free, for every g that a host can have."""
         self._racks: dict[tuple[str, str], Shelf] = {}
         self._zones: dict[str, Shelf] = {}
 

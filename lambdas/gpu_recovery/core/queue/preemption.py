@@ -103,7 +103,7 @@ class Preemption:
         return sorted(left.values(), key=self._cost)
 
     def _offered(self, job: Waiting) -> list[Bundle]:
-        """What could be vacated for ranks of this size, the cheapest first; worked out once."""
+        """What could be vacated for ranks of this size, the cheapest last; worked out once, less the chosen."""
         if job.gpus not in self._bundles:
             hosts_of: dict[tuple[str, ...], list[str]] = {}
             jobs_of: dict[tuple[str, ...], tuple[Running, ...]] = {}
@@ -114,8 +114,11 @@ class Preemption:
                     hosts_of.setdefault(names, []).append(host_id)
                     jobs_of[names] = leave
             bundles = [self._bundle(jobs_of[names], tuple(hosts)) for names, hosts in hosts_of.items()]
-            self._bundles[job.gpus] = sorted(bundles, key=lambda bundle: bundle.cost)
-        return self._bundles[job.gpus]
+            self._bundles[job.gpus] = sorted(bundles, key=lambda bundle: bundle.cost, reverse=True)
+        offered = self._bundles[job.gpus]
+        while offered and self._leaves(offered[-1]):
+            offered.pop()
+        return offered
 
     def _on_hosts(self) -> dict[str, list[Running]]:
         """The jobs that could be suspended at all, by host, the cheapest first."""
@@ -159,7 +162,7 @@ class Preemption:
     def _best(self, job: Waiting, need: int, done: set[str]) -> Bundle | None:
         """Of the lowest priority at hand: the cheapest that suffices alone, else the one that frees most."""
         most, gain = None, 0
-        for bundle in self._offered(job):
+        for bundle in reversed(self._offered(job)):
             if most is not None and bundle.cost[:2] != most.cost[:2]:
                 break
             if not self._may_suspend(bundle, job):
@@ -174,9 +177,14 @@ class Preemption:
     def _may_suspend(self, bundle: Bundle, job: Waiting) -> bool:
         """Never one of the same or a higher priority, nor one that leaves for somebody else already; and at one
         priority the jobs of a user do not interrupt each other (seed 003)."""
-        return bundle.highest < job.priority and not any(
-            one.job_id in self._chosen or (one.user == job.user and one.asked == job.asked) for one in bundle.jobs
-        )
+        return (
+            bundle.highest < job.priority and not self._leaves(bundle)
+            and not any(one.user == job.user and one.asked == job.asked for one in bundle.jobs)
+        )  # fmt: skip
+
+    def _leaves(self, bundle: Bundle) -> bool:
+        """Whether one of it makes room for somebody already."""
+        return any(one.job_id in self._chosen for one in bundle.jobs)
 
     def _cost(self, one: Running) -> Cost:
         if one.job_id in self._costs:

@@ -69,12 +69,12 @@ class Room:
         )
 
     def choose(self, job: Waiting, *, may_use_kept: bool = False) -> list[str] | None:
-        """The hosts for the job's ranks, in rank order, or None if it does not fit."""
+        """The hosts for the ranks of a job that could fit, in rank order, or None if it does not fit now."""
         if job.recovering or job.suspects or self.leaving or job.job_id in self.reserved:
             return self._choose_with_care(job, (self.kept, self.open) if may_use_kept else (self.open,))
-        fitting = self.open.fits(job.gpus)
+        fitting = self.open.counts[job.gpus]
         if may_use_kept:
-            fitting += self.kept.fits(job.gpus)
+            fitting += self.kept.counts[job.gpus]
         if fitting < job.nodes:
             return None
         return _pick((self.kept, self.open) if may_use_kept else (self.open,), job.nodes, job.gpus)
