@@ -12,6 +12,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from ..faults import machines, notices, people
 from ..faults.timed import FunctionSleeps, TimedFault
 from ..faults.trouble import Drawn
+from . import crowd
 from .scenario import ClusterOf, JobOf, Scenario
 
 FAULTS_UNTIL_S = 2400.0
@@ -20,6 +21,8 @@ FAULTS_MAX = 6
 SILENCES_MAX = 3
 REPORTING_EVERY = 3
 """In every third run node agents report."""
+CROWD_EVERY = 3
+"""In every third run there is more work than room, of several users and priorities."""
 MACHINES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "hold_timeout_s": 3_600}
@@ -47,6 +50,12 @@ def scenario_of(seed: int) -> Scenario:
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
     faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
+    queue = Draw(f"queue {seed}")
+    if seed % CROWD_EVERY == 1:
+        cluster, jobs, train_s = crowd.drawn(queue, cluster, jobs)
+        faults += crowd.wishes(queue, len(jobs), FAULTS_UNTIL_S, SOON_S)
+    else:
+        jobs = tuple(job if job.by_hand else replace(job, **crowd.of_somebody(queue)) for job in jobs)
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 

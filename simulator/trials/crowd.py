@@ -1,0 +1,75 @@
+"""Runs with more work than room: jobs of several users and priorities, their quotas, and what people want of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..cloud.programs import SUSPENDED_EXIT
+from ..faults import machines, people
+from ..faults.timed import TimedFault
+from .scenario import ClusterOf, JobOf
+
+JOBS_MIN, JOBS_MAX = 3, 6
+UNTIL_S = 1800.0
+WISHES_MAX = 3
+MACHINES_MAX = 4
+TRAINS_S = (300.0, 600.0, 1200.0)
+USERS = ("ada", "ben", "cleo")
+PRIORITIES = ("LOW", "NORMAL", "NORMAL", "NORMAL", "ABOVE_NORMAL", "ABOVE_NORMAL", "HIGH", "HIGH", "EXTREME_HIGH")
+NOTICES = ("leaves", "saves", "saves", "stays", "hangs")
+LIMITS: tuple[Mapping[str, Any], ...] = (
+    {}, {}, {},
+    {"instances": {"ada/*/": 3, "*/HIGH/": 3, "ben/NORMAL/": 3}},
+    {"instances": {"*/*/*": 3}, "max_running_jobs": 2},
+    {"instances": {"*/LOW/*": 3}, "max_running_jobs_per_user": 1},
+)  # fmt: skip
+"""Quotas: each leaves room for the largest job there is, which is of three instances."""
+
+Draw = random.Random
+
+
+def of_somebody(draw: Draw) -> dict[str, Any]:
+    """Whose a job is, and how urgent."""
+    return {"user": draw.choice(USERS), "priority": draw.choice(PRIORITIES)}
+
+
+def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...], float]:
+    """More jobs than there is room for, under quotas or none, and how long they train; what people start stays."""
+    train_s = draw.choice(TRAINS_S)
+    instances = draw.randint(2, MACHINES_MAX)
+    waits = {
+        "queue_timeout_s": 28_800, "protect_s": draw.choice((60, 300, 900)),
+        "demote_after_s": draw.choice((300, 1_800)), "suspensions_max": draw.choice((1, 3)),
+        "room_kept_s": draw.choice((120, 900)), "held_timeout_s": draw.choice((1_800, 86_400)),
+    }  # fmt: skip
+    limits = draw.choice(LIMITS)
+    every = [job for job in jobs if job.by_hand and job.nnodes <= instances]
+    for _ in range(draw.randint(JOBS_MIN, JOBS_MAX)):
+        every.append(
+            JobOf(
+                nnodes=draw.randint(1, min(3, instances)), gpus=draw.choice((1, 2, 4, 8, 8)),
+                at_s=round(draw.uniform(0, UNTIL_S), 1), suspend_grace_s=draw.choice((5, 5, 20)),
+                max_runtime_s=draw.choice((None, None, 3 * int(train_s))), under_notice=draw.choice(NOTICES),
+                train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1), **of_somebody(draw),
+            )
+        )  # fmt: skip
+    policy = {**cluster.policy, **waits}
+    return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(every), train_s
+
+
+def wishes(draw: Draw, jobs: int, until_s: float, soon_s: float) -> tuple[TimedFault, ...]:
+    """What people want of jobs, and jobs of themselves: in every second crowd nothing, so that I8 is asked of some."""
+    found: list[TimedFault] = []
+    for _ in range(draw.choice((0, draw.randint(1, WISHES_MAX)))):
+        at_s, job = round(draw.uniform(60, until_s), 1), draw.randrange(jobs)
+        found.append(people.JobSuspended(job=job, at_s=at_s))
+        again = draw.choice((people.JobResumed, people.JobResumed, people.JobSuspended, None))
+        if again is not None:
+            found.append(again(job=job, at_s=round(at_s + draw.uniform(1, 2 * soon_s), 1)))
+        if draw.random() < 0.5:
+            at_s = round(draw.uniform(60, until_s), 1)
+            found.append(machines.RankExits(code=SUSPENDED_EXIT, machines=(draw.randrange(MACHINES_MAX),), at_s=at_s))
+    return tuple(found)
