@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from gpu_recovery import scheduling
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.queue import place as placing
 from gpu_recovery.core.queue.order import place_in_line
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.core.queue.quota import QuotaKey, parse_key, parse_limits
@@ -42,7 +43,7 @@ def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
     snapshot = _snapshot(recovery, store)
     if len(snapshot.waiting) < 2:
         return
-    given = {one.job_id: one.instances for one in scheduling.place(snapshot, policy, now).assignments}
+    given = {one.job_id: one.instances for one in placing.place(snapshot, policy, now).assignments}
     jobs = {job.job_id: job for job in store.list_jobs(None, quotas.JOBS_MAX, None).jobs}
     hosts = {host.host_id: host for host in snapshot.hosts}
     barred = _barred(store, jobs.values())

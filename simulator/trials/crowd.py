@@ -27,6 +27,8 @@ LIMITS: tuple[Mapping[str, Any], ...] = (
     {"instances": {"*/LOW/*": 3}, "max_running_jobs_per_user": 1},
 )  # fmt: skip
 """Quotas: each leaves room for the largest job there is, which is of three instances."""
+AGAIN = (people.JobResumed, people.JobResumed, people.JobSuspended, people.JobSuspended, people.JobCanceled)
+"""What people want next of a job that they have suspended."""
 
 Draw = random.Random
 
@@ -60,16 +62,21 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(every), train_s
 
 
-def wishes(draw: Draw, jobs: int, until_s: float, soon_s: float) -> tuple[TimedFault, ...]:
-    """What people want of jobs, and jobs of themselves: in every second crowd nothing, so that I8 is asked of some."""
+def wishes(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFault, ...]:
+    """What people want of jobs, and jobs of themselves: in every second crowd nothing, so that I8 is asked of some.
+
+    Wishes about one job follow each other closely: the statuses between running and suspended last for seconds.
+    """
     found: list[TimedFault] = []
+    begins = sorted(job.at_s for job in jobs)
     for _ in range(draw.choice((0, draw.randint(1, WISHES_MAX)))):
-        at_s, job = round(draw.uniform(60, until_s), 1), draw.randrange(jobs)
-        found.append(people.JobSuspended(job=job, at_s=at_s))
-        again = draw.choice((people.JobResumed, people.JobResumed, people.JobSuspended, None))
-        if again is not None:
-            found.append(again(job=job, at_s=round(at_s + draw.uniform(1, 2 * soon_s), 1)))
+        number = draw.randrange(len(jobs))
+        at_s = draw.choice((begins[number] + 0.5, draw.uniform(60, until_s), draw.uniform(60, until_s)))
+        found.append(people.JobSuspended(job=number, at_s=round(at_s, 1)))
+        for _ in range(draw.randint(0, 3)):
+            at_s += draw.choice((draw.uniform(1, 8), draw.uniform(8, 600)))
+            found.append(draw.choice(AGAIN)(job=number, at_s=round(at_s, 1)))
         if draw.random() < 0.5:
-            at_s = round(draw.uniform(60, until_s), 1)
-            found.append(machines.RankExits(code=SUSPENDED_EXIT, machines=(draw.randrange(MACHINES_MAX),), at_s=at_s))
+            at_s, where = round(draw.uniform(60, until_s), 1), draw.randrange(MACHINES_MAX)
+            found.append(machines.RankExits(code=SUSPENDED_EXIT, machines=(where,), at_s=at_s))
     return tuple(found)
