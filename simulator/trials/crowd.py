@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from gpu_recovery.core.queue.priority import Priority
 
 from ..cloud.programs import SUSPENDED_EXIT
 from ..faults import machines, people
 from ..faults.timed import TimedFault
 from .scenario import ClusterOf, JobOf
 
-JOBS_MIN, JOBS_MAX = 3, 6
-UNTIL_S = 1800.0
+JOBS_MIN, JOBS_MAX = 4, 7
+UNTIL_S = 1200.0
 WISHES_MAX = 3
-MACHINES_MAX = 4
-TRAINS_S = (300.0, 600.0, 1200.0)
+MACHINES_MAX = 3
+TRAINS_S = (300.0, 600.0, 900.0)
 USERS = ("ada", "ben", "cleo")
-PRIORITIES = ("LOW", "NORMAL", "NORMAL", "NORMAL", "ABOVE_NORMAL", "ABOVE_NORMAL", "HIGH", "HIGH", "EXTREME_HIGH")
+PRIORITIES = tuple(one.name for one in Priority)
+USERS_OF_A_CROWD, PRIORITIES_OF_A_CROWD = 2, 3
+"""Few, so that many are equals, whom only the line puts in order, and many count against one quota."""
 NOTICES = ("leaves", "saves", "saves", "stays", "hangs")
+QUOTA = 2
 LIMITS: tuple[Mapping[str, Any], ...] = (
-    {}, {}, {},
-    {"instances": {"ada/*/": 3, "*/HIGH/": 3, "ben/NORMAL/": 3}},
-    {"instances": {"*/*/*": 3}, "max_running_jobs": 2},
-    {"instances": {"*/LOW/*": 3}, "max_running_jobs_per_user": 1},
+    {}, {},
+    {"instances": {"*/*/*": QUOTA}},
+    {"instances": {"*/*/*": QUOTA}, "max_running_jobs": 2},
+    {"instances": {"*/LOW/*": QUOTA}, "max_running_jobs_per_user": 1},
 )  # fmt: skip
-"""Quotas: each leaves room for the largest job there is, which is of three instances."""
+UNDISTURBED = 0.3
+"""How many crowds have no faults at their times: then all must end as if there had been none in passing either."""
 AGAIN = (people.JobResumed, people.JobResumed, people.JobSuspended, people.JobSuspended, people.JobCanceled)
 """What people want next of a job that they have suspended."""
 
 Draw = random.Random
 
 
-def of_somebody(draw: Draw) -> dict[str, Any]:
+def of_somebody(draw: Draw, users: Sequence[str] = USERS, priorities: Sequence[str] = PRIORITIES) -> dict[str, Any]:
     """Whose a job is, and how urgent."""
-    return {"user": draw.choice(USERS), "priority": draw.choice(PRIORITIES)}
+    return {"user": draw.choice(users), "priority": draw.choice(priorities)}
 
 
 def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...], float]:
@@ -43,19 +49,20 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     train_s = draw.choice(TRAINS_S)
     instances = draw.randint(2, MACHINES_MAX)
     waits = {
-        "queue_timeout_s": 28_800, "protect_s": draw.choice((60, 300, 900)),
+        "queue_timeout_s": 28_800, "protect_s": draw.choice((60, 60, 300)),
         "demote_after_s": draw.choice((300, 1_800)), "suspensions_max": draw.choice((1, 3)),
         "room_kept_s": draw.choice((120, 900)), "held_timeout_s": draw.choice((1_800, 86_400)),
     }  # fmt: skip
     limits = draw.choice(LIMITS)
+    users, priorities = draw.sample(USERS, USERS_OF_A_CROWD), draw.sample(PRIORITIES, PRIORITIES_OF_A_CROWD)
     every = [job for job in jobs if job.by_hand and job.nnodes <= instances]
     for _ in range(draw.randint(JOBS_MIN, JOBS_MAX)):
         every.append(
             JobOf(
-                nnodes=draw.randint(1, min(3, instances)), gpus=draw.choice((1, 2, 4, 8, 8)),
+                nnodes=draw.randint(1, min(QUOTA if limits else 3, instances)), gpus=draw.choice((2, 4, 8, 8, 8)),
                 at_s=round(draw.uniform(0, UNTIL_S), 1), suspend_grace_s=draw.choice((5, 5, 20)),
                 max_runtime_s=draw.choice((None, None, 3 * int(train_s))), under_notice=draw.choice(NOTICES),
-                train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1), **of_somebody(draw),
+                train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1), **of_somebody(draw, users, priorities),
             )
         )  # fmt: skip
     policy = {**cluster.policy, **waits}
@@ -63,7 +70,7 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
 
 
 def wishes(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFault, ...]:
-    """What people want of jobs, and jobs of themselves: in every second crowd nothing, so that I8 is asked of some.
+    """What people want of jobs, and jobs of themselves: in every second crowd nothing.
 
     Wishes about one job follow each other closely: the statuses between running and suspended last for seconds.
     """

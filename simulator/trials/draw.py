@@ -54,7 +54,8 @@ def scenario_of(seed: int) -> Scenario:
     queue = Draw(f"queue {seed}")
     if seed % CROWD_EVERY == 1:
         cluster, jobs, train_s = crowd.drawn(queue, cluster, jobs)
-        faults += crowd.wishes(queue, jobs, FAULTS_UNTIL_S)
+        undisturbed = queue.random() < crowd.UNDISTURBED
+        faults = () if undisturbed else (*faults, *crowd.wishes(queue, jobs, FAULTS_UNTIL_S))
     else:
         jobs = tuple(job if job.by_hand else replace(job, **crowd.of_somebody(queue)) for job in jobs)
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
