@@ -15,6 +15,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model import Process, Task
 
+from . import quotas
 from .cloud.programs import environment
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def broken(world: World) -> Iterator[str]:
     yield from of_processes(world, world.fleet.running(), world.cluster.tasks.values(), adopted)
     repairing = {one.instance_id for one in instances if one.under_repair}
     yield from of_the_budget(world, repairing, len(instances))
+    yield from quotas.miscounted(world.store, jobs)
 
 
 def of_records(
@@ -68,11 +70,12 @@ def _owners(instances: Iterable[Instance], adopted: Collection[str]) -> Iterator
     before we heard of it, and then ECS refuses the rank that we had planned there.
     """
     for one in instances:
-        if len(one.claims) < 2:
+        if not one.claims:
             continue
         ours = [job_id for job_id in one.claims if job_id not in adopted]
-        if len(ours) > 1 and sum(one.claims[job_id].gpus for job_id in ours) > one.gpus_most:
-            yield f"I1: {one.instance_id} is claimed by {', '.join(ours)}"
+        claimed = sum(one.claims[job_id].gpus for job_id in ours)
+        if claimed > one.gpus_most:
+            yield f"I1: {claimed} of {one.gpus_most} GPUs of {one.instance_id} are claimed by {', '.join(ours)}"
 
 
 def _shared(running: Iterable[Task]) -> Iterator[str]:

@@ -40,6 +40,8 @@ class Journal:
         """What the referee objected to."""
         self.rows: Counter[tuple[str, str, str, str]] = Counter()
         """How often each (kind of record, status, event, outcome) was taken."""
+        self.placed: list[str] = []
+        """The job that was given a place, each time that one was."""
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
         name = record.job_id if isinstance(record, Job) else record.instance_id
@@ -48,6 +50,8 @@ class Journal:
         self.broken += unfenced(record, event, decision)
         if not self.remembers:
             return
+        if isinstance(event, events.JobPlaced) and decision.outcome is Outcome.APPLIED:
+            self.placed.append(name)
         told_nothing = decision.outcome is not Outcome.APPLIED or decision.reason == record.reason
         if isinstance(event, _QUIET) and told_nothing and decision.record.status == record.status:
             return

@@ -7,8 +7,10 @@ from typing import Any
 
 from gpu_recovery.core.events import JobEvent
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.machine import Decision, Outcome
+from gpu_recovery.core.machine import Decision, Outcome, QuotaChange
 from gpu_recovery.ports import Store
+
+from . import quotas
 
 
 def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
@@ -21,7 +23,8 @@ def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
 
 
 class JudgedStore:
-    """A store that tells `broken` of each record that is written over without having been read."""
+    """A store that tells `broken` of each write that never may be: of a record over one that was not read, of a place
+    for which there is no room in a quota or that an older pass gives, of a job that loses its place in line."""
 
     def __init__(self, store: Store, broken: list[str]) -> None:
         self._store, self._broken = store, broken
@@ -29,8 +32,17 @@ class JudgedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def save_job(self, job: Job, *quota: Any) -> Any:
-        return self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job, *quota))
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Any:
+        before, term = self._store.load_job(job.job_id), self._store.last_pass().term
+        given = () if quota is None else (quota,)
+        saved = self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job, *given))
+        if before is not None and job.queued_at != before.queued_at:
+            self._broken.append(f"I10: {job.job_id} was in line since {before.queued_at}, now since {job.queued_at}")
+        if quota is not None and quota.term not in (None, term):
+            self._broken.append(f"I11: {job.job_id} was given a place in term {quota.term}, which ended for {term}")
+        if before is not None and job.quota_nodes > before.quota_nodes:
+            self._broken += quotas.exceeded(self._store, job)
+        return saved
 
     def save_instance(self, instance: Any, *fleet: Any) -> Any:
         read = self._store.load_instance

@@ -14,7 +14,7 @@ from gpu_recovery.core.job.record import Origin
 
 from sandbox.cluster.model import Task
 
-from . import invariants
+from . import invariants, quotas
 from .economy import Checking
 from .memory_store import MemoryStore
 
@@ -72,6 +72,8 @@ class Changes:
             yield from self._of_repair(one)
         if instances:
             yield from invariants.of_the_budget(self.world, self._repairing, len(self.store.machines.records))
+        if jobs:
+            yield from quotas.miscounted(self.store, self.store.jobs.records.values())
         if self.of_processes:
             yield from self._of_processes({job.job_id for job in jobs})
         for news in (self._jobs, self._instances, self._moved):

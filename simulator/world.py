@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
-from gpu_recovery.core.events import CancelRequested, ReleaseRequested
+from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
@@ -34,7 +34,7 @@ from sandbox.cluster import model, model_tasks
 from sandbox.cluster.definitions import MemoryDefinitions
 from sandbox.cluster.model import Cluster, CuredBy, Task
 
-from . import invariants
+from . import invariants, turns
 from .actions import SimulatedActions
 from .cloud.agents import Agents
 from .cloud.ecs import ModelClient, OrderlyEcs
@@ -171,6 +171,8 @@ class World:
 
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken: one pass for every message that waits."""
+        if self.economy.checking is not Checking.NEVER:
+            self._raise(list(turns.overtaken(self.recovery, self.store)))
         with self.functions.messages() as asked:
             schedule(self.recovery, asked)
 
@@ -193,7 +195,8 @@ class World:
         while not made:  # a client without an answer looks whether its job is there, and else submits it again
             self.lives.live("job_api", work)
             made = [job for job in self.jobs() if job.job_id not in before]
-        self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each")
+        who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
+        self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
         return made[0].job_id
 
     def _described(self, reference: str) -> Mapping[str, Any] | None:
@@ -227,6 +230,16 @@ class World:
         """As the HTTP API does it."""
         attempt = self.job(job_id).attempt
         event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator")
+        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+
+    def suspend(self, job_id: str) -> None:
+        """A person wants the job suspended, and kept so."""
+        event = SuspendRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
+        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+
+    def resume(self, job_id: str) -> None:
+        """A person wants the suspended job to go on."""
+        event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
         self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
 
     def release(self, machine: model.Instance) -> None:

@@ -42,8 +42,11 @@ class Program(Protocol):
     def started(self, task: Task) -> None:
         """The process has begun."""
 
-    def heeds(self, task: Task) -> bool:
-        """Whether it ends on SIGTERM; the others end on SIGKILL."""
+    def leaves_in(self, task: Task) -> float:
+        """Seconds from SIGTERM to its end, which SIGKILL brings at the latest."""
+
+    def leaves(self, task: Task) -> int:
+        """It ends after SIGTERM, now: its exit code."""
 
 
 class Fleet:
@@ -99,7 +102,7 @@ class Fleet:
         for task in wanted:
             self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
         for task in unwanted:
-            seconds = self.timings.leave_s if self.program(task).heeds(task) else self.timings.stop_timeout_s
+            seconds = min(self.program(task).leaves_in(task), self.timings.stop_timeout_s)
             self._once(f"stop {task.task_id}", task, seconds, self._stop)
 
     def _once(self, name: str, task: Task, seconds: float, step: Callable[[str], None]) -> None:
@@ -116,8 +119,8 @@ class Fleet:
 
     def _stop(self, task_id: str) -> None:
         task = self.cluster.tasks[task_id]
-        if task.instance_id not in self.stuck:
-            self.end(task, SIGTERM_EXIT if self.program(task).heeds(task) else SIGKILL_EXIT)
+        if task.instance_id not in self.stuck and task.process is Process.RUNNING:
+            self.end(task, self.program(task).leaves(task))
 
     def end(self, task: Task, code: int | None) -> None:
         """The process ends by itself or by a signal; nothing happens to one that has ended."""

@@ -1,5 +1,8 @@
 """What runs on the machines: training gangs that live and die together, and health checks that tell the truth.
 
+Rank 0 of a gang hears SIGTERM through `gpu-recovery-run`, which gives it `SUSPEND_GRACE_S` to save and to leave; the
+other ranks leave at once. What a program makes of that notice is its habit.
+
 A check says what is so on its instance, unless it was scripted to say something else, or never to end.
 """
 
@@ -8,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.check import EXIT_CODES, CheckOutcome, Verdict
@@ -16,9 +20,11 @@ from gpu_recovery.core.check import EXIT_CODES, CheckOutcome, Verdict
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster.model import CuredBy, Fault, Instance, Process, Task
 
-from .fleet import Fleet
+from .fleet import SIGKILL_EXIT, SIGTERM_EXIT, Fleet
 
-ABORT_EXIT = 134
+ABORT_EXIT, SUSPENDED_EXIT = 134, 75
+SAVING_S = 3.0
+"""From the notice to the end of a rank 0 that saves its state and calls `go_suspend()`."""
 EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
 
 
@@ -40,6 +46,23 @@ def environment(task: Task) -> Mapping[str, str]:
     return found
 
 
+class Notice(StrEnum):
+    """What rank 0 of a program does under notice."""
+
+    LEAVES = "leaves"  # at once, without saving anything
+    SAVES = "saves"  # a checkpoint, and then it calls `go_suspend()`
+    STAYS = "stays"  # until its wrapper ends it after the grace
+    HANGS = "hangs"  # until ECS kills it
+
+
+@dataclass(frozen=True)
+class Habit:
+    """How one job trains. `train_s`: for how long, all attempts that were saved taken together; None as all do."""
+
+    under_notice: Notice = Notice.LEAVES
+    train_s: float | None = None
+
+
 class Training:
     """Ranks that train for `length_s` once their whole gang runs, and exit 0; None: until they are told."""
 
@@ -48,21 +71,64 @@ class Training:
         self.abort_code: int | None = ABORT_EXIT
         self.deaf = False
         """Whether ranks ignore SIGTERM, as one that hangs in a kernel call does."""
+        self.habits: dict[str, Habit] = {}
+        """Of those jobs that have their own."""
+        self.saved_s: dict[str, float] = {}
+        """How much of its training each job has in its checkpoint."""
+        self._whole_since: dict[str, datetime] = {}
 
-    def heeds(self, task: Task) -> bool:
-        return not self.deaf
+    def leaves_in(self, task: Task) -> float:
+        if self.deaf:
+            return self.fleet.timings.stop_timeout_s
+        given = environment(task)
+        grace_s = float(given.get("SUSPEND_GRACE_S", 0))
+        match self._notice(task):
+            case Notice.SAVES:
+                return min(SAVING_S, grace_s)
+            case Notice.STAYS:
+                return grace_s
+            case Notice.HANGS:
+                return self.fleet.timings.stop_timeout_s
+            case _:
+                return self.fleet.timings.leave_s
+
+    def leaves(self, task: Task) -> int:
+        notice = self._notice(task)
+        if self.deaf or notice is Notice.HANGS:
+            return SIGKILL_EXIT
+        if notice is not Notice.SAVES:
+            return SIGTERM_EXIT
+        job_id, since = environment(task)["JOB_ID"], self._whole_since.get(task.started_by or "")
+        if since is not None:
+            done_s = (self.fleet.timeline.now - since).total_seconds()
+            self.saved_s[job_id] = self.saved_s.get(job_id, 0) + done_s
+        return SUSPENDED_EXIT
+
+    def _notice(self, task: Task) -> Notice:
+        given = environment(task)
+        habit = self.habits.get(given.get("JOB_ID", ""))
+        return habit.under_notice if habit is not None and given.get("RANK") == "0" else Notice.LEAVES
+
+    def _length_s(self, task: Task) -> float | None:
+        """How long the task's gang has still to train; None: until it is told."""
+        job_id = environment(task).get("JOB_ID", "")
+        habit = self.habits.get(job_id)
+        whole_s = self.length_s if habit is None or habit.train_s is None else habit.train_s
+        return None if whole_s is None else max(0.0, whole_s - self.saved_s.get(job_id, 0))
 
     def started(self, task: Task) -> None:
         if self._is_hurt(task):
             self._abort(task)
-        if self.length_s is None:
+        length_s = self._length_s(task)
+        if length_s is None:
             return
         world = int(environment(task).get("WORLD_SIZE", "1"))
         if self.fleet.cluster.tasks.count_running_of(task.started_by) < world:
             return  # too few to look who they are
         gang = self.gang(task)
         if len(gang) == world:
-            self.fleet.timeline.after(self.length_s, self.complete, tuple(one.task_id for one in gang))
+            self._whole_since[task.started_by or ""] = self.fleet.timeline.now
+            self.fleet.timeline.after(length_s, self.complete, tuple(one.task_id for one in gang))
 
     def gang(self, task: Task) -> list[Task]:
         """The running ranks of the task's attempt, itself included, in the order they were started."""
@@ -127,8 +193,11 @@ class Checks:
         self.remembers = True
         """Whether a verdict is kept after its instance has had others."""
 
-    def heeds(self, task: Task) -> bool:
-        return True
+    def leaves_in(self, task: Task) -> float:
+        return self.fleet.timings.leave_s
+
+    def leaves(self, task: Task) -> int:
+        return SIGTERM_EXIT
 
     def script(self, instance: Instance, *scripted: Scripted) -> None:
         """The next checks of the instance do this; those after them tell the truth."""

@@ -105,8 +105,9 @@ class Copier:
             world.cluster.tasks = tasks
         lives = world.lives
         journal = world.journal
-        for told in (lives.steps, lives.done, lives.killed, journal.lines, journal.broken, world.actions.published):
+        for told in (lives.steps, lives.done, lives.killed, journal.lines, journal.broken, journal.placed):
             told.clear()
+        world.actions.published.clear()
         world.actions.notified.clear()
         lives.interrupted = 0
 

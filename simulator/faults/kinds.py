@@ -20,7 +20,7 @@ from .machines import (
 )
 from .notices import HealthReported, MaintenancePlanned, RebalanceRecommended, SpotInterruption, StatusCheckFails
 from .passing import CALL_FAULTS, EVENT_FAULTS
-from .people import JobCanceled, RebootedByHand, Released, RepairsPaused, TakenOut
+from .people import JobCanceled, JobResumed, JobSuspended, RebootedByHand, Released, RepairsPaused, TakenOut
 from .timed import FunctionSleeps, TimedFault
 
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
@@ -28,7 +28,8 @@ TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
     for one in (
         GpuBreaks, RankExits, AgentFlaps, NodeAgentSilent, HostDies, HostHangs, SpotInterruption, StatusCheckFails,
         RebootsGoWrong, RebootedByHand, CheckHangs, CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned,
-        FunctionSleeps, JobCanceled, Released, TakenOut, HealthReported, RebalanceRecommended, RepairsPaused,
+        FunctionSleeps, JobCanceled, JobSuspended, JobResumed, Released, TakenOut, HealthReported,
+        RebalanceRecommended, RepairsPaused,
     )
 }  # fmt: skip
 KINDS: Mapping[str, type[Any]] = {**TIMED_FAULTS, **EVENT_FAULTS, **CALL_FAULTS}

@@ -1,4 +1,5 @@
-"""What people do in between: they reboot, release and take out machines, cancel jobs and pause repairs."""
+"""What people do in between: they reboot, release and take out machines, cancel, suspend and resume jobs, and pause
+repairs."""
 
 from __future__ import annotations
 
@@ -82,6 +83,45 @@ class JobCanceled(TimedFault):
         world.happens(f"a person cancels {chosen.job_id}")
         world.cancel(chosen.job_id)
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wished(TimedFault):
+    """A person's wish about the job that was submitted as number `job`, in whatever status it is, ended or not."""
+
+    job: int = 0
+
+    def strike(self, world: World) -> bool:
+        jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
+        if jobs:
+            self._say(world, jobs[self.job % len(jobs)].job_id)
+        return bool(jobs)
+
+    @abstractmethod
+    def _say(self, world: World, job_id: str) -> None:
+        """Say it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSuspended(Wished):
+    """A person suspends the job: it is held until it is resumed."""
+
+    kind = "suspend"
+
+    def _say(self, world: World, job_id: str) -> None:
+        world.happens(f"a person suspends {job_id}")
+        world.suspend(job_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobResumed(Wished):
+    """A person resumes the job, whoever had suspended it."""
+
+    kind = "resume"
+
+    def _say(self, world: World, job_id: str) -> None:
+        world.happens(f"a person resumes {job_id}")
+        world.resume(job_id)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,17 @@ from gpu_recovery.core.job.adoption import Adoption
 from ..faults import machines, notices, people
 from ..faults.timed import FunctionSleeps, TimedFault
 from ..faults.trouble import Drawn
+from . import crowd
 from .scenario import ClusterOf, JobOf, Scenario
 
 FAULTS_UNTIL_S = 2400.0
 QUIET_S = 3600.0
 FAULTS_MAX = 6
 SILENCES_MAX = 3
-REPORTING_EVERY = 3
-"""In every third run node agents report."""
+REPORTING_EVERY, REPORTING_CROWD_EVERY = 3, 9
+"""In every third run node agents report, in every third crowd too."""
+CROWD_EVERY = 3
+"""In every third run there is more work than room, of several users and priorities."""
 MACHINES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "hold_timeout_s": 3_600}
@@ -43,10 +46,18 @@ RATES: tuple[Mapping[str, float], ...] = (
 def scenario_of(seed: int) -> Scenario:
     """What the seed draws beforehand; what it draws on the way is `in_passing`."""
     draw = Draw(f"scenario {seed}")
-    cluster = replace(_cluster(draw), agents=seed % REPORTING_EVERY == 0)
+    reports = seed % REPORTING_EVERY == 0 or seed % REPORTING_CROWD_EVERY == 1
+    cluster = replace(_cluster(draw), agents=reports)
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
     faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
+    queue = Draw(f"queue {seed}")
+    if seed % CROWD_EVERY == 1:
+        cluster, jobs, train_s = crowd.drawn(queue, cluster, jobs)
+        undisturbed = queue.random() < crowd.UNDISTURBED
+        faults = () if undisturbed else (*faults, *crowd.wishes(queue, jobs, FAULTS_UNTIL_S))
+    else:
+        jobs = tuple(job if job.by_hand else replace(job, **crowd.of_somebody(queue)) for job in jobs)
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 

@@ -39,8 +39,12 @@ from typing import Any, TypeVar
 import tomli_w
 from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.spec import SUSPEND_GRACE_S
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import parse_limits
 
+from ..cloud.programs import Habit, Notice
 from ..faults.kinds import KINDS
 from ..faults.trouble import Fault
 
@@ -57,6 +61,7 @@ class ClusterOf:
     """The machines, and how the product is set.
 
     group: they belong to an Auto Scaling group. agents: a node agent reports from each.
+    limits: quotas, as `core.queue.quota.parse_limits` reads them.
     """
 
     instances: int = 2
@@ -65,12 +70,14 @@ class ClusterOf:
     agents: bool = False
     adopt: str = Adoption.OFF
     policy: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.adopt not in tuple(Adoption):
             raise ScenarioInvalid(f"adopt must be one of {', '.join(Adoption)}, not {self.adopt!r}")
         try:
             policy_from(self.policy)
+            parse_limits(self.limits)
         except PolicyInvalid as error:
             raise ScenarioInvalid(str(error)) from error
 
@@ -85,6 +92,8 @@ class JobOf:
     """A gang. It is submitted, or started `by_hand` on the first machines, at `at_s`, and trains for `train_s`.
 
     max_runtime_s: how long it may run, as its spec has it; left out: for ever.
+    train_s:       how long it trains, where that is not as long as all do.
+    under_notice:  what rank 0 does when it is told to leave: `Notice`.
     """
 
     nnodes: int = 2
@@ -92,6 +101,28 @@ class JobOf:
     at_s: float = 0
     by_hand: bool = False
     max_runtime_s: int | None = None
+    user: str = ""
+    priority: str = Priority.NORMAL.name
+    train_s: float | None = None
+    suspend_grace_s: int = SUSPEND_GRACE_S
+    under_notice: str = Notice.LEAVES
+
+    def __post_init__(self) -> None:
+        if self.priority not in Priority.__members__:
+            names = ", ".join(Priority.__members__)
+            raise ScenarioInvalid(f"job priority must be one of {names}, not {self.priority!r}")
+        if self.under_notice not in tuple(Notice):
+            raise ScenarioInvalid(f"job under_notice must be one of {', '.join(Notice)}, not {self.under_notice!r}")
+
+    @property
+    def habit(self) -> Habit:
+        """How its ranks behave."""
+        return Habit(Notice(self.under_notice), self.train_s)
+
+    def document(self) -> dict[str, Any]:
+        """What its submission says beyond its size."""
+        names = ("max_runtime_s", "user", "priority", "suspend_grace_s")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(JobOf, name)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +130,13 @@ class Expected:
     """What must be so in the end; what is left out may be anything.
 
     jobs: the statuses, in the order of submission. attempts: how many each has had. reboots: machines that really
-    booted again, all together. quarantined: machines left to a person. mails: at most so many messages.
+    booted again, all together. quarantined: machines left to a person. mails: at most so many messages. placed: which
+    job was given a place, each time that one was, by the order of submission.
     """
 
     jobs: tuple[str, ...] | None = None
     attempts: tuple[int, ...] | None = None
+    placed: tuple[int, ...] | None = None
     reboots: int | None = None
     quarantined: int | None = None
     mails: int | None = None

@@ -18,7 +18,9 @@ from sandbox.cluster.model import Ec2State, Instance, RebootBehaviour
 from ..faults.passing import CallFault, EventFault
 from ..faults.timed import TimedFault
 from ..faults.trouble import Given, Source, Trouble
+from ..functions import TICK_S
 from ..invariants import InvariantBroken
+from ..turns import Patience
 from ..world import NeverHappened, World
 from .scenario import JobOf, Scenario
 
@@ -61,6 +63,8 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     if cluster.group:
         for machine in world.machines():
             machine.tags[watchers.GROUP_TAG] = "gpus"
+    if cluster.limits:
+        world.store.save_limits(cluster.limits, 0)
     trouble.begin(world)
     played = Played(world, trouble.struck)
     try:
@@ -89,14 +93,19 @@ def _run(scenario: Scenario, world: World, took: list[TimedFault]) -> None:
             world.timeline.after(fault.at_s, _strike, world, fault, took)
     world.timeline.after(PERSON_S, _look_after, world)
     world.let_pass(scenario.quiet_s)
+    world.timeline.after(TICK_S, _look_at_the_line, world, Patience(world))
     world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)
     world.until(world.is_quiet, "every job has ended, but work is left", scenario.limit_s)
 
 
+def _look_at_the_line(world: World, patience: Patience) -> None:
+    world.journal.broken += patience.look()
+    world.timeline.after(TICK_S, _look_at_the_line, world, patience)
+
+
 def _begin(world: World, job: JobOf, number: int) -> None:
     if not job.by_hand:
-        limit = {} if job.max_runtime_s is None else {"max_runtime_s": job.max_runtime_s}
-        world.submit(job.nnodes, job.gpus, **limit)
+        world.training.habits[world.submit(job.nnodes, job.gpus, **job.document())] = job.habit
         return
     free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= job.gpus]
     if len(free) < job.nnodes:
@@ -122,6 +131,9 @@ def _look_after(world: World) -> None:
         if job.status is JobStatus.RUNNING and any(_is_gone_quiet(world, host) for host in hosts):
             world.happens(f"a person cancels {job.job_id}, which does not move")
             world.cancel(job.job_id)
+        if job.held and job.status not in TERMINAL:
+            world.happens(f"a person remembers {job.job_id}, which is held, and resumes it")
+            world.resume(job.job_id)
     if world.store.load_fleet().deaf is not None:
         # So many are silent that the product decides nothing: whoever read its message looks at the machines.
         for instance_id in sorted(world.fleet.hung):
@@ -167,10 +179,12 @@ def _leaves(failure: BaseException) -> Iterator[BaseException]:
 def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
     """What the scenario wants otherwise."""
     world, expect, jobs = played.world, scenario.expect, played.jobs
+    numbers = {job.job_id: number for number, job in enumerate(jobs)}
     quarantined = sum(one.status is InstanceStatus.QUARANTINED for one in world.instances())
     facts = {
         "jobs": tuple(str(job.status) for job in jobs),
         "attempts": tuple(job.attempt for job in jobs),
+        "placed": tuple(numbers[job_id] for job_id in world.journal.placed),
         "reboots": sum(world.fleet.boots.values()),
         "quarantined": quarantined,
     }

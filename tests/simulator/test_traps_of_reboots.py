@@ -25,9 +25,13 @@ class NoDevices:
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
 
-    def heeds(self, task: Task) -> bool:
+    def leaves_in(self, task: Task) -> float:
         """Nothing runs that could be asked to stop."""
-        return True
+        return 0.0
+
+    def leaves(self, task: Task) -> int:
+        """Nor anything that could end."""
+        return 0
 
     def started(self, task: Task) -> None:
         """What docker says when the device of a container is not there."""

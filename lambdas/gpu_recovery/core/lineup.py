@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from .instance.record import EcsStatus, Instance, InstanceStatus
@@ -16,11 +17,18 @@ def snapshot_of(
     entries: Collection[Entry], instances: Iterable[Instance], policy: RecoveryPolicy, now: datetime,
     used: Mapping[QuotaKey, int], limits: Limits,
 ) -> Snapshot:  # fmt: skip
-    """One view of everyone in line who may start now, everyone who has a place, and every instance."""
+    """One view of everyone in line who may start now, everyone who has a place, and every instance.
+
+    A gang between two attempts that may not start yet has its place in every count, only no instances.
+    """
     kept = _kept_for(entries, policy, now)
+    paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
         waiting=tuple(waiting(entry, policy, now) for entry in entries if entry.may_start(now)),
-        running=tuple(running(entry, policy, now) for entry in entries if not entry.waits),
+        running=(
+            *(running(entry, policy, now) for entry in entries if not entry.waits),
+            *(replace(running(entry, policy, now), hosts=()) for entry in paused),
+        ),
         hosts=tuple(_host(instance, kept) for instance in instances), used=used, limits=limits,
         suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
     )  # fmt: skip

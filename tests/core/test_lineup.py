@@ -1,0 +1,55 @@
+"""What a pass of the scheduler makes of the line's entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.lineup import snapshot_of
+from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.quota import Limits
+from gpu_recovery.core.queue.snapshot import Placement, Shortage
+
+from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
+
+SMALL = replace(SPEC, user="cleo", nnodes=1)
+ONE_EACH = Limits(max_running_jobs_per_user=1)
+
+
+def _pass(*jobs: Job, limits: Limits, fleet: tuple[Instance, ...] = (available("i-1"), available("i-2"))) -> Placement:
+    entries = [entry for job in jobs if (entry := entry_of(job)) is not None]
+    return place(snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, limits), ADAPTIVE, NOW)
+
+
+def _recovering(not_before: datetime) -> Job:
+    return replace(
+        queued(job_id="old", spec=SMALL), status=JobStatus.RECOVERING, attempt=1, instances=("i-1",), quota_nodes=1,
+        not_before=not_before,
+    )  # fmt: skip
+
+
+def test_a_gang_that_may_not_start_yet_counts_among_the_jobs_that_run() -> None:
+    """Between two attempts it pauses, and another job of its user would be one too many when it goes on."""
+    paused, other = _recovering(not_before=later(60)), queued(job_id="new", spec=SMALL)
+    placement = _pass(paused, other, limits=ONE_EACH)
+    assert placement.assignments == ()
+    assert [(one.job_id, one.short_of) for one in placement.short] == [("new", Shortage.JOBS)]
+    assert [one.job_id for one in _pass(paused, other, limits=Limits()).assignments] == ["new"]
+
+
+def test_a_gang_that_may_not_start_yet_gives_no_instance_back() -> None:
+    """It holds none: what its last attempt had may be another's, and nobody can tell when that ends."""
+    spec = replace(SMALL, max_runtime_s=600)
+    paused, wanted = replace(_recovering(not_before=later(60)), spec=spec), queued(job_id="new", spec=SPEC)
+    fleet = (available("i-1", claims={"a person's": Claim(1, 8)}), available("i-2"))
+    reservation = _pass(paused, wanted, limits=Limits(), fleet=fleet).reservations[0]
+    assert (reservation.job_id, reservation.at) == ("new", None)
+
+
+def test_a_gang_whose_pause_is_over_is_placed_and_counted_once() -> None:
+    """It holds its place already, so the limit does not stand against itself."""
+    again = _recovering(not_before=NOW)
+    assert [one.job_id for one in _pass(again, limits=ONE_EACH).assignments] == ["old"]
