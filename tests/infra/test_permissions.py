@@ -87,7 +87,7 @@ ALLOWED = {
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
-    "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE,
+    "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
     "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE,
     "JobApi": (
         FOLLOW
