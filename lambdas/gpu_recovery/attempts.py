@@ -13,10 +13,11 @@ from typing import Any
 
 from . import wire
 from .core.attempt import Plan, Progress
+from .core.failure import FailureKind, kind_of
 from .core.job.record import LIVE, RUNS, Job, JobStatus
 from .core.job.spec import Backend
 from .core.names import attempt_id
-from .core.task import EndingKind
+from .core.task import EndingKind, RankFailure
 
 SHOWN_MAX = 20
 """The latest attempts, two items each."""
@@ -34,26 +35,8 @@ class AttemptStatus(StrEnum):
     FAILED = "FAILED"
 
 
-class FailureKind(StrEnum):
-    """Why an attempt failed: seed 004's words, and those for what is neither the user's nor the program's doing."""
-
-    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
-    USER_ERROR = "USER_ERROR"
-    RUNTIME_ERROR = "RUNTIME_ERROR"
-    HOST_FAULT = "HOST_FAULT"
-    INTERRUPTED = "INTERRUPTED"
-    UNKNOWN = "UNKNOWN"
-
-
-FAILURE_KINDS = {
-    EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
-    EndingKind.CRASHED: FailureKind.RUNTIME_ERROR,
-    EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
-    EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
-    EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
-    EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
-}
-"""By how the first rank ended that did not succeed; one that was stopped failed for none of these reasons."""
+TELLING = frozenset({EndingKind.SHORT_OF_RESOURCES, EndingKind.INTERRUPTED})
+"""Endings that are nobody's own and say all the same why the attempt did not come to its end."""
 
 
 def attempt_views(job: Job, read: Read) -> list[dict[str, Any]]:
@@ -68,7 +51,8 @@ def _view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:
         failure = job.failure
-    status = _status(job, number, began, ended, failed=failure is not None and failure.ending.is_own)
+    told = failure is not None and (failure.ending.is_own or failure.ending.kind in TELLING)
+    status = _status(job, number, began, ended, failed=told)
     own = failure if status is AttemptStatus.FAILED else None
     where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
     if job.spec.backend is Backend.RAY:
@@ -77,9 +61,15 @@ def _view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -
         "attempt": number, "attempt_id": attempt_id(job.job_id, number), "status": status.value,
         "started_at": wire.time_text(began), "ended_at": wire.time_text(ended),
         "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
-        "failure_kind": FAILURE_KINDS.get(own.ending.kind, FailureKind.UNKNOWN).value if own else None,
+        "failure_kind": _kind(own, progress).value if own else None,
         "message": own.ending.sentence if own else None, "counted": _counted(job, number, ended), **where,
     }  # fmt: skip
+
+
+def _kind(own: RankFailure, progress: Progress | None) -> FailureKind:
+    """By the end of the rank, unless a check has since found a machine to blame."""
+    checks = progress.checked.values() if progress is not None else ()
+    return FailureKind.HARDWARE if any(one.outcome.blames_hardware for one in checks) else kind_of(own.ending)
 
 
 def _instances(job: Job, number: int) -> list[str]:

@@ -25,6 +25,7 @@ _OF_ENDINGS = {
     EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
     EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
     EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
+    EndingKind.CRASHED: FailureKind.RUNTIME_ERROR,
     EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
     EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
 }

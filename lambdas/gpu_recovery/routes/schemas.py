@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..attempts import AttemptStatus, FailureKind
+from ..attempts import AttemptStatus
+from ..core.failure import FailureKind
 from ..core.instance.record import InstanceStatus
 from ..core.job.record import JobStatus, Origin
 from ..core.job.spec import (

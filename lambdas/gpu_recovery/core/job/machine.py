@@ -31,7 +31,7 @@ def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -
     step = Step(
         JobStatus.QUEUED, f"submitted by {spec.user or 'an unnamed user'}", {}, (commands.PokeScheduler(f"{job_id}/1"),)
     )
-    return _applied(job, "JobSubmitted", step, policy, now)
+    return kept(job, "JobSubmitted", step, policy, now)
 
 
 def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
@@ -41,22 +41,22 @@ def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy,
         hands_off=hands_off, started_by_person=True, instances=("",) * spec.nnodes,
     )  # fmt: skip
     reason = f"adopted {'to observe' if hands_off else 'to recover'}: its tasks were started by a person"
-    return _applied(job, "JobAdopted", Step(JobStatus.SUBMITTED, reason), policy, now)
+    return kept(job, "JobAdopted", Step(JobStatus.SUBMITTED, reason), policy, now)
 
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """What `event` makes of `job`. Pure: the same arguments give the same decision."""
-    fenced_off = _fence(job, event)
+    fenced_off = fence(job, event)
     if fenced_off:
         return Decision(job, (), fenced_off, Outcome.OUTDATED)
     row = answer(TRANSITIONS, IGNORED, job.status, event)
     step = checked(row, job.status, event, row.decide(job, event, Given(policy, now))) if isinstance(row, Row) else row
     if isinstance(step, Ignore):
         return Decision(job, (), step.reason, Outcome.IGNORED)
-    return _applied(job, event, step, policy, now)
+    return kept(job, event, step, policy, now)
 
 
-def _fence(job: Job, event: events.JobEvent) -> str:
+def fence(job: Job, event: events.JobEvent) -> str:
     """Why `event` is about something that is over; "" if it is about the job as it stands."""
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
@@ -79,9 +79,7 @@ def _fence(job: Job, event: events.JobEvent) -> str:
     return ""
 
 
-def _applied(
-    job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPolicy, now: datetime
-) -> Decision[Job]:
+def kept(job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """The record after `step`; a job that changes its status says so on the bus."""
     if step.status != job.status or job.version == 0:
         data = {

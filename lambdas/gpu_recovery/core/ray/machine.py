@@ -13,7 +13,7 @@ from datetime import datetime
 from .. import commands, events
 from ..job import launching, stopping
 from ..job.endings import failed, finished
-from ..job.machine import _applied, _fence
+from ..job.machine import fence, kept
 from ..job.record import Job, JobStatus, StopPurpose
 from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, checked, ignored
 from ..names import attempt_id
@@ -27,14 +27,14 @@ told, until Ray's own start timeout (900 s by default) fails it: all stops toget
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """What `event` makes of a job on Ray. Pure: the same arguments give the same decision."""
-    fenced_off = _fence(job, event)
+    fenced_off = fence(job, event)
     if fenced_off:
         return Decision(job, (), fenced_off, Outcome.OUTDATED)
     row = answer(TRANSITIONS, IGNORED, job.status, event)
     step = checked(row, job.status, event, row.decide(job, event, Given(policy, now))) if isinstance(row, Row) else row
     if isinstance(step, Ignore):
         return Decision(job, (), step.reason, Outcome.IGNORED)
-    return _applied(job, event, step, policy, now)
+    return kept(job, event, step, policy, now)
 
 
 def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
