@@ -46,9 +46,9 @@ def no_version_check(patch: pytest.MonkeyPatch) -> None:
     """A stale writer wins."""
     kept = MemoryStore.save_job
 
-    def save_anyway(self: MemoryStore, record: Any) -> Any:
+    def save_anyway(self: MemoryStore, record: Any, *quota: Any) -> Any:
         stored = self.load_job(record.job_id)
-        return kept(self, replace(record, revision=stored.revision if stored else 0))
+        return kept(self, replace(record, revision=stored.revision if stored else 0), *quota)
 
     patch.setattr(MemoryStore, "save_job", save_anyway)
 

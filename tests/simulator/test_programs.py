@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.cloud.programs import environment
+import pytest
+from gpu_recovery.core.job.record import JobStatus
+
+from simulator.cloud.programs import Habit, Notice, environment
 from simulator.world import World
 
 
@@ -28,3 +31,54 @@ def test_another_copy_of_a_task_with_other_overrides_is_read_anew() -> None:
     assert environment(task)["RANK"] == "0"
     bare = replace(task, overrides={})
     assert environment(bare) == {}
+
+
+LONG_S = 600.0
+
+
+def left_after(notice: Notice, grace_s: int = 10) -> tuple[float, int | None, float]:
+    """Suspended after 60 s: when rank 0 was gone, with which exit code, and how long the job trained after that."""
+    world = World(instances=1, train_s=LONG_S)
+    job_id = world.submit(1, suspend_grace_s=grace_s)
+    world.training.habits[job_id] = Habit(notice)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(60)
+    task, told = world.rank(job_id, 0), world.timeline.now
+    world.suspend(job_id)
+    world.until(lambda: not world.ranks(job_id), "it did not leave")
+    gone_s = (world.timeline.now - told).total_seconds()
+    world.until_status(job_id, JobStatus.SUSPENDED)
+    world.resume(job_id)
+    world.until_status(job_id, JobStatus.RUNNING)
+    again = world.timeline.now
+    world.until_end(job_id)
+    return gone_s, task.containers[0].exit_code, (world.timeline.now - again).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("notice", "gone_s", "code"),
+    [(Notice.LEAVES, 2, 143), (Notice.SAVES, 3, 75), (Notice.STAYS, 10, 143), (Notice.HANGS, 30, 137)],
+)
+def test_rank_0_answers_the_notice_as_its_program_does(notice: Notice, gone_s: float, code: int) -> None:
+    """It leaves, saves, is ended after its grace, or by ECS; what is saved is not done again."""
+    gone, exit_code, again_s = left_after(notice)
+    assert (gone, exit_code) == (gone_s, code)
+    assert (again_s < LONG_S - 55) == (notice is Notice.SAVES)
+
+
+def test_no_program_outlives_the_patience_of_ecs() -> None:
+    """A grace longer than `stopTimeout` is none."""
+    assert left_after(Notice.STAYS, grace_s=100)[0] == 30
+
+
+def test_ranks_other_than_0_hear_nothing_and_leave_at_once() -> None:
+    """The notice is for rank 0: the others are stopped when it has left."""
+    world = World(instances=2, train_s=LONG_S)
+    job_id = world.submit(2, suspend_grace_s=10)
+    world.training.habits[job_id] = Habit(Notice.STAYS)
+    world.until_status(job_id, JobStatus.RUNNING)
+    other, told = world.rank(job_id, 1), world.timeline.now
+    world.suspend(job_id)
+    world.until(lambda: not world.ranks(job_id), "it did not leave")
+    assert other.containers[0].exit_code == 143
+    assert 12 <= (world.timeline.now - told).total_seconds() <= 14
