@@ -41,11 +41,11 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     asked: the keys of the messages that ask for the pass (`<id of who has changed>/<number>`, or `tick/...`).
     """
     now = recovery.clock()
-    changed = {key.rpartition("/")[0] for key in asked} - {TICK}
-    if asked and not changed and not _is_due(recovery.store.last_pass(), now):
+    by = {key.rpartition("/")[0] for key in asked}
+    if by == {TICK} and not _is_due(recovery.store.last_pass(), now):
         return 0
     term = recovery.store.begin_term()
-    reading = read(recovery, changed)
+    reading = read(recovery, by - {TICK, ""})
     snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))

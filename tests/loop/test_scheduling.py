@@ -278,6 +278,13 @@ def test_a_tick_that_is_due_looks_at_everything(cluster: Cluster) -> None:
     assert ticks(cluster) == 1
 
 
+@pytest.mark.parametrize("key", ["", "/", "no-such-thing/0", "noise"])
+def test_a_message_that_names_nobody_asks_for_a_whole_pass(cluster: Cluster, key: str) -> None:
+    """Whatever was written into the queue: it blocks nobody, and nobody is overlooked for it."""
+    cluster.submit("a")
+    assert cluster.schedule(key) == 1
+
+
 def test_a_job_that_cools_down_is_placed_when_its_pause_is_over(cluster: Cluster) -> None:
     """By the clock alone: nobody wakes the scheduler for it."""
     cluster.submit("a")

@@ -147,7 +147,7 @@ class PlatformWorld(World):
         elif request.operation == "PutEvents":
             self.published += [entry["DetailType"] for entry in asked["Entries"]]
         elif request.operation == "SendMessage":
-            self._poked(asked["MessageDeduplicationId"])
+            self._poked(json.loads(asked["MessageBody"])["key"])
 
     def _notified(self, asked: Mapping[str, str]) -> None:
         attributes = {
