@@ -64,7 +64,8 @@ class AgentFlaps(MachineFault):
 
 def _reconnect(world: World, instance_id: str) -> None:
     machine = world.cluster.instances[instance_id]
-    if machine.ec2_state is Ec2State.RUNNING and not machine.agent_connected:
+    hangs = instance_id in world.fleet.hung  # then it is back when the machine has booted
+    if machine.ec2_state is Ec2State.RUNNING and not machine.agent_connected and not hangs:
         world.fleet.reconnect(machine)
 
 

@@ -13,7 +13,7 @@ from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import Limits
 from gpu_recovery.core.queue.snapshot import Placement, Shortage
 
-from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
+from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, placed, queued
 
 SMALL = replace(SPEC, user="cleo", nnodes=1)
 ONE_EACH = Limits(max_running_jobs_per_user=1)
@@ -53,3 +53,30 @@ def test_a_gang_whose_pause_is_over_is_placed_and_counted_once() -> None:
     """It holds its place already, so the limit does not stand against itself."""
     again = _recovering(not_before=NOW)
     assert [one.job_id for one in _pass(again, limits=ONE_EACH).assignments] == ["old"]
+
+
+def test_a_place_that_is_given_is_nobody_elses_before_its_claim_is_made() -> None:
+    """Who makes the claims may have died: the job comes by its place later, not another that asks meanwhile."""
+    launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
+    other = queued(job_id="second", spec=SMALL)
+    assert _pass(launching, other, limits=Limits(), fleet=(available("i-1"),)).assignments == ()
+    claimed = available("i-1", claims={"first": Claim(1, 8)})
+    assert _pass(launching, other, limits=Limits(), fleet=(claimed,)).assignments == ()
+
+
+def test_a_place_is_counted_once_when_its_claim_is_made() -> None:
+    """Half an instance that is given and claimed leaves the other half."""
+    half = replace(SMALL, gpus_per_node=4)
+    launching, other = placed(queued(job_id="first", spec=half), ids=("i-1",)), queued(job_id="second", spec=half)
+    for claims in ({}, {"first": Claim(1, 4)}):
+        fleet = (available("i-1", claims=claims),)
+        assert [one.job_id for one in _pass(launching, other, limits=Limits(), fleet=fleet).assignments] == ["second"]
+
+
+def test_a_gang_that_is_stopped_keeps_nothing_that_it_has_not_claimed() -> None:
+    """Its launch is given up: what it has not taken is free."""
+    launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
+    stopping = replace(launching, status=JobStatus.STOPPING)
+    other = queued(job_id="second", spec=SMALL)
+    given = _pass(stopping, other, limits=Limits(), fleet=(available("i-1"),)).assignments
+    assert [one.job_id for one in given] == ["second"]

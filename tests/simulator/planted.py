@@ -32,7 +32,7 @@ def act_before_save(patch: pytest.MonkeyPatch) -> None:
         stored = self.store.load_job(before.job_id)
         assert stored is not None
         after = replace(decision.record, commands=(), revision=stored.revision)
-        return replace(decision, record=self.store.save_job(after))
+        return replace(decision, record=self.store.save_job(after, decision.quota))
 
     patch.setattr(Recovery, "_keep_job", keep_job)
 

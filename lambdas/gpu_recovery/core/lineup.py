@@ -21,7 +21,7 @@ def snapshot_of(
 
     A gang between two attempts that may not start yet has its place in every count, only no instances.
     """
-    kept = _kept_for(entries, policy, now)
+    kept, promised = _kept_for(entries, policy, now), _promised(entries)
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
         waiting=tuple(waiting(entry, policy, now) for entry in entries if entry.may_start(now)),
@@ -29,7 +29,8 @@ def snapshot_of(
             *(running(entry, policy, now) for entry in entries if not entry.waits),
             *(replace(running(entry, policy, now), hosts=()) for entry in paused),
         ),
-        hosts=tuple(_host(instance, kept) for instance in instances), used=used, limits=limits,
+        hosts=tuple(_host(instance, kept, promised.get(instance.instance_id, {})) for instance in instances),
+        used=used, limits=limits,
         suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
     )  # fmt: skip
 
@@ -46,13 +47,24 @@ def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -
     return kept
 
 
-def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]]) -> Host:
+def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
+    """By instance and job, the GPUs that were given there: the claims follow, later if who makes them has died."""
+    promised: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        if not (entry.waits or entry.works or entry.leaves):
+            for instance_id in filter(None, entry.instances):
+                promised.setdefault(instance_id, {})[entry.job_id] = entry.gpus
+    return promised
+
+
+def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int]) -> Host:
     reserved_for, until = kept.get(instance.instance_id, ("", None))
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
     departure = instance.departure
+    unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
-        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance),
+        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance, unclaimed),
         usable=is_usable(instance),
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
         rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
@@ -67,7 +79,10 @@ def is_usable(instance: Instance) -> bool:
     return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
 
 
-def gpus_free(instance: Instance) -> int:
-    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody."""
-    unclaimed = instance.gpus_unclaimed
+def gpus_free(instance: Instance, promised: int = 0) -> int:
+    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody.
+
+    promised: those that are given to jobs whose claims are still to come.
+    """
+    unclaimed = instance.gpus_unclaimed - promised
     return max(0, unclaimed if instance.gpus_free is None else min(unclaimed, instance.gpus_free))
