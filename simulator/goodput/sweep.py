@@ -21,7 +21,7 @@ from .playing import play
 from .trace import Course, course
 
 SPARES = (0, 1, 2, 4, 8)
-FAILURES_ENOUGH, SEEDS_MOST = 100, 5
+FAILURES_ENOUGH, SEEDS_MOST = 60, 5
 """A size is run until it has had so many failures, or so often."""
 REBOOT_SHARES = (0.3, 0.45, 0.6, 0.75, 0.9)
 CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
