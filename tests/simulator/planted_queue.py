@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery import scheduling
-from gpu_recovery.core import commands, events
+from gpu_recovery.core import commands, events, lineup
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job import suspension
 from gpu_recovery.core.job.record import JobStatus
@@ -86,12 +86,14 @@ def to_the_end_of_the_line(patch: pytest.MonkeyPatch) -> None:
 
 
 def claims_what_is_taken(patch: pytest.MonkeyPatch) -> None:
-    """A claim does not look at what is left of the instance."""
+    """A claim does not look at what is left of the instance, and a pass not at what was given without a claim yet: each
+    of them alone is made good by the other."""
 
     def may_claim(instance: Any, job_id: str, claim: Any, epoch: int) -> bool:
         return instance.epoch == epoch and instance.claims.get(job_id, claim) == claim
 
     patch.setattr(memory_store, "_may_claim", may_claim)
+    patch.setattr(lineup, "_promised", lambda entries: {})
 
 
 def ticks_find_nothing(patch: pytest.MonkeyPatch) -> None:
