@@ -192,4 +192,4 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSp
     if spec.suspend_grace_s > stops_within:
         detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
         raise SpecInvalid("suspend_grace_s", detail)
-    return replace(spec, container=chosen["name"])
+    return replace(spec, container=chosen["name"], stop_timeout_s=int(stops_within))

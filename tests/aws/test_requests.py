@@ -177,3 +177,11 @@ def test_a_check_expects_the_most_gpus_the_instance_ever_had() -> None:
     request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), lost, f"check/{A}/1", 0)
     assert environment_of(request)["EXPECTED_GPUS"] == "8"
     assert override_of(request)["resourceRequirements"] == [{"type": "GPU", "value": "7"}]
+
+
+def test_a_rank_knows_how_long_ecs_lets_it_leave() -> None:
+    """What the task definition says; the user's own word goes before it, and nothing is said where nobody looked."""
+    assert environment_of(rank(spec=spec(stop_timeout_s=90)))["GPU_RECOVERY_STOP_TIMEOUT_S"] == "90"
+    own = spec(stop_timeout_s=90, env={"GPU_RECOVERY_STOP_TIMEOUT_S": "60"})
+    assert environment_of(rank(spec=own))["GPU_RECOVERY_STOP_TIMEOUT_S"] == "60"
+    assert "GPU_RECOVERY_STOP_TIMEOUT_S" not in environment_of(rank())

@@ -83,12 +83,26 @@ def test_whoever_leaves_first_takes_the_others_along_and_nothing_is_counted(kind
 
 def test_who_does_not_leave_in_time_is_stopped() -> None:
     """The grace is over: the whole gang is stopped, and suspended all the same."""
-    record = suspending()
+    record = replace(suspending(), commands=())
     assert record.deadline_at is not None
     at = record.deadline_at
     decision = tell(record, events.JobDeadlineReached(at=at, attempt=1, deadline_at=at), now=at)
     assert orders(decision, commands.StopAttempt) and decision.record.status is S.STOPPING
     assert stopped(decision.record, now=at).status is S.SUSPENDED
+
+
+def test_a_rank_0_that_was_never_told_is_told_before_anybody_is_stopped() -> None:
+    """Whoever had the order died with it: it is taken over when its claim has expired, and once only waited for."""
+    record = suspending()
+    at = record.deadline_at
+    assert at is not None
+    decision = tell(record, events.JobDeadlineReached(at=at, attempt=1, deadline_at=at), now=at)
+    after = decision.record
+    assert after.status is S.SUSPENDING and not orders(decision, commands.StopAttempt)
+    (order,) = [one for one in after.commands if isinstance(one.command, commands.SuspendAttempt)]
+    assert after.deadline_at is not None and order.acting_until < after.deadline_at
+    again = events.JobDeadlineReached(at=after.deadline_at, attempt=1, deadline_at=after.deadline_at)
+    assert tell(after, again, now=after.deadline_at).record.status is S.STOPPING
 
 
 def test_a_gang_that_finishes_under_the_notice_has_succeeded() -> None:

@@ -35,7 +35,9 @@ def token(*parts: object) -> str:
 def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, str]:
     """What every rank is told. WORLD_SIZE and RANK count instances, as seed 003 has them."""
     world = str(len(plan.instances))
+    stops_s = job.spec.stop_timeout_s
     return {
+        **({"GPU_RECOVERY_STOP_TIMEOUT_S": str(stops_s)} if stops_s is not None else {}),
         **job.spec.env,
         "JOB_ID": job.job_id, "ATTEMPT": str(plan.attempt), "RANK": str(rank), "WORLD_SIZE": world,
         "NODE_RANK": str(rank), "NNODES": world, "GPUS_PER_NODE": str(job.spec.gpus_per_node),

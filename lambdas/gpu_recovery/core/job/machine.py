@@ -208,7 +208,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUSPENDING, events.SuspendRequested): Row.to(suspension.hold_later, _S.SUSPENDING),
     (_S.SUSPENDING, events.ResumeRequested): Row.to(suspension.resume, _S.SUSPENDING),
     (_S.SUSPENDING, events.JobLookDue): Row.to(stopping.observe, _S.SUSPENDING),
-    (_S.SUSPENDING, events.JobDeadlineReached): Row.to(suspension.grace_over, _S.STOPPING),
+    (_S.SUSPENDING, events.JobDeadlineReached): Row.to(suspension.grace_over, _S.SUSPENDING, _S.STOPPING),
     (_S.SUSPENDED, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.SUSPENDED, events.ResourcesShort): Row.to(launching.short, _S.SUSPENDED),
     (_S.SUSPENDED, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),

@@ -43,6 +43,7 @@ class JobSpec:
 
     task_definition: ECS family or family:revision; host network mode is required and checked at submission. "" on Ray.
     container:       the container whose exit decides; "" until the task definition has been looked up.
+    stop_timeout_s:  how long ECS gives that container between SIGTERM and SIGKILL; None where it was not looked up.
     command, env:    what the ranks run; an empty command keeps the task definition's own.
     max_runtime_s:   None for no limit; what the job is taken to need when others are placed around it.
     group:           the instances it may run on, by their attribute `gpu-recovery.group`; "" those without one.
@@ -65,6 +66,7 @@ class JobSpec:
     priority: Priority = Priority.NORMAL
     group: str = ""
     suspend_grace_s: int = SUSPEND_GRACE_S
+    stop_timeout_s: int | None = None
     checkpoint_dir: str = ""
     backend: Backend = Backend.ECS
     entrypoint: str = ""

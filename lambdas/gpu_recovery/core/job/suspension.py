@@ -81,7 +81,12 @@ def left(job: Job, event: events.RankFailed, given: Given) -> Step:
 
 
 def grace_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    """Rank 0 has not left in time: everybody is stopped."""
+    """Rank 0 has not left in time: everybody is stopped. Whoever was to tell it may have died: then it is told first."""
+    untold = any(isinstance(one.command, commands.SuspendAttempt) for one in job.commands)
+    if untold and job.stop_tries == 0:
+        told_by = given.now + within(given.policy.claim_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s)
+        reason = f"{job.stop_reason}: rank 0 has not been told yet"
+        return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": told_by})
     step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given)
     return replace(step, reason=f"rank 0 has not left within {job.spec.suspend_grace_s} s: stopping the gang")
 
