@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from . import acts
-from .acts.of_ray import RayOrders
+from .acts.kit import RayOrders
 from .core import events
 from .core.commands import Channel, NotifyOperator
 from .core.errors import RecoveryError

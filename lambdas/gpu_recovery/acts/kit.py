@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..core import events
+from ..core.job.record import Job
 from ..core.machine import Pending
 from ..core.policy import RecoveryPolicy
 from ..ports import Actions, Store
-
-if TYPE_CHECKING:
-    from .of_ray import RayOrders
 
 Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
 """Does a piece of work for each of some items, which must not depend on each other: side by side where there are
@@ -34,6 +32,13 @@ class Acted:
 
     messages: tuple[Message, ...] = ()
     not_before: datetime | None = None
+
+
+class RayOrders(Protocol):
+    """What becomes of the orders of a job on Ray: each function has its own answer."""
+
+    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+        """Carry out or hand over one of `of_ray.RAY_COMMANDS`."""
 
 
 @dataclass(frozen=True, slots=True)

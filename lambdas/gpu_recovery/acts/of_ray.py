@@ -51,13 +51,6 @@ class RayPool(Protocol):
         """The GPUs of the whole cluster, used or free."""
 
 
-class RayOrders(Protocol):
-    """What becomes of the orders of a job on Ray: each function has its own answer."""
-
-    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
-        """Carry out or hand over one of RAY_COMMANDS."""
-
-
 class Waker(Protocol):
     """The way to the function that reaches the cluster."""
 

@@ -8,8 +8,9 @@ from typing import Any
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
+from ..routes.answers import Answer, Refused
 from ..routes.desk import Desk
-from ..routes.exchange import Answer, Refused, Route
+from ..routes.exchange import Route
 from ..routes.table import serve
 from .items import ItemUnreadable
 

@@ -9,8 +9,8 @@ from typing import NoReturn
 from ..core.job.record import Job
 from ..door import TokenInvalid, TokenMissing
 from ..user_tokens import USER, Role
+from .answers import Refused
 from .desk import Desk
-from .exchange import Refused
 
 OPERATOR = "an operator"
 

@@ -7,7 +7,7 @@ from ..ports import CursorInvalid, TooManyReports, TryAgainSoon
 from ..recovery import TooContended, Unsaid
 from ..submitting import ForeignUser, KeyReused
 from ..tokens import TokensFull
-from .exchange import Answer, Refused
+from .answers import Answer, Refused
 
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)

@@ -1,54 +1,19 @@
-"""What comes in, what goes out, and what a route is."""
+"""What comes in, and what a route is."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import wire
-from ..core.errors import RecoveryError
 from ..user_tokens import Role
+from .answers import Answer, Refused
+from .callers import Caller
 
 if TYPE_CHECKING:
-    from .callers import Caller
     from .desk import Desk
 
 BODY_BYTES_MAX = 262_144
-JSON, PROBLEM = "application/json", "application/problem+json"
-
-
-class Refused(RecoveryError):
-    """An answer that is none of 2xx. `code` is a word that stays, `more` goes into the body, `headers` beside it."""
-
-    def __init__(
-        self, status: int, code: str, title: str, detail: str, field: str | None = None,
-        headers: Mapping[str, str] | None = None, **more: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(detail)
-        self.status, self.code, self.title, self.detail, self.field = status, code, title, detail, field
-        self.headers, self.more = dict(headers or {}), more
-
-    def answer(self) -> Answer:
-        """The problem document."""
-        body = {**wire.problem(self.status, self.title, self.detail, self.field), "code": self.code, **self.more}
-        return Answer(self.status, body, self.headers, PROBLEM)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What goes out; `body` is written as JSON."""
-
-    status: int
-    body: Any
-    headers: Mapping[str, str] = field(default_factory=dict)
-    kind: str = JSON
-
-    @property
-    def text(self) -> str:
-        """The body as it is sent."""
-        return json.dumps(self.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from .. import braking, wire
 from ..core.instance.record import InstanceStatus
 from ..user_tokens import Role
+from .answers import Answer
 from .desk import Desk
-from .exchange import Answer, Request, Route
+from .exchange import Request, Route
 
 
 def read_fleet(desk: Desk, request: Request) -> Answer:

@@ -7,8 +7,9 @@ from ..core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
 from ..core.instance.record import InstanceStatus
 from ..core.machine import Outcome
 from ..user_tokens import Role
+from .answers import Answer, Refused
 from .desk import Desk
-from .exchange import Answer, Refused, Request, Route
+from .exchange import Request, Route
 
 
 def list_instances(desk: Desk, request: Request) -> Answer:

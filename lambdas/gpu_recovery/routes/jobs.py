@@ -15,9 +15,10 @@ from ..plain_yaml import read_yaml
 from ..ports import JobPage
 from ..submitting import Intake, key_name
 from ..user_tokens import Role
+from .answers import Answer, Refused
 from .cursors import opened, sealed
 from .desk import Desk
-from .exchange import FLAG, TEXT, Answer, Parameter, Refused, Request, Route
+from .exchange import FLAG, TEXT, Parameter, Request, Route
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
 PAGES_READ_MAX = 10

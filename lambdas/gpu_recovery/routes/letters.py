@@ -7,8 +7,9 @@ from typing import Any
 from .. import redriving, wire
 from ..redriving import Grave
 from ..user_tokens import Role
+from .answers import Answer
 from .desk import Desk
-from .exchange import Answer, Parameter, Request, Route
+from .exchange import Parameter, Request, Route
 
 REDRIVE_MAX = 100
 """Letters of one request: each takes a call or two, and API Gateway waits for 29 seconds."""

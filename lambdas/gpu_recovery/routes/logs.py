@@ -8,9 +8,10 @@ from .. import wire
 from ..core.job.record import LIVE, Job
 from ..core.job.spec import Backend
 from ..ports import CursorInvalid
+from .answers import Answer, Refused
 from .cursors import opened, sealed
 from .desk import Desk
-from .exchange import TEXT, Answer, Parameter, Refused, Request, Route
+from .exchange import TEXT, Parameter, Request, Route
 from .jobs import wanted
 
 TAIL, TAIL_MAX = 200, 10_000

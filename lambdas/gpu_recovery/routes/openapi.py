@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from .exchange import JSON, PROBLEM, Parameter, Route
+from .answers import JSON, PROBLEM
+from .exchange import Parameter, Route
 from .schemas import SCHEMAS, TEXT, ref
 
 VERSION = "2.0.0"

@@ -10,8 +10,9 @@ from ..core.events import CancelRequested, JobEvent, ResumeRequested, SuspendReq
 from ..core.job.record import TERMINAL, Job, JobStatus
 from ..core.machine import Outcome
 from ..user_tokens import Role
+from .answers import Answer, Refused
 from .desk import Desk
-from .exchange import FLAG, Answer, Parameter, Refused, Request, Route
+from .exchange import FLAG, Parameter, Request, Route
 from .jobs import wanted
 
 TRIES = 5

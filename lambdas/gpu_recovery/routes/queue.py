@@ -12,8 +12,9 @@ from ..core.queue.priority import Priority, effective
 from ..core.queue.quota import ANY, QuotaKey
 from ..core.queue.snapshot import Placement, Running, Snapshot
 from ..foreseeing import Foresight, look
+from .answers import Answer
 from .desk import Desk
-from .exchange import Answer, Request, Route
+from .exchange import Request, Route
 
 
 def read_queue(desk: Desk, request: Request) -> Answer:

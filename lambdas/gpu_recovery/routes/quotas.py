@@ -8,8 +8,9 @@ from .. import wire
 from ..core.queue.quota import Limits, LimitsInvalid, parse_limits
 from ..ports import StaleRecord
 from ..user_tokens import Role
+from .answers import Answer, Refused
 from .desk import Desk
-from .exchange import TEXT, Answer, Parameter, Refused, Request, Route
+from .exchange import TEXT, Parameter, Request, Route
 
 
 def read_quotas(desk: Desk, request: Request) -> Answer:

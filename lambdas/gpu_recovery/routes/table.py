@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from . import fleet, instances, jobs, letters, logs, openapi, orders, queue, quotas, users
+from .answers import Answer, Refused
 from .callers import NOBODY, caller_of
 from .desk import Desk
 from .errors import BUSY, KINDS, answer_to
-from .exchange import Answer, Refused, Request, Route
+from .exchange import Request, Route
 
 ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .. import user_tokens, wire
 from ..user_tokens import Role
+from .answers import Answer, Refused
 from .desk import Desk
-from .exchange import Answer, Refused, Request, Route
+from .exchange import Request, Route
 
 
 def issue_token(desk: Desk, request: Request) -> Answer:

@@ -81,7 +81,7 @@ def left(job: Job, event: events.RankFailed, given: Given) -> Step:
 
 
 def grace_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
-    """Rank 0 has not left in time: everybody is stopped. Whoever was to tell it may have died: then it is told first."""
+    """Rank 0 has not left in time: everybody is stopped, unless whoever was to tell it has died before."""
     untold = any(isinstance(one.command, commands.SuspendAttempt) for one in job.commands)
     if untold and job.stop_tries == 0:
         told_by = given.now + within(given.policy.claim_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s)
