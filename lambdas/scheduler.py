@@ -10,6 +10,9 @@ from gpu_recovery.aws.wiring import logger, metrics, recovery
 from gpu_recovery.core.names import TICK
 from gpu_recovery.scheduling import schedule
 
+WHOLE_PASS = "/"
+"""The key of a message that names nobody."""
+
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
@@ -18,12 +21,13 @@ def handler(event: dict[str, Any], context: Any) -> None:
     logger.info("placed", extra={"jobs": schedule(recovery(), tuple(_keys(event)))})
 
 
-def _keys(event: dict[str, Any]) -> Iterator[str]:
-    """Who has changed. A message that says nothing of the kind asks for a whole pass and is gone: it blocks nobody."""
-    for record in event.get("Records", []):
+def _keys(event: Any) -> Iterator[str]:
+    """Who has changed. What says nothing of the kind asks for a whole pass and is gone: it blocks nobody."""
+    records = event.get("Records") if isinstance(event, dict) else None
+    for record in records if isinstance(records, list) else ():
         try:
             body = json.loads(record["body"])
             yield f"{TICK}/{body['id']}" if body.get("detail-type") == "Scheduled Event" else str(body["key"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            logger.warning("a message without a key", extra={"message_id": record.get("messageId")})
-            yield "unknown/0"
+            logger.warning("a message without a key")
+            yield WHOLE_PASS

@@ -19,7 +19,7 @@ from simulator.memory_store import MemoryStore
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """What is said about attempt 1 moves attempt 2."""
-    patch.setattr(job, "_fence", lambda record, event: "")
+    patch.setattr(job, "fence", lambda record, event: "")
 
 
 def act_before_save(patch: pytest.MonkeyPatch) -> None:
