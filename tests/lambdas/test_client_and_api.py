@@ -20,10 +20,9 @@ from gpu_recovery_client import cli
 from typer.testing import CliRunner, Result
 
 from tests.aws.records import JOB, NOW, A, B, instance, job, later, spec
-from tests.lambdas import test_job_api
+from tests.lambdas import calling
 from tests.lambdas.conftest import Functions
 
-pytest.importorskip("gpu_recovery.routes")  # the API of the queue
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 YAML = """\
 # two instances, as ever
@@ -38,16 +37,16 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def api(functions: Functions) -> test_job_api.Api:
+def api(functions: Functions) -> calling.Api:
     """The API on a cluster of two free instances."""
     functions.now = later(3_600)
     for one in (A, B):
         functions.store.save_instance(instance(one))
-    return test_job_api.Api(functions)
+    return calling.Api(functions)
 
 
 @pytest.fixture
-def run(api: test_job_api.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(api: calling.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Runs the command line with an operator's token, or with one of a user in that role."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GPU_RECOVERY_API_URL", "https://api.example.test")
@@ -69,7 +68,7 @@ def run(api: test_job_api.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
     def invoke(*arguments: str, by: str = "root", role: str = "operator", stdin: str | None = None) -> Result:
         if by not in tokens:
-            tokens[by] = test_job_api.user_token(api, by, role).removeprefix("Bearer ")
+            tokens[by] = calling.user_token(api, by, role).removeprefix("Bearer ")
         monkeypatch.setenv("GPU_RECOVERY_TOKEN", tokens[by])
         return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(carry))
 
@@ -82,7 +81,7 @@ def told(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def running(api: test_job_api.Api, job_id: str, *where: str) -> None:
+def running(api: calling.Api, job_id: str, *where: str) -> None:
     """A job of bob's on whole instances."""
     own = spec(user="bob", nnodes=len(where), priority=Priority.LOW)
     fields: dict[str, Any] = {"status": JobStatus.RUNNING, "attempt": 1, "instances": where, "running_at": NOW}
@@ -91,7 +90,7 @@ def running(api: test_job_api.Api, job_id: str, *where: str) -> None:
         assert api.functions.store.claim_instance(one, job_id, Claim(1, 8, 0), None)
 
 
-def test_a_yaml_document_is_submitted_once_under_its_key(run: Run, api: test_job_api.Api) -> None:
+def test_a_yaml_document_is_submitted_once_under_its_key(run: Run, api: calling.Api) -> None:
     """The text is kept with its comment, the second call finds the first one's job, another job is refused."""
     first = told(run("submit", "-", "--idempotency-key", "k1", "--json", stdin=YAML))
     again = told(run("submit", "-", "--idempotency-key", "k1", "--json", stdin=YAML))
@@ -102,7 +101,7 @@ def test_a_yaml_document_is_submitted_once_under_its_key(run: Run, api: test_job
     assert other.exit_code == 1 and "leave --idempotency-key out, or give a new one" in other.stderr
 
 
-def test_a_dry_run_tells_where_and_why_not(run: Run, api: test_job_api.Api) -> None:
+def test_a_dry_run_tells_where_and_why_not(run: Run, api: calling.Api) -> None:
     """On free instances, and on those of somebody else."""
     free = run("submit", "-", "--dry-run", stdin=YAML).stdout
     assert "it would start" in free and A in free and B in free
@@ -114,7 +113,7 @@ def test_a_dry_run_tells_where_and_why_not(run: Run, api: test_job_api.Api) -> N
     assert not api.functions.store.list_jobs(JobStatus.QUEUED, 10, None, []).jobs
 
 
-def test_the_line_is_shown_and_explained(run: Run, api: test_job_api.Api) -> None:
+def test_the_line_is_shown_and_explained(run: Run, api: calling.Api) -> None:
     """The same place and sentence in the queue as in the explanation."""
     running(api, "low-1", A)
     waits = told(run("submit", "-", "--user", "ana", "--json", stdin=YAML))["job_id"]
@@ -126,7 +125,7 @@ def test_the_line_is_shown_and_explained(run: Run, api: test_job_api.Api) -> Non
     assert "low-1" in run("queue", "--user", "bob").stdout
 
 
-def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: test_job_api.Api) -> None:
+def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: calling.Api) -> None:
     """Suspended, resumed, canceled; then there is nothing left to order."""
     api.functions.store.create_job(job(), "")
     assert "a demo" in run("suspend", JOB, "--because", "a demo").stdout
@@ -137,7 +136,7 @@ def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: test
     assert "CANCELED" in run("status", JOB).stdout
 
 
-def test_the_list_takes_every_filter(run: Run, api: test_job_api.Api) -> None:
+def test_the_list_takes_every_filter(run: Run, api: calling.Api) -> None:
     """By user, group, status and time, over all pages."""
     for number in range(3):
         api.functions.store.create_job(job(f"job-{number}", spec=spec(user="ana" if number else "bob")), "")
@@ -148,14 +147,14 @@ def test_the_list_takes_every_filter(run: Run, api: test_job_api.Api) -> None:
     assert run("list", "--group", "a100").stdout == "no jobs\n"
 
 
-def test_a_job_without_a_log_says_why(run: Run, api: test_job_api.Api) -> None:
+def test_a_job_without_a_log_says_why(run: Run, api: calling.Api) -> None:
     """In the API's words, with where to look."""
     api.functions.store.create_job(job(), "")
     result = run("logs", JOB)
     assert result.exit_code == 1 and "No log (404)" in result.stderr and "has not run yet" in result.stderr
 
 
-def test_limits_are_set_read_and_guarded(run: Run, api: test_job_api.Api) -> None:
+def test_limits_are_set_read_and_guarded(run: Run, api: calling.Api) -> None:
     """What is named changes, what is not stays, and a wrong entry is named."""
     told(run("quota", "set", "ana/NORMAL/a100=4", "--max-running-jobs", "9", "--json"))
     view = told(run("quota", "set", "--max-running-jobs", "none", "--json"))

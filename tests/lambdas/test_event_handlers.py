@@ -208,10 +208,19 @@ def test_one_pass_answers_every_message(functions: Functions) -> None:
     assert line["jobs"] == 1
 
 
-def test_a_pass_over_an_empty_line_reads_no_instance(functions: Functions) -> None:
-    """It runs every minute."""
-    functions.call("scheduler", {"source": "aws.scheduler"})
-    assert functions.aws.operations("dynamodb") == {"Query": 3}
+def tick(number: int) -> dict[str, Any]:
+    """What the clock puts into the scheduler's queue."""
+    body = {"detail-type": "Scheduled Event", "id": f"tick-{number}", "source": "aws.events"}
+    return {"Records": [{"messageId": f"m-{number}", "body": json.dumps(body)}]}
+
+
+def test_a_pass_over_an_empty_line_reads_no_instance_and_the_next_tick_is_one_read(functions: Functions) -> None:
+    """The first has to look who is there; what it leaves behind is enough for every minute after it."""
+    functions.call("scheduler", tick(1))
+    assert functions.aws.operations("dynamodb") == {"GetItem": 1, "UpdateItem": 2, "Query": 2}
+    functions.aws.forget()
+    functions.call("scheduler", tick(2))
+    assert functions.aws.operations("dynamodb") == {"GetItem": 1}
 
 
 def test_a_launch_that_fails_is_raised_and_does_not_hold_the_queue(functions: Functions) -> None:
