@@ -19,6 +19,7 @@ import signal
 import sys
 import time
 import warnings
+from contextlib import suppress
 from typing import NoReturn
 
 __all__ = [
@@ -97,7 +98,10 @@ def progress() -> None:
         try:
             os.utime(path)
         except FileNotFoundError:
-            _mark(folder, PROGRESS)
+            with suppress(OSError):  # a mark that cannot be made must not end a training
+                _mark(folder, PROGRESS)
+        except OSError:
+            return
 
 
 def set_whole_life_state(state: int) -> None:

@@ -35,7 +35,7 @@ class MemoryLine:
         return self.scheduler
 
     def begin_term(self) -> int:
-        self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1)
+        self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1, at=None)
         return self.scheduler.term
 
     def end_pass(self, ended: LastPass) -> None:

@@ -137,7 +137,7 @@ class Recovery:
         reconciler finds the words that are left, and raises what keeps them from being said.
         """
         self.journal.created(decision)
-        with suppress(Unsaid):
+        with suppress(Unsaid, TryAgainSoon):
             self.act(replace(decision.record, revision=1), decision.commands)
 
     def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:

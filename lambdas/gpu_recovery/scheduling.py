@@ -10,6 +10,7 @@ and whatever else could change it wakes the scheduler by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from .core import events
 from .core.instance.record import InstanceStatus
 from .core.job.in_line import entry_of
 from .core.lineup import gpus_free, is_usable, snapshot_of
+from .core.machine import Outcome
 from .core.names import TICK
 from .core.queue.entry import Entry, LastPass
 from .core.queue.place import place
@@ -25,13 +27,16 @@ from .core.queue.quota import Limits, parse_limits
 from .core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from .isolation import raise_all, try_each
 from .ports import TermOver
-from .recovery import Recovery
+from .recovery import Recovery, Unsaid
 
 UNFINISHED = "not every job could be given or told its place"
 TOLD_MAX = 200
 """How many jobs of one pass are told that they wait: the next pass tells the next ones."""
+AGAIN = "#pass"
+"""What a pass calls the message by which it asks for the next one."""
 PASS_AT_LEAST = timedelta(minutes=5)
 """While anybody waits a pass looks at everything this often, whatever the last one expected."""
+INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
 
@@ -45,27 +50,52 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     if by == {TICK} and not _is_due(recovery.store.last_pass(), now):
         return 0
     term = recovery.store.begin_term()
-    reading = read(recovery, by - {TICK, ""})
+    reading = read(recovery, by - {TICK, AGAIN, ""})
     snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))
         return 0
     placement = place(snapshot, recovery.policy, now)
-    placed, others_first = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
+    placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
+    told = _Told(recovery)
     try:
-        failures = try_each(
-            lambda told: recovery.tell(*told), _answers(reading.entries, placement, placed, term, now),
-            but=TermOver,
-        )  # fmt: skip
+        failures = try_each(told.tell, _answers(reading.entries, placement, placed, term, now), but=TermOver)
     except TermOver:
         return 0  # another pass has begun, and has read whatever this one has changed
-    if others_first:
-        recovery.actions.poke_scheduler(f"pass/{term}")
-    left = len(snapshot.waiting) - len(placed)
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
+    if stale or told.in_vain or failures:
+        # It was decided on what is not so any more, or could not be told: at once again, and then with every tick.
+        times.append(now)
+        if AGAIN not in by:
+            recovery.actions.poke_scheduler(f"{AGAIN}/{term}")
+    left = len(snapshot.waiting) - told.placed
     recovery.store.end_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)
-    return len(placed)
+    return told.placed
+
+
+class _Told:
+    """What became of what a pass has told: how many jobs have their place, and whether anybody was told in vain."""
+
+    def __init__(self, recovery: Recovery) -> None:
+        self._recovery = recovery
+        self.placed = 0
+        self.in_vain = False
+
+    def tell(self, told: tuple[str, events.JobEvent]) -> None:
+        """Tell one job. Words to the outside that could not be sent are kept in its record and tried again there."""
+        job_id, event = told
+        outcome: Outcome | None
+        try:
+            decision = self._recovery.tell(job_id, event)
+            outcome = decision.outcome if decision is not None else None
+        except Unsaid:
+            outcome = Outcome.APPLIED
+        if isinstance(event, events.JobPlaced):
+            self.placed += outcome is Outcome.APPLIED
+            self.in_vain = self.in_vain or outcome is not Outcome.APPLIED
+        elif isinstance(event, events.SuspendRequested):
+            self.in_vain = self.in_vain or outcome is Outcome.OUTDATED
 
 
 def _is_due(last: LastPass, now: datetime) -> bool:
@@ -99,11 +129,12 @@ def read_snapshot(recovery: Recovery) -> Snapshot:
 
 
 def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
-    """As read_snapshot. Of the jobs `changed` the records themselves are read: the index may not show them yet."""
+    """As read_snapshot. Of what has `changed` the records themselves are read: no index may show that yet."""
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
+    machines = [name for name in changed if INSTANCE_ID.fullmatch(name)]
     unreadable: list[Exception] = []
     entries = {entry.job_id: entry for entry in store.line(unreadable)}
-    for job_id in sorted(changed):
+    for job_id in sorted(set(changed) - set(machines)):
         job = store.load_job(job_id)
         entry = entry_of(job) if job is not None else None
         if entry is not None:
@@ -115,7 +146,8 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
     if not keys:
         return Reading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
-    instances = store.instances_in(PRESENT, unreadable)
+    listed = {one.instance_id: one for one in store.instances_in(PRESENT, unreadable)}
+    instances = (listed | dict(store.load_instances(machines)) if machines else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))

@@ -19,6 +19,7 @@ from .core.job.record import Job
 from .core.job.spec import Backend, JobSpec, parse_spec
 from .core.machine import Decision
 from .core.queue.quota import Limits, QuotaKey, never_runs
+from .core.ray.order import read_where_it_is_submitted
 from .ports import Store
 from .recovery import Recovery
 
@@ -76,6 +77,7 @@ class Intake:
     describe: an ECS task definition by its name, None if there is none.
     check:    raises SpecInvalid for a job that the cluster can never run.
     random:   four hexadecimal digits.
+    reserved: the ECS family of the health check: its role and its rights are nobody else's.
     """
 
     recovery: Recovery
@@ -84,6 +86,7 @@ class Intake:
     check: Callable[[JobSpec, datetime], None]
     random: Callable[[], str]
     prefix: str
+    reserved: str = ""
 
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
         """(the job of a decoded `document`, whether it is new); its text was `submitted`.
@@ -117,8 +120,20 @@ class Intake:
 
     def _acceptable(self, spec: JobSpec, limits: Limits, now: datetime) -> JobSpec:
         """`spec` as it is kept, once it is known that it can run some day."""
-        if spec.backend is Backend.ECS:
-            spec = with_container(spec, self.describe(spec.task_definition))
+        if spec.backend is Backend.RAY:
+            if self.recovery.ray is None:
+                raise SpecInvalid("backend", "this deployment has no Ray cluster")
+            if (where := read_where_it_is_submitted(json.loads(spec.runtime_env or "{}"))) != "":
+                raise SpecInvalid(f"runtime_env.{where}", "must name what the cluster itself can fetch, by its URI")
+            self.check(spec, now)
+            return spec
+        definition = self.describe(spec.task_definition)
+        family = str((definition or {}).get("family", "")) or spec.task_definition.partition(":")[0]
+        if self.reserved and self.reserved in (family, spec.task_definition.partition(":")[0]):
+            raise SpecInvalid(
+                "task_definition", f"{self.reserved} is the health check's: no job may run with its rights"
+            )
+        spec = with_container(spec, definition)
         never = never_runs(limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.lineup import snapshot_of
@@ -13,7 +13,7 @@ from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import Limits
 from gpu_recovery.core.queue.snapshot import Placement, Shortage
 
-from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, placed, queued
+from tests.core.build import ADAPTIVE, NOW, SPEC, Cluster, available, later, place_records, placed, queued
 
 SMALL = replace(SPEC, user="cleo", nnodes=1)
 ONE_EACH = Limits(max_running_jobs_per_user=1)
@@ -80,3 +80,13 @@ def test_a_gang_that_is_stopped_keeps_nothing_that_it_has_not_claimed() -> None:
     other = queued(job_id="second", spec=SMALL)
     given = _pass(stopping, other, limits=Limits(), fleet=(available("i-1"),)).assignments
     assert [one.job_id for one in given] == ["second"]
+
+
+def test_a_gang_that_a_person_started_goes_on_among_its_instances() -> None:
+    """It names no group; the machines that it ran on have one, and others of that group can take it."""
+    ids = ("i-0a1", "i-0b2", "i-0c3")
+    machines = [available(one, group="a100") for one in ids]
+    gang = replace(queued(spec=replace(SPEC, nnodes=2)), status=JobStatus.RECOVERING, attempt=1, instances=ids[:2])
+    broken = [replace(machines[0], status=InstanceStatus.REBOOTING), *machines[1:]]
+    placement = place_records(Cluster((gang,), tuple(broken)))
+    assert [one.instances for one in placement.assignments] == [("i-0c3", "i-0b2")]

@@ -145,7 +145,7 @@ def test_a_job_on_an_instance_that_has_moved_since_is_left_for_the_next_pass(clu
     cluster.store.instances_in = lambda *_: listed  # type: ignore[method-assign]
     assert cluster.schedule() == 0
     assert cluster.job("a").status is S.QUEUED and cluster.actions.launched == {}
-    assert cluster.actions.poked[-1].startswith("pass/")
+    assert cluster.actions.poked[-1].startswith("#pass/")
 
 
 def test_a_job_that_the_index_does_not_show_yet_is_placed_all_the_same(cluster: Cluster) -> None:
@@ -189,6 +189,73 @@ def test_what_was_vacated_for_one_is_given_to_nobody_else(cluster: Cluster) -> N
     assert {host.reserved_for for host in later_on.hosts} == {"high"}
     cluster.schedule()
     assert cluster.job("thief").status is not S.SUBMITTED
+
+
+def test_a_host_whose_gpus_ecs_shows_late_costs_no_second_victim(cluster: Cluster) -> None:
+    """The victim has left and its claim is gone; that ECS still counts its GPUs as taken makes nobody else leave."""
+    cluster.submit("v1", 1, user="ana", priority=Priority.LOW)
+    cluster.submit("v2", 1, user="ana", priority=Priority.LOW)
+    cluster.schedule()
+    for one in ("v1", "v2"):
+        cluster.runs(one)
+    cluster.passes(cluster.policy.protect_s + 60)
+    cluster.submit("high", 1, user="bob", priority=Priority.HIGH)
+    cluster.schedule()
+    (victim,) = [one for one in ("v1", "v2") if cluster.job(one).status is S.SUSPENDING]
+    (host,) = cluster.job(victim).instances
+    cluster.leaves(victim)
+    shown = cluster.store.load_instances([host])[host]
+    cluster.store.save_instance(replace(shown, gpus_free=0))
+    assert cluster.schedule() == 0
+    assert [one for one in ("v1", "v2") if cluster.job(one).status is S.RUNNING] != []
+    shown = cluster.store.load_instances([host])[host]
+    cluster.store.save_instance(replace(shown, gpus_free=8))
+    assert cluster.schedule() == 1 and cluster.job("high").instances == (host,)
+
+
+def test_a_job_placed_in_vain_is_looked_at_with_the_next_tick(cluster: Cluster) -> None:
+    """The index showed an older version of it: nobody's poke may ever come again, so the clock must not sleep."""
+    cluster.submit("a")
+    old = cluster.store.line()
+    cluster.store.save_job(replace(cluster.job("a"), version=cluster.job("a").version + 1))
+    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    assert cluster.schedule() == 0 and cluster.actions.poked[-1].startswith("#pass/")
+    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.passes(60)
+    assert cluster.schedule("#tick/1") == 1
+
+
+def test_a_pass_that_dies_on_the_way_leaves_the_next_tick_something_to_do(cluster: Cluster) -> None:
+    """Nobody waited when the last one ended; whoever was submitted since must not be slept over."""
+    cluster.schedule()
+    cluster.submit("a")
+    instances, cluster.store.instances_in = cluster.store.instances_in, None  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError):
+        cluster.schedule("a/1")
+    cluster.store.instances_in = instances  # type: ignore[method-assign]
+    cluster.passes(60)
+    assert cluster.schedule("#tick/1") == 1
+
+
+def test_a_recovering_gang_is_not_given_up_for_a_quota_that_it_never_had(cluster: Cluster) -> None:
+    """A person's gang takes up no quota; it goes on all the same, and is counted from then on."""
+    cluster.store.save_limits({"instances": {"*/*/*": 1}}, 0)
+    cluster.submit("run", 2)
+    gang = replace(cluster.job("run"), status=S.RECOVERING, attempt=1, instances=IDS[:2])
+    cluster.store.save_job(gang)
+    assert cluster.schedule() == 1
+    assert cluster.store.quota_used(["ana/NORMAL/"]) == {"ana/NORMAL/": 2}
+
+
+def test_words_that_cannot_be_sent_do_not_stall_the_line(cluster: Cluster) -> None:
+    """The job has its place; what could not be said of it is kept in its record."""
+    cluster.submit("a")
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("the bus is away")
+
+    cluster.actions.publish = refuse  # type: ignore[attr-defined]
+    assert cluster.schedule() == 1 and cluster.job("a").status is S.SUBMITTED
 
 
 def test_room_that_nobody_wants_any_more_is_everybodys(cluster: Cluster) -> None:
@@ -254,7 +321,7 @@ def ticks(cluster: Cluster) -> int:
             return getattr(cluster.store, name)
 
     recovery = replace(cluster.recovery, store=Counted())  # type: ignore[arg-type]
-    schedule(recovery, (f"tick/{cluster.now.isoformat()}",))
+    schedule(recovery, (f"#tick/{cluster.now.isoformat()}",))
     return len(counted)
 
 
@@ -294,7 +361,7 @@ def test_a_job_that_cools_down_is_placed_when_its_pause_is_over(cluster: Cluster
     cluster.passes(60)
     assert ticks(cluster) == 1
     cluster.passes(60)
-    assert cluster.schedule("tick/2") == 1
+    assert cluster.schedule("#tick/2") == 1
 
 
 def test_whoever_waits_is_told_once(cluster: Cluster) -> None:

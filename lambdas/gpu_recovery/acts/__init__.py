@@ -61,6 +61,8 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
     """Carry out one command of `record`, which must be the record as it was last saved."""
     command = pending.command
     if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
+        if kit.ray is None and isinstance(command, commands.PokeScheduler):
+            return DONE  # there is nobody to wake
         if kit.ray is None:
             raise RayMissing(f"{record.job_id} is a job on Ray, and this deployment has no Ray cluster")
         return kit.ray.act(kit, record, pending)

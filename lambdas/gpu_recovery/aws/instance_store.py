@@ -20,6 +20,7 @@ from .tables import Put, Table, due_keys
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""
+CLAIM_TRIES = 5
 LEFT = "gpus_left"
 """How many GPUs no claim holds: kept beside the claims, because a condition can compare but not add up."""
 
@@ -77,30 +78,39 @@ class InstanceStore:
         return {instance.instance_id: instance for instance in read}
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
-        names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
-        values: dict[str, Any] = {":c": encode(claim), ":one": 1, ":nobody": "", ":g": claim.gpus}
-        anew = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         if epoch is None:
-            again = "SET #c.#j = :c, #rev = #rev + :one, #left = if_not_exists(#left, gpus) + #c.#j.gpus - :g"
-            first = f"attribute_exists(#rev) AND attribute_not_exists({'#c.#j'})"
-            values_again = {key: value for key, value in values.items() if key != ":nobody"}
-            return (
-                self.machines.update(instance_id, anew, first, names, values) is not None
-                or self.machines.update(instance_id, again, "attribute_exists(#c.#j)", names, values_again) is not None
-            )
-        names["#s"] = "status"
-        values |= {
-            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":epoch": epoch, ":job": job_id,
-            ":none": {},
+            return self._claim_for_person(instance_id, job_id, claim)
+        names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT, "#s": "status"}
+        values: dict[str, Any] = {
+            ":c": encode(claim), ":one": 1, ":nobody": "", ":g": claim.gpus, ":epoch": epoch, ":job": job_id,
+            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":none": {},
         }  # fmt: skip
+        change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         free = (
             "#s = :available AND ecs_status = :active AND epoch = :epoch"
             " AND (reserved_for = :nobody OR reserved_for = :job) AND attribute_not_exists(#c.#j)"
             " AND (#left >= :g OR (attribute_not_exists(#left) AND #c = :none))"
         )
-        if self.machines.update(instance_id, anew, free, names, encode(values)) is not None:
+        if self.machines.update(instance_id, change, free, names, encode(values)) is not None:
             return True
         return self._has_claim(instance_id, job_id, claim, epoch)
+
+    def _claim_for_person(self, instance_id: str, job_id: str, claim: Claim) -> bool:
+        """Whatever is left: they hold the GPUs already. Their next claim takes the place of the last."""
+        for _ in range(CLAIM_TRIES):
+            instance = self.load_instances([instance_id]).get(instance_id)
+            if instance is None:
+                return False
+            before = instance.claims.get(job_id)
+            names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
+            left = instance.gpus_unclaimed - claim.gpus + (before.gpus if before is not None else 0)
+            values: dict[str, Any] = {
+                ":c": encode(claim), ":one": 1, ":nobody": "", ":left": left, ":read": instance.revision,
+            }  # fmt: skip
+            change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = :left"
+            if self.machines.update(instance_id, change, "#rev = :read", names, values) is not None:
+                return True
+        raise StaleRecord(f"instance {instance_id} was written {CLAIM_TRIES} times while it was to be claimed")
 
     def _has_claim(self, instance_id: str, job_id: str, claim: Claim, epoch: int) -> bool:
         """Whether an earlier try of the same claim was heard, and it still holds."""
@@ -112,12 +122,15 @@ class InstanceStore:
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
             names["#left"] = LEFT
-            change = "SET #rev = #rev + :one, #left = if_not_exists(#left, gpus) + #c.#j.gpus REMOVE #c.#j"
             claimed = "attribute_exists(#c.#j)"
             if attempt is not None:
                 names["#a"], values[":a"] = "attempt", attempt
                 claimed += " AND #c.#j.#a <= :a"
-            self.machines.update(instance_id, change, claimed, names, values)
+            change = "SET #rev = #rev + :one, #left = #left + #c.#j.gpus REMOVE #c.#j"
+            counted = self.machines.update(instance_id, change, f"{claimed} AND attribute_exists(#left)", names, values)
+            if counted is None:  # nothing to give back, or an item of a release that did not count
+                change, uncounted = "SET #rev = #rev + :one REMOVE #c.#j", "attribute_not_exists(#left)"
+                self.machines.update(instance_id, change, f"{claimed} AND {uncounted}", names, values)
             values.pop(":a", None)
         names = {"#rev": "revision"}
         values |= {":nobody": "", ":job": job_id}

@@ -54,7 +54,8 @@ def entry_from(text: str) -> Entry:
     values["asked"] = Priority(values["asked"])
     values["instances"] = tuple(written.get("instances", ()))
     values["suspensions"] = tuple(from_iso(at) for at in written.get("suspensions", ()))
-    return Entry(**values)
+    # What a newer release has added is passed over, as it is in every record.
+    return Entry(**{name: value for name, value in values.items() if name in _USUAL})
 
 
 class LineStore:
@@ -82,9 +83,10 @@ class LineStore:
         )  # fmt: skip
 
     def begin_term(self) -> int:
-        change = "SET term = if_not_exists(term, :none) + :one"
+        # Until a pass comes to its end nothing is known: whoever dies on the way leaves the next tick something to do.
+        change = "SET term = if_not_exists(term, :none) + :one REMOVE #at"
         item = self.jobs.update(SCHEDULER, change, "attribute_not_exists(job_id_rank) OR attribute_exists(job_id_rank)",
-                                {}, {":none": 0, ":one": 1})  # fmt: skip
+                                {"#at": "at"}, {":none": 0, ":one": 1})  # fmt: skip
         assert item is not None  # the condition always holds
         return int(item["term"])
 
@@ -121,7 +123,7 @@ class LineStore:
         if quota.nodes:
             actions.append(_counted(self.jobs.name, quota))
         refused = self.jobs.transact(actions)
-        if 1 in refused and quota.term is not None:
+        if refused.get(1) == "ConditionalCheckFailed" and quota.term is not None:
             raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
         if refused:
             raise StaleRecord(f"job {job_id} was written since")

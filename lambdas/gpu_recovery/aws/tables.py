@@ -156,8 +156,8 @@ class Table:
             raise
         return True
 
-    def transact(self, actions: Sequence[Mapping[str, Any]]) -> frozenset[int]:
-        """All of `actions` or none; by number those for which there were none, empty if all were done."""
+    def transact(self, actions: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """All of `actions` or none; by number and code those for which there were none, empty if all were done."""
         try:
             self.client.transact_write_items(TransactItems=[dict(one) for one in actions])
         except ClientError as error:
@@ -166,8 +166,8 @@ class Table:
                 raise
             answer: Mapping[str, Any] = error.response
             reasons = answer["CancellationReasons"]
-            return frozenset(n for n, one in enumerate(reasons) if one.get("Code", "None") != "None")
-        return frozenset()
+            return {n: str(one["Code"]) for n, one in enumerate(reasons) if one.get("Code", "None") != "None"}
+        return {}
 
     def update(
         self, key: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]

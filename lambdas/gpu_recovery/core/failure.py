@@ -25,7 +25,6 @@ _OF_ENDINGS = {
     EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
     EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
     EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
-    EndingKind.CRASHED: FailureKind.RUNTIME_ERROR,
     EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
     EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
 }
@@ -33,4 +32,6 @@ _OF_ENDINGS = {
 
 def kind_of(ending: Ending) -> FailureKind:
     """The kind that the end of a rank or driver shows by itself, before any machine is checked."""
+    if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
+        return FailureKind.RUNTIME_ERROR
     return _OF_ENDINGS.get(ending.kind, FailureKind.UNKNOWN)

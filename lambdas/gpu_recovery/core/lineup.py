@@ -21,6 +21,9 @@ def snapshot_of(
 
     A gang between two attempts that may not start yet has its place in every count, only no instances.
     """
+    instances = tuple(instances)
+    groups = {instance.instance_id: instance.group for instance in instances}
+    entries = [_at_home(entry, groups) for entry in entries]
     kept, promised = _kept_for(entries, policy, now), _promised(entries)
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
@@ -35,9 +38,17 @@ def snapshot_of(
     )  # fmt: skip
 
 
+def _at_home(entry: Entry, groups: Mapping[str, str]) -> Entry:
+    """The entry in the group that its instances are of: a person who starts tasks by hand names no group."""
+    if entry.group:
+        return entry
+    group = next((groups[one] for one in entry.instances if groups.get(one)), "")
+    return replace(entry, group=group) if group else entry
+
+
 def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
     """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
-    in_line = {entry.job_id for entry in entries if entry.waits}
+    in_line = {entry.job_id for entry in entries if entry.waits and not entry.held}
     kept: dict[str, tuple[str, datetime]] = {}
     for entry in entries:
         if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:

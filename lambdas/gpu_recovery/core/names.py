@@ -10,7 +10,7 @@ CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
 
 
 LISTED_MAX = 8
-TICK = "tick"
+TICK = "#tick"
 """What the clock's messages to the scheduler are called; the others name who has changed."""
 
 

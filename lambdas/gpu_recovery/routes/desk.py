@@ -57,6 +57,7 @@ class Desk:
 
     operator_token: the operator's secret, which is also what cursors are signed with.
     describe:       an ECS task definition by its name, None if there is none.
+    check_family:   the ECS family of the health check, which no job may run.
     random:         four hexadecimal digits.
     letters:        the dead-letter queues, reached only by those who ask for them.
     """
@@ -73,5 +74,6 @@ class Desk:
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
     random: Callable[[], str]
+    check_family: str
     job_id_prefix: str
     log: Log

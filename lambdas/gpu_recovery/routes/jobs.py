@@ -43,7 +43,8 @@ def submit_job(desk: Desk, request: Request) -> Answer:
 
 def _intake(desk: Desk) -> Intake:
     return Intake(
-        desk.recovery, desk.submissions, desk.describe, desk.capacity.check, desk.random, desk.job_id_prefix
+        desk.recovery, desk.submissions, desk.describe, desk.capacity.check, desk.random, desk.job_id_prefix,
+        desk.check_family,
     )  # fmt: skip
 
 

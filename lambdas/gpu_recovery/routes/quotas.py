@@ -34,6 +34,7 @@ def write_quotas(desk: Desk, request: Request) -> Answer:
     except StaleRecord as error:
         detail = f"{error}; read them again, and change what you find"
         raise Refused(412, "changed_meanwhile", "Changed meanwhile", detail, "If-Match") from error
+    desk.recovery.actions.poke_scheduler(f"#limits/{revision}")
     desk.log.info("limits_changed", extra={"by": request.caller.name, "revision": revision})
     return _answer(limits, revision)
 

@@ -22,7 +22,7 @@ from .adoption import newer_task, rank_seen
 from .assessment import incident_since
 from .deadlines import deadlines
 from .record import PLACED, RUNS, Job, JobStatus, Origin
-from .spec import JobSpec
+from .spec import Backend, JobSpec
 
 
 def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
@@ -99,7 +99,7 @@ def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime)
     """What the job takes up of its quota from now on, and how long it has run when it ceases to run."""
     accounts: dict[str, Any] = {}
     if isinstance(event, events.JobPlaced):
-        accounts["quota_nodes"] = job.spec.nnodes
+        accounts["quota_nodes"] = job.spec.nnodes if job.spec.backend is Backend.ECS else 0
     elif step.status not in PLACED:
         accounts["quota_nodes"] = 0
     if job.status in RUNS and step.status not in RUNS and job.running_at is not None:

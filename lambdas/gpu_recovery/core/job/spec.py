@@ -19,13 +19,15 @@ OUR_VARIABLES = frozenset({
     "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S",
 })  # fmt: skip
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+NOT_FOR_JOBS = OUR_VARIABLES | {"GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_STOP_TIMEOUT_S"}
+"""Variables that a specification may not set: ours, and those by which our own tools are told what to do."""
 NNODES_MAX = 3_000
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
 """ECS allows 8,192 characters of overrides in all, as JSON; the rest is for the variables we add."""
 SUSPEND_GRACE_S, SUSPEND_GRACE_S_MAX = 5, 110
 """Seed 003's five seconds; ECS gives a container no more than two minutes between SIGTERM and SIGKILL."""
 RUNTIME_ENV_CHARACTERS_MAX = 16_000
-RESOURCE_MAX = 1_000_000
+RESOURCE_MAX, RESOURCES_MAX = 1_000_000, 16
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
 ON_ECS_ONLY = ("task_definition", "container", "command")
 
@@ -88,7 +90,7 @@ def parse_spec(document: Any) -> JobSpec:
     if spec.checkpoint_dir and spec.env.get("CHECKPOINT_DIR", spec.checkpoint_dir) != spec.checkpoint_dir:
         raise SpecInvalid("env.CHECKPOINT_DIR", "must be left out, or be what checkpoint_dir says")
     pairs = [{"name": name, "value": value} for name, value in spec.env.items()]
-    size = len(json.dumps([*spec.command, *pairs]))
+    size = len(json.dumps([*spec.command, *pairs, spec.checkpoint_dir]))
     if size > COMMAND_AND_ENV_CHARACTERS_MAX:
         raise SpecInvalid(
             "env", f"command and env together may have {COMMAND_AND_ENV_CHARACTERS_MAX} characters, not {size}"
@@ -130,8 +132,8 @@ def _whole(least: int, most: int, *, optional: bool = False, default: int | None
 def _optional_text(key: str, value: Any) -> str:
     if value is None:
         return ""
-    if not isinstance(value, str) or len(value) > 255:
-        raise SpecInvalid(key, "must be a text of at most 255 characters")
+    if not isinstance(value, str) or len(value) > 255 or not value.isprintable():
+        raise SpecInvalid(key, "must be a line of at most 255 characters")
     return value
 
 
@@ -149,7 +151,7 @@ def _env(key: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
         raise SpecInvalid(key, "must be an object whose values are texts")
     for name in value:
-        if name in OUR_VARIABLES:
+        if name in NOT_FOR_JOBS:
             raise SpecInvalid(f"{key}.{name}", "is set by gpu-recovery on every rank and cannot be given")
     return dict(value)
 
@@ -203,8 +205,15 @@ def _runtime_env(key: str, value: Any) -> str:
 def _resources(key: str, value: Any) -> dict[str, int]:
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(
-        isinstance(name, str) and isinstance(n, int) and not isinstance(n, bool) and 0 < n <= RESOURCE_MAX
+    if not isinstance(value, Mapping) or len(value) > RESOURCES_MAX:
+        raise SpecInvalid(key, f"must be an object of at most {RESOURCES_MAX} resources")
+    if not all(
+        isinstance(name, str)
+        and len(name) <= 64
+        and name.isprintable()
+        and isinstance(n, int)
+        and not isinstance(n, bool)
+        and 0 < n <= RESOURCE_MAX
         for name, n in value.items()
     ):
         raise SpecInvalid(key, f"must be an object whose values are whole numbers from 1 to {RESOURCE_MAX}")

@@ -45,7 +45,7 @@ def hold(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignor
     if job.held:
         return Ignore("it is held already")
     changes = {"held": True, "deadline_at": given.now + within(given.policy.held_timeout_s)}
-    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", changes)
+    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", changes, (poke(job),))
 
 
 def hold_later(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:

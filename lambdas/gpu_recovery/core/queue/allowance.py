@@ -39,8 +39,8 @@ class Allowance:
 
     def refusal(self, job: Waiting) -> tuple[Shortage, str] | None:
         """What stands against the job's start, and the sentence for it; None if nothing does."""
-        if job.holds_quota:
-            return None
+        if job.holds_quota or job.recovering:
+            return None  # it goes on with its place; one that had none, a person's, is not given up for that
         left = self.left((job.user, job.asked, job.group))
         if job.nodes > left:
             return Shortage.QUOTA, self._over(job, left)

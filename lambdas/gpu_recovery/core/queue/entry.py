@@ -95,7 +95,8 @@ def running(entry: Entry, policy: RecoveryPolicy, now: datetime) -> Running:
         gpus=entry.gpus, hosts=tuple(dict.fromkeys(i for i in entry.instances if i)), since=since,
         queued_at=entry.queued_at, ends_at=ends_at,
         demotes_at=demotes_at(entry.asked, entry.ran_s, since, policy) if entry.works else None,
-        suspensions=entry.suspended_lately(policy, now), can_suspend=entry.works and not entry.observed,
+        suspensions=entry.suspended_lately(policy, now),
+        can_suspend=entry.works and not (entry.observed or policy.observe_only),
         leaving=entry.leaves, for_job=entry.suspended_for if entry.leaves else "",
     )  # fmt: skip
 

@@ -125,4 +125,5 @@ class Line:
                 continue
             if room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus:
                 found.append((room.owner(host) != job.job_id, host_id))
-        return [host_id for _, host_id in sorted(found)]
+        shown_late = (one for one in room.vacated(job, self.occupancy.held) if one not in room.held)
+        return list(dict.fromkeys([*shown_late, *(host_id for _, host_id in sorted(found))]))

@@ -49,6 +49,10 @@ class Occupancy:
                     self._by_host.setdefault(one, []).append(job)
         return self._by_host.get(host_id, [])
 
+    def held(self, host_id: str) -> int:
+        """How many GPUs of a host running jobs hold."""
+        return sum(job.gpus for job in self.on(host_id))
+
     def vacated(self, jobs: Iterable[Running]) -> None:
         """Jobs that are suspended for others, before this pass or by it: what they hold will come free."""
         for job in jobs:

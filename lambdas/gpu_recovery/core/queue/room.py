@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from .packing import Pool
@@ -60,6 +60,19 @@ class Room:
         """The GPUs of a host that the job may have now."""
         own = self.reserved.get(job.job_id, {}).get(host_id, 0)
         return own or self.open.free.get(host_id, 0) or self.leaving.get(host_id, 0)
+
+    def vacated(self, job: Waiting, held: Callable[[str], int]) -> list[str]:
+        """Hosts that were vacated for the job, and on which ECS has not shown the GPUs to be free yet: they come.
+
+        held: how many GPUs jobs still hold on a host.
+        """
+        own = self.reserved.get(job.job_id, {})
+        return [
+            host_id
+            for host_id, free in own.items()
+            if (host := self.hosts[host_id]).usable and host.reserved_until is not None
+            and free < job.gpus <= host.gpus - held(host_id)
+        ]  # fmt: skip
 
     def fitting(self, job: Waiting) -> int:
         """How many hosts the job may have now."""

@@ -54,6 +54,8 @@ def read_where_it_is_submitted(runtime_env: Mapping[str, Any]) -> str:
     """
     for name in PATHS:
         values = runtime_env.get(name) or ()
+        if not isinstance(values, str | list):
+            return name
         for one in [values] if isinstance(values, str) else values:
             if not isinstance(one, str) or "://" not in one or one.startswith("file:"):
                 return name
