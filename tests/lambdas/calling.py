@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+import pytest
 from gpu_recovery.routes.cursors import sealed
 
 from tests.lambdas.conftest import Functions
@@ -70,6 +71,12 @@ def signed(place: str) -> str:
 def forged(status: str, queued_at: str, job_id: str) -> str:
     """A cursor to a place that no listing has led to, as if it had."""
     return signed(encoded(json.dumps({"status": status, "queued_at": queued_at, "job_id_rank": job_id})))
+
+
+def with_ray(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The functions of a deployment that has a Ray cluster."""
+    monkeypatch.setenv("RAY_QUEUE_URL", "https://sqs.us-east-1.amazonaws.com/111122223333/ray.fifo")
+    api.functions.chill()
 
 
 def user_token(api: Api, user: str, role: str = "user") -> str:

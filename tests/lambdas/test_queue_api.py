@@ -12,7 +12,7 @@ from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.queue.priority import Priority
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, job, later, spec
-from tests.lambdas.calling import Api, refused, user_token
+from tests.lambdas.calling import Api, refused, user_token, with_ray
 from tests.lambdas.conftest import Functions
 from tests.lambdas.test_job_api import ASKED
 
@@ -109,8 +109,9 @@ def test_a_dry_run_is_1_or_0(api: Api) -> None:
     assert "TransactWriteItems" not in api.functions.aws.operations()
 
 
-def test_a_dry_run_of_a_job_on_ray_says_that_it_cannot_tell(api: Api) -> None:
+def test_a_dry_run_of_a_job_on_ray_says_that_it_cannot_tell(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool is counted where it can be reached."""
+    with_ray(api, monkeypatch)
     asked = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
     body = api.post("/jobs", asked, dry_run="1").body
     assert body["would_start"] is False and "Ray" in body["sentence"]

@@ -17,7 +17,7 @@ from gpu_recovery.core.queue.quota import parse_limits
 from gpu_recovery.submitting import KEY_KEPT
 
 from tests.aws.records import NOW, A, B, instance
-from tests.lambdas.calling import Answer, Api, refused, user_token
+from tests.lambdas.calling import Answer, Api, refused, user_token, with_ray
 from tests.lambdas.conftest import Functions
 from tests.lambdas.test_job_api import ASKED, with_definition
 
@@ -164,8 +164,36 @@ def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(api: Api) -> 
     assert api.post("/jobs", ASKED).status == 201
 
 
-def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api) -> None:
+ON_RAY = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
+
+
+def test_a_job_on_ray_is_refused_where_there_is_no_ray(api: Api) -> None:
+    """Kept, it could neither be run nor be canceled, and the reconciler would fail on it each minute."""
+    answer = api.post("/jobs", ON_RAY)
+    assert (answer.status, answer.body["field"]) == (422, "backend")
+    assert api.functions.kept() == {}
+
+
+@pytest.mark.parametrize("poison", [{"working_dir": 5}, {"py_modules": True}, {"working_dir": "/etc"}])
+def test_what_would_stop_the_whole_pool_is_refused_at_the_door(
+    api: Api, monkeypatch: pytest.MonkeyPatch, poison: dict[str, Any]
+) -> None:
+    """The function that reaches Ray handles one order after another: nobody's may make it fail."""
+    with_ray(api, monkeypatch)
+    answer = api.post("/jobs", ON_RAY | {"runtime_env": poison})
+    assert (answer.status, answer.body["field"]) == (422, f"runtime_env.{next(iter(poison))}")
+
+
+def test_no_job_runs_with_the_rights_of_the_health_check(api: Api) -> None:
+    """Its container is privileged and may write every verdict: a user's command in it would own the machine."""
+    for name in ("dcgm-health-check", "dcgm-health-check:1"):
+        answer = api.post("/jobs", {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": name})
+        assert (answer.status, answer.body["field"]) == (422, "task_definition"), answer.body
+
+
+def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its pool is Ray's own."""
+    with_ray(api, monkeypatch)
     api.functions.store.save_instance(instance(A))
     asked = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
     answer = api.post("/jobs", asked)

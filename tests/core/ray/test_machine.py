@@ -55,13 +55,13 @@ def test_the_way_of_a_job_that_succeeds() -> None:
     assert done.quota_nodes == 0 and done.instances == ()
 
 
-def test_a_job_that_goes_is_launched_and_takes_up_its_quota() -> None:
-    """The order comes with the decision, and so does the count of its user's instances."""
+def test_a_job_that_goes_is_launched_and_takes_up_none_of_our_instances() -> None:
+    """The order comes with the decision; the pool is Ray's, so its user's instances are as many as before."""
     record = queued(nnodes=2)
     event = events.JobPlaced(at=NOW, attempt=0, version=record.version, instances=(), epochs=())
     decision = tell(record, event)
     assert orders(decision, commands.LaunchAttempt) and decision.record.attempt == 1
-    assert decision.record.quota_nodes == 2
+    assert decision.record.quota_nodes == 0 and decision.quota is None
 
 
 @pytest.mark.parametrize("made", UNDER_WAY)

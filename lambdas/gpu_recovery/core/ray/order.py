@@ -53,8 +53,8 @@ def read_where_it_is_submitted(runtime_env: Mapping[str, Any]) -> str:
     would hand a user the files of a function. Only what the cluster fetches by itself may be named.
     """
     for name in PATHS:
-        values = runtime_env.get(name) or ()
-        if not isinstance(values, str | list):
+        values = runtime_env.get(name) or []
+        if not isinstance(values, str | list | tuple):
             return name
         for one in [values] if isinstance(values, str) else values:
             if not isinstance(one, str) or "://" not in one or one.startswith("file:"):
