@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery import tasks as entry
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 CHECK_FAMILY = "gpu-health-check"
 RECONCILER = "reconciler"
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
+SCHEDULER_BATCH = 10
+"""How many messages the scheduler's queue hands out at once: `infra/functions.py`."""
 RETRIES_S = (60, 120)
 """Lambda's two retries of an asynchronous invocation that raised or died."""
 Work = Callable[[], object]
@@ -43,7 +46,8 @@ class Functions:
         self.asleep: dict[str, datetime] = {}
         """Functions that the clock does not wake, and until when."""
         self._poke_keys: dict[str, datetime] = {}
-        self._asked: dict[str, None] = {}
+        self.asked: dict[str, None] = {}
+        """What lies in the scheduler's queue."""
         self._busy_until: dict[str, datetime] = {}
         self._in_line: set[str] = set()
 
@@ -131,20 +135,24 @@ class Functions:
         if key in self._poke_keys:
             return
         self._poke_keys[key] = now
-        self._asked[key] = None
+        self.asked[key] = None
         self.world.timeline.after(POKE_S, self._woken_by_a_poke)
 
     @contextmanager
     def messages(self) -> Iterator[tuple[str, ...]]:
-        """What lies in the scheduler's queue; gone when the block ends well, there again when it does not."""
-        asked = tuple(self._asked)
+        """What the scheduler's queue hands out at once; gone when the block ends well, there again when it does not.
+
+        What is left is handed out when the function has come to its end.
+        """
+        asked = tuple(islice(self.asked, SCHEDULER_BATCH))
         yield asked
         for key in asked:
-            self._asked.pop(key, None)
+            self.asked.pop(key, None)
+        if self.asked:
+            self.world.timeline.after(0, self._woken_by_a_poke)
 
     def _woken_by_a_poke(self) -> None:
-        idling = self.world.idling
-        if idling is None or idling.somebody_waits():
+        if self.asked:  # an empty queue wakes nobody
             self.world.invoke(SCHEDULER, self.world.pass_of_scheduler)
 
     def begin_to_tick(self) -> None:
@@ -157,11 +165,13 @@ class Functions:
         world.timeline.after(TICK_S, self._tick, name, work)
         if self.asleep.get(name, world.timeline.start) > world.timeline.now:
             return
+        if idling is not None and idling.may_skip(name):
+            return
         if name == SCHEDULER:
-            self._asked[f"{TICK}/{world.timeline.now.isoformat()}"] = None
+            self.asked[f"{TICK}/{world.timeline.now.isoformat()}"] = None
         if idling is None:
             world.invoke(name, work, tried=len(RETRIES_S))
-        elif not idling.may_skip(name):
+        else:
             idling.begins(name)
             world.invoke(name, work, tried=len(RETRIES_S))
             idling.ended(name)

@@ -13,7 +13,8 @@ While a job runs its look is due every other minute and writes the time of the n
 comparing the whole cluster with the tables, if that found nothing the last time and no instance's record, no brake, no
 job's status or attempt and no machine or task has changed since: the comparisons read nothing else.
 
-The scheduler, whoever wakes it, reads the jobs that wait for a place, and without one nothing else.
+A tick of the scheduler reads what the last pass has left, and nothing else unless something waits for time, or has
+changed.
 
 After an hour everything is looked at in any case. What alters a machine behind the fleet's back must count it in
 `Fleet.changes`.
@@ -64,13 +65,15 @@ class Idling:
         """Whether the function would find nothing to do now, as when it was last woken."""
         state, until = self._idle.get(name, (None, None))
         skips = state == self._state() and until is not None and self.world.timeline.now < until
-        skips = skips or (name == SCHEDULER and not self.somebody_waits())
+        if name == SCHEDULER:
+            skips = self._reads_no_more_than_the_last_pass()
         self.skipped += skips
         return skips
 
-    def somebody_waits(self) -> bool:
-        """Whether there is a job that the scheduler could place: without one it reads no more than that."""
-        return any(job.status in WAITING for job in self.store.jobs.records.values())
+    def _reads_no_more_than_the_last_pass(self) -> bool:
+        """Whether a tick of the scheduler is alone in its queue and the last pass saw nothing that waits for time."""
+        last = self.store.last_pass()
+        return last.at is not None and not last.waiting and last.next_at is None and not self.world.functions.asked
 
     def begins(self, name: str) -> None:
         """The function is woken."""

@@ -6,7 +6,6 @@ is swept with the floor, which goes the way of the product and takes millisecond
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
@@ -21,8 +20,8 @@ from .playing import play
 from .trace import Course, course
 
 SPARES = (0, 1, 2, 4, 8)
-FAILURES_ENOUGH, SEEDS_MOST = 60, 5
-"""A size is run until it has had so many failures, or so often."""
+FAILURES_ENOUGH, SEEDS_MOST = 100, 5
+"""A size is run so often that it has about so many failures, but no more than so often."""
 REBOOT_SHARES = (0.3, 0.45, 0.6, 0.75, 0.9)
 CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
 EVERY_STEP = {"checkpoint_s": 10.0, "stall_s": 0.0897, "persist_s": 0.0}
@@ -123,7 +122,8 @@ def by_sizes(
 
 def _courses(given: Course, size: int) -> list[Course]:
     resized = given.profile.resized(size)
-    times = min(SEEDS_MOST, math.ceil(FAILURES_ENOUGH / (resized.failures_per_s * resized.seconds)))
+    enough = round(FAILURES_ENOUGH / (resized.failures_per_s * resized.seconds))
+    times = max(1, min(SEEDS_MOST, enough))
     return [course(resized, given.conditions, seed) for seed in range(given.seed, given.seed + times)]
 
 

@@ -73,10 +73,10 @@ def test_coverage_names_what_was_not_taken() -> None:
 
 
 PLANTED: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
-    no_fence: ("I11",), act_before_save: ("I1", "I2", "I4", "I7"), reconnect_is_reboot: ("I6",),
+    no_fence: ("I11",), act_before_save: ("I1", "I2", "I4", "I7", "I9"), reconnect_is_reboot: ("I6",),
     no_version_check: ("I11",), free_on_suspicion: ("I1", "I4"),
 }  # fmt: skip
-RARE = {no_fence: 400, reconnect_is_reboot: 1_070}
+RARE = {no_fence: 340, reconnect_is_reboot: 1_070}
 """Where the search begins for a bug that the first seeds do not show: it takes an event about an attempt that is over,
 delivered into another one; or a check that lies, a reboot that is ignored, and the same machine."""
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 6, 150
@@ -113,7 +113,7 @@ def test_a_failing_seed_ends_the_command_with_1(
 ) -> None:
     """And prints the scenario to keep."""
     free_on_suspicion(monkeypatch)
-    assert main(["run", "--seeds", "0..60", "--workers", "1", "--json"]) == 1
+    assert main(["run", "--seeds", "18..60", "--workers", "1", "--json"]) == 1
     first = json.loads(capsys.readouterr().out)["first_failure"]
     assert first["violations"] and "[[fault]]" in first["scenario"]
 
