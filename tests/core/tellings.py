@@ -57,7 +57,7 @@ def first_jobs(policy: RecoveryPolicy) -> list[Job]:
     of_older_release = replace(job.created("old-1", limited, policy, NOW).record, look_at=NOW)
     return [
         of_older_release,
-        replace(of_older_release, status=JobStatus.RECOVERING, attempt=1, instances=IDS),
+        replace(of_older_release, status=JobStatus.RECOVERING, attempt=1, instances=IDS, incident_at=NOW),
         replace(of_older_release, status=JobStatus.PENDING_RESOURCES, deadline_at=NOW + timedelta(seconds=60)),
         job.created("sft-1", limited, policy, NOW).record,
         job.adopted("run-1", SPEC, False, policy, NOW).record,

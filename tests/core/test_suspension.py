@@ -47,7 +47,7 @@ ENDED = (S.SUCCEEDED, S.FAILED, S.CANCELED)
 
 
 def resume_event(record: Job) -> events.ResumeRequested:
-    return events.ResumeRequested(at=NOW, attempt=record.attempt, by="ada")
+    return events.ResumeRequested(at=later(1), attempt=record.attempt, by="ada")
 
 
 def ends(record: Job, kind: EndingKind, code: int | None = None, rank: int = 0) -> events.RankFailed:
@@ -250,7 +250,7 @@ def test_who_was_suspended_by_a_person_waits_for_a_person() -> None:
     after = decision.record
     assert not after.held and after.queued_at == NOW and orders(decision, commands.PokeScheduler)
     assert after.deadline_at == later(ADAPTIVE.queue_timeout_s)
-    assert tell(after, resume_event(after)).outcome is Outcome.IGNORED
+    assert tell(after, resume_event(after)).outcome is not Outcome.APPLIED
 
 
 def test_a_person_may_change_their_mind_while_the_gang_still_leaves() -> None:
@@ -271,6 +271,15 @@ def test_nothing_stays_suspended_for_ever(for_job: str) -> None:
     at = record.deadline_at
     decision = tell(record, events.JobDeadlineReached(at=at, attempt=1, deadline_at=at), now=at)
     assert decision.record.status is S.FAILED and orders(decision, commands.NotifyOperator)
+
+
+def test_the_same_wish_delivered_twice_is_obeyed_once() -> None:
+    """Late, it must not hold a job again that has been resumed since."""
+    record = queued()
+    wish = suspend_event(record)
+    record = applied(tell(record, wish))
+    record = applied(tell(record, resume_event(record)))
+    assert tell(record, wish).outcome is Outcome.OUTDATED and not record.held
 
 
 # -- asking for it -----------------------------------------------------------------------------------------------------

@@ -286,6 +286,7 @@ def test_a_job_that_a_person_holds_is_not_placed(cluster: Cluster) -> None:
     held = events.SuspendRequested(at=cluster.now, attempt=0, by="ada")
     cluster.recovery.tell("a", held)
     assert cluster.schedule() == 0
+    cluster.passes(1)
     cluster.recovery.tell("a", events.ResumeRequested(at=cluster.now, attempt=0, by="ada"))
     assert cluster.schedule() == 1
 

@@ -81,7 +81,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
         "to_leave": (), "silent": (), "found_dead": (), "heard": {}, "running_at": None, "quick_ends": 0,
         "not_before": None, "repairs": 0, "first_ends": (), "suspicions": (), "held": False, "suspended_for": "",
-        "suspended_at": None, "suspensions": (), "ran_s": 0, "short_of": "",
+        "suspended_at": None, "suspensions": (), "ran_s": 0, "wished_at": None, "short_of": "",
     }  # fmt: skip
     told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

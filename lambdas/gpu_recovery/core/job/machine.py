@@ -68,6 +68,10 @@ def fence(job: Job, event: events.JobEvent) -> str:
         return "about a deadline that has moved"
     if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
         return "about a look that has been taken"
+    if isinstance(event, events.SuspendRequested | events.ResumeRequested) and job.wished_at is not None:
+        by_person = isinstance(event, events.ResumeRequested) or not event.for_job
+        if by_person and event.at <= job.wished_at:
+            return "this wish, or a later one, is obeyed"
     if isinstance(event, events.CancelRequested) and event.force and job.forced_at and event.at <= job.forced_at:
         return "this wish, or a later one, is obeyed"
     if isinstance(event, events.RankSilent | events.RankHeard) and event.instance_id in job.heard:

@@ -178,6 +178,8 @@ class Job:
     """The instances that were repaired for that."""
     held: bool = False
     """A person has suspended it: it is not placed until a person resumes it."""
+    wished_at: datetime | None = None
+    """When a person last wanted it suspended or resumed: the same wish delivered twice is obeyed once."""
     suspended_for: str = ""
     """The job that it was last made to give way to; "" if that was a person's wish, or its own."""
     suspended_at: datetime | None = None

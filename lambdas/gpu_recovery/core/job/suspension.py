@@ -44,7 +44,7 @@ def hold(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignor
     """A job in line steps out of it."""
     if job.held:
         return Ignore("it is held already")
-    changes = {"held": True, "deadline_at": given.now + within(given.policy.held_timeout_s)}
+    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.held_timeout_s)}
     return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", changes, (poke(job),))
 
 
@@ -54,23 +54,24 @@ def hold_later(job: Job, event: events.SuspendRequested, given: Given) -> Step |
         return Ignore("it is being stopped already")
     if job.stop_purpose in (StopPurpose.FAIL, StopPurpose.CANCEL):
         return Ignore("it is being ended")
-    return Step(job.status, f"{job.reason}; to be held then: {_wanted(event)}", {"held": True})
+    return Step(job.status, f"{job.reason}; to be held then: {_wanted(event)}", _changes(job, event, given))
 
 
 def hold_recovering(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
     """It waits for healthy instances: what is kept for it is given back."""
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
     reason = f"{_wanted(event)} while it waited for healthy instances; held until it is resumed"
-    return Step(JobStatus.SUSPENDED, reason, {"held": True, "repairing": ()}, (release, poke(job)))
+    return Step(JobStatus.SUSPENDED, reason, {"held": True, "wished_at": event.at, "repairing": ()}, (release, poke(job)))
 
 
 def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Ignore:
     """In line again, where it stood when it was first submitted."""
     if not job.held:
         return Ignore("it is not held: it runs again as soon as there is room")
+    changes: dict[str, Any] = {"held": False, "wished_at": event.at}
     if job.status is not JobStatus.SUSPENDED:
-        return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", {"held": False})
-    changes = {"held": False, "in_line_at": given.now, "deadline_at": given.now + within(given.policy.queue_timeout_s)}
+        return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", changes)
+    changes |= {"in_line_at": given.now, "deadline_at": given.now + within(given.policy.queue_timeout_s)}
     return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke(job),))
 
 
@@ -109,7 +110,7 @@ def _wanted(event: events.SuspendRequested) -> str:
 
 def _changes(job: Job, event: events.SuspendRequested, given: Given) -> dict[str, Any]:
     if not event.for_job:
-        return {"held": True, "suspended_for": ""}
+        return {"held": True, "wished_at": event.at, "suspended_for": ""}
     since = given.now - within(given.policy.suspensions_window_s)
     lately = tuple(at for at in job.suspensions if at > since)
     return {"suspended_for": event.for_job, "suspensions": (*lately, given.now)}
