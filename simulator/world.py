@@ -13,10 +13,12 @@ each thing that happens the invariants are asked. One set of arguments makes one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+from botocore.exceptions import BotoCoreError, ClientError
 from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
@@ -193,7 +195,8 @@ class World:
 
         made: list[Job] = []
         while not made:  # a client without an answer looks whether its job is there, and else submits it again
-            self.lives.live("job_api", work)
+            with suppress(BotoCoreError, ClientError):  # answered with an error; the job may be kept all the same
+                self.lives.live("job_api", work)
             made = [job for job in self.jobs() if job.job_id not in before]
         who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
         self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
