@@ -70,7 +70,8 @@ def fence(job: Job, event: events.JobEvent) -> str:
         return "about a look that has been taken"
     if isinstance(event, events.SuspendRequested | events.ResumeRequested) and job.wished_at is not None:
         by_person = isinstance(event, events.ResumeRequested) or not event.for_job
-        if by_person and event.at <= job.wished_at:
+        again = isinstance(event, events.SuspendRequested) == job.held
+        if by_person and (event.at < job.wished_at or (event.at == job.wished_at and again)):
             return "this wish, or a later one, is obeyed"
     if isinstance(event, events.CancelRequested) and event.force and job.forced_at and event.at <= job.forced_at:
         return "this wish, or a later one, is obeyed"

@@ -61,7 +61,8 @@ def hold_recovering(job: Job, event: events.SuspendRequested, given: Given) -> S
     """It waits for healthy instances: what is kept for it is given back."""
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
     reason = f"{_wanted(event)} while it waited for healthy instances; held until it is resumed"
-    return Step(JobStatus.SUSPENDED, reason, {"held": True, "wished_at": event.at, "repairing": ()}, (release, poke(job)))
+    changes = {"held": True, "wished_at": event.at, "repairing": ()}
+    return Step(JobStatus.SUSPENDED, reason, changes, (release, poke(job)))
 
 
 def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Ignore:
