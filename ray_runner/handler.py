@@ -1,12 +1,12 @@
 """SQS FIFO, one message group: the only function that reaches the Ray cluster. Called directly it reads a log."""
 
-import json
 import os
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from gpu_recovery.acts.of_ray import OnTheSpot
+from gpu_recovery.aws.queue_bodies import bodies
 from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
 from gpu_recovery.isolation import raise_all, try_each
 from gpu_recovery.pooling import pass_over
@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, str] | None:
     if "logs" in event:
         return {"logs": _pool().logs(event["logs"], event["tail"])}
     loop = replace(recovery(), ray=OnTheSpot(_pool(), ray_queue()))
-    named = {json.loads(message["body"])["job_id"] for message in event["Records"]}
+    named = {str(body.get("job_id", "")) for body in bodies(event)}
     failures = try_each(lambda job_id: open_job(loop, job_id), sorted(named - {""}))
     failures += try_each(lambda pool: pass_over(loop, pool), [_pool()])
     raise_all("not everything on Ray could be done", failures)

@@ -184,6 +184,11 @@ class World:
 
     # -- what people and machines do -----------------------------------------------------------------------------------
 
+    def ask(self, work: Callable[[], object]) -> None:
+        """A person's request to the API. Answered with an error, what was asked for may be done all the same."""
+        with suppress(BotoCoreError, ClientError):
+            self.lives.live("job_api", work)
+
     def submit(self, nnodes: int = 2, gpus: int = 8, **more: Any) -> str:
         """A job through the product's own submission; its id."""
         document = {"workload": "sft", "nnodes": nnodes, "n_gpus_per_node": gpus, "task_definition": TRAINING_FAMILY}
@@ -195,8 +200,7 @@ class World:
 
         made: list[Job] = []
         while not made:  # a client without an answer looks whether its job is there, and else submits it again
-            with suppress(BotoCoreError, ClientError):  # answered with an error; the job may be kept all the same
-                self.lives.live("job_api", work)
+            self.ask(work)
             made = [job for job in self.jobs() if job.job_id not in before]
         who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
         self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
@@ -233,22 +237,22 @@ class World:
         """As the HTTP API does it."""
         attempt = self.job(job_id).attempt
         event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator")
-        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.tell(job_id, event))
 
     def suspend(self, job_id: str) -> None:
         """A person wants the job suspended, and kept so."""
         event = SuspendRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.tell(job_id, event))
 
     def resume(self, job_id: str) -> None:
         """A person wants the suspended job to go on."""
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.lives.live("job_api", lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.tell(job_id, event))
 
     def release(self, machine: model.Instance) -> None:
         """An operator vouches for a quarantined instance."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
-        self.lives.live("job_api", lambda: self.recovery.tell(machine.instance_id, event))
+        self.ask(lambda: self.recovery.tell(machine.instance_id, event))
 
     def break_gpu(self, machine: model.Instance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT) -> None:
         """A GPU of the machine fails."""

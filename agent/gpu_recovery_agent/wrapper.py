@@ -39,12 +39,15 @@ USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]
 
 def main() -> None:
     """The entry point of `gpu-recovery-run`."""
+    environment = dict(os.environ)
+    if "JOB_ID" in environment and environment.pop("GPU_RECOVERY_SIMULATE", ""):
+        say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
     try:
-        simulate_s, command = words(sys.argv[1:], os.environ)
+        simulate_s, command = words(sys.argv[1:], environment)
     except SettingsError as error:
         say(f"{error}\n{USAGE}")
         sys.exit(MISUSED)
-    sys.exit(run(command, os.environ) if simulate_s is None else rehearse(command, os.environ, simulate_s))
+    sys.exit(run(command, environment) if simulate_s is None else rehearse(command, environment, simulate_s))
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:

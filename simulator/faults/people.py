@@ -4,11 +4,9 @@ repairs."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
 from gpu_recovery import braking
 from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.job.record import TERMINAL
@@ -68,8 +66,7 @@ class TakenOut(Ordered):
     def _order(self, world: World, machine: Instance) -> None:
         world.happens(f"a person quarantines {machine.instance_id}")
         order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-        with suppress(BotoCoreError, ClientError):  # answered with an error; what was asked may be done all the same
-            world.lives.live("job_api", lambda: world.recovery.tell(machine.instance_id, order))
+        world.ask(lambda: world.recovery.tell(machine.instance_id, order))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +133,10 @@ class RepairsPaused(TimedFault):
 
     def strike(self, world: World) -> bool:
         world.happens("a person pauses all repairs")
-        with suppress(BotoCoreError, ClientError):  # answered with an error; what was asked may be done all the same
-            world.lives.live("job_api", lambda: braking.pause(world.recovery, "an operator", "to look into something"))
+        world.ask(lambda: braking.pause(world.recovery, "an operator", "to look into something"))
         world.timeline.after(self.for_s, _unpause, world)
         return True
 
 
 def _unpause(world: World) -> None:
-    with suppress(BotoCoreError, ClientError):  # answered with an error; what was asked may be done all the same
-        world.lives.live("job_api", lambda: braking.unpause(world.recovery))
+    world.ask(lambda: braking.unpause(world.recovery))

@@ -136,24 +136,38 @@ def test_garbage_in_the_schedulers_queue_wakes_it_and_blocks_nobody(deployed: De
     assert deployed.waiting("SchedulerDeadLetters") == 0
 
 
-def test_a_message_that_always_fails_ends_among_the_dead_letters_and_others_go_on(deployed: Deployed) -> None:
-    """A record that nobody can read fails every pass: the next job is launched all the same, and when the record is
-    gone the group goes on."""
-    sqs, url = deployed.client("sqs"), deployed.outputs["SchedulerQueueUrl"]
+def test_a_record_that_cannot_be_read_keeps_nobody_waiting(deployed: Deployed) -> None:
+    """It stands in line and no pass can read it: the job behind it is launched, and no message is buried for it."""
     dynamodb, table = deployed.client("dynamodb"), deployed.state["tables"]["jobs"]
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1"})  # on AWS two minutes pass each time
-    spoilt = {"job_id_rank": {"S": "spoilt"}, "status": {"S": "QUEUED"}, "queued_at": {"S": "2026-11-21T09:00:00.000Z"}}
+    fields = {"job_id_rank": "spoilt", "status": "QUEUED", "line": "waiting", "line_at": "2026-11-21T09:00:00.000Z"}
+    spoilt = {name: {"S": value} for name, value in {**fields, "line_entry": "{"}.items()}
     dynamodb.put_item(TableName=table, Item=spoilt)
-    poison = json.dumps({"poke": "poison"})
-    sqs.send_message(QueueUrl=url, MessageBody=poison, MessageGroupId="scheduler", MessageDeduplicationId="poison")
     with RecoveryClient(deployed.state["api_url"], deployed.state["operator_token"]) as client:
         job_id = client.submit(SPEC | {"command": ["true"]})["job_id"]
         wait_for(lambda: client.job(job_id)["status"] == "SUCCEEDED", PATIENCE_S)
+    wait_for(lambda: deployed.waiting("Scheduler") == 0, PATIENCE_S)
+    assert deployed.taken("SchedulerDeadLetters") == []
+    found = dynamodb.query(
+        TableName=table, IndexName="line", KeyConditionExpression="line = :waiting",
+        ExpressionAttributeValues={":waiting": {"S": "waiting"}},
+    )["Items"]  # fmt: skip
+    assert [item["line_entry"]["S"] for item in found] == ["{"]  # it was read with the others
+    dynamodb.delete_item(TableName=table, Key={"job_id_rank": {"S": "spoilt"}})
+
+
+def test_a_message_that_always_fails_ends_among_the_dead_letters_and_the_group_goes_on(deployed: Deployed) -> None:
+    """While no pass can be begun every message fails; when one can, the job that came meanwhile is launched."""
+    sqs, url = deployed.client("sqs"), deployed.outputs["SchedulerQueueUrl"]
+    dynamodb, table = deployed.client("dynamodb"), deployed.state["tables"]["jobs"]
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1"})  # on AWS two minutes pass each time
+    key = {"job_id_rank": {"S": "#scheduler"}}
+    kept = dynamodb.get_item(TableName=table, Key=key)["Item"]
+    dynamodb.put_item(TableName=table, Item=kept | {"term": {"S": "no number"}})
+    poison = json.dumps({"key": "poison/1"})
+    sqs.send_message(QueueUrl=url, MessageBody=poison, MessageGroupId="scheduler", MessageDeduplicationId="poison")
     buried: list[str] = []
     wait_for(lambda: buried.extend(deployed.taken("SchedulerDeadLetters")) or poison in buried, PATIENCE_S)
-    assert dynamodb.get_item(TableName=table, Key={"job_id_rank": {"S": "spoilt"}})["Item"] == spoilt
-    dynamodb.delete_item(TableName=table, Key={"job_id_rank": {"S": "spoilt"}})
-    good = {"QueueUrl": url, "MessageBody": "good", "MessageGroupId": "scheduler", "MessageDeduplicationId": "good"}
-    sqs.send_message(**good)
-    wait_for(lambda: deployed.waiting("Scheduler") == 0, PATIENCE_S)
-    assert "good" not in deployed.taken("SchedulerDeadLetters")
+    with RecoveryClient(deployed.state["api_url"], deployed.state["operator_token"]) as client:
+        job_id = client.submit(SPEC | {"command": ["true"]})["job_id"]
+        dynamodb.put_item(TableName=table, Item=kept)
+        wait_for(lambda: client.job(job_id)["status"] == "SUCCEEDED", PATIENCE_S)

@@ -81,11 +81,12 @@ def test_a_job_that_cannot_be_read_keeps_nobody_waiting_in_line(
 
 
 def test_an_instance_that_cannot_be_read_is_no_place(functions: Functions) -> None:
-    """Both jobs would have fitted; one is placed beside the spoilt instance, none on it."""
+    """Both jobs would have fitted; one is placed beside the spoilt instance, none on it. The reconciler says why."""
     in_line(functions)
     sick = plan(world=4).instances[0]
     spoil(functions, sick, "claims", {"S": "many"})
-    assert "Instance.claims" in refused_for(functions, "scheduler", sick)
+    functions.call("scheduler", {})
+    assert "Instance.claims" in refused_for(functions, "reconciler", sick)
     assert functions.job(JOB).status is JobStatus.SUBMITTED
     assert sick not in functions.job(JOB).instances
     assert functions.job(OTHER_JOB).status is not JobStatus.SUBMITTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.cloud.programs import Habit, Notice, environment
@@ -66,9 +67,12 @@ def test_rank_0_answers_the_notice_as_its_program_does(notice: Notice, gone_s: f
     assert (again_s < LONG_S - 55) == (notice is Notice.SAVES)
 
 
-def test_no_program_outlives_the_patience_of_ecs() -> None:
-    """A grace longer than `stopTimeout` is none."""
-    assert left_after(Notice.STAYS, grace_s=100)[0] == 30
+def test_no_program_is_promised_more_than_the_patience_of_ecs() -> None:
+    """A grace longer than `stopTimeout` is refused, as the API refuses it."""
+    world = World(instances=1)
+    with pytest.raises(SpecInvalid, match="at most 30"):
+        world.submit(1, suspend_grace_s=31)
+    assert world.submit(1, suspend_grace_s=30)
 
 
 def test_ranks_other_than_0_hear_nothing_and_leave_at_once() -> None:

@@ -175,9 +175,9 @@ def test_counts_that_are_not_the_truth_are_found() -> None:
     running = _job("a", status=JobStatus.RUNNING, user="ada", nodes=2, quota_nodes=2)
     theirs = replace(_job("b", status=JobStatus.RUNNING, user="ada"), started_by_person=True)
     books = Books([running, theirs], [], {})
-    assert list(quotas.miscounted(books.store, books.store.records_of_jobs())) == []
+    assert list(quotas.miscounted(books.store, books.store.jobs.records.values())) == []
     books.store.count(QuotaChange(running.quota_key, 1))
-    found = list(quotas.miscounted(books.store, books.store.records_of_jobs()))
+    found = list(quotas.miscounted(books.store, books.store.jobs.records.values()))
     assert found == ["I9: 2 instance(s) of ada/NORMAL/ are in use, 3 are counted"]
 
 

@@ -61,9 +61,9 @@ def _ordered(
         job = wanted(desk, request)
         request.caller.must_own(job)
         decision = desk.recovery.tell(job.job_id, order(job))
-        if decision is None or decision.outcome is Outcome.OUTDATED:
-            continue
         after = wanted(desk, request)
+        if decision is None or (decision.outcome is Outcome.OUTDATED and not is_so(after)):
+            continue
         if decision.outcome is not Outcome.APPLIED and not is_so(after):
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"
             raise Refused(409, "not_possible", otherwise, detail, job_id=job.job_id)

@@ -10,6 +10,7 @@ again. Each status waits for one thing, until a deadline, and is compared with E
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -46,10 +47,19 @@ def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy,
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """What `event` makes of `job`. Pure: the same arguments give the same decision."""
+    return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
+
+
+def decide_by(
+    transitions: Mapping[tuple[JobStatus, type[events.JobEvent]], Row],
+    ignored: Mapping[tuple[JobStatus, type[events.JobEvent]], str],
+    job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime,
+) -> Decision[Job]:  # fmt: skip
+    """What `event` makes of `job` by two tables: those of this file, or those of the jobs on Ray."""
     fenced_off = fence(job, event)
     if fenced_off:
         return Decision(job, (), fenced_off, Outcome.OUTDATED)
-    row = answer(TRANSITIONS, IGNORED, job.status, event)
+    row = answer(transitions, ignored, job.status, event)
     step = checked(row, job.status, event, row.decide(job, event, Given(policy, now))) if isinstance(row, Row) else row
     if isinstance(step, Ignore):
         return Decision(job, (), step.reason, Outcome.IGNORED)

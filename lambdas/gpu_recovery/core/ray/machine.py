@@ -13,9 +13,9 @@ from datetime import datetime
 from .. import commands, events
 from ..job import launching, stopping
 from ..job.endings import failed, finished
-from ..job.machine import fence, kept
+from ..job.machine import decide_by
 from ..job.record import Job, JobStatus, StopPurpose
-from ..machine import Decision, Given, Ignore, Outcome, Row, Step, answer, checked, ignored
+from ..machine import Decision, Given, Ignore, Row, Step, ignored
 from ..names import attempt_id
 from ..policy import RecoveryPolicy, within
 from ..task import EndingKind
@@ -27,14 +27,7 @@ told, until Ray's own start timeout (900 s by default) fails it: all stops toget
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """What `event` makes of a job on Ray. Pure: the same arguments give the same decision."""
-    fenced_off = fence(job, event)
-    if fenced_off:
-        return Decision(job, (), fenced_off, Outcome.OUTDATED)
-    row = answer(TRANSITIONS, IGNORED, job.status, event)
-    step = checked(row, job.status, event, row.decide(job, event, Given(policy, now))) if isinstance(row, Row) else row
-    if isinstance(step, Ignore):
-        return Decision(job, (), step.reason, Outcome.IGNORED)
-    return kept(job, event, step, policy, now)
+    return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
 
 
 def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
