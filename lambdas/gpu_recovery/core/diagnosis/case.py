@@ -1,0 +1,119 @@
+"""All that one diagnosis looks at: the reports by kind, where everybody is, and what is remembered of the machines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+from .reports import Report
+from .thresholds import Thresholds
+
+R = TypeVar("R", bound=Report)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Where a worker is (row 18). `role`: "train", "rollout" or what the program calls it."""
+
+    name: str
+    instance_id: str
+    rack: str = ""
+    rank: int | None = None
+    role: str = ""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Every registered worker by its name."""
+
+    workers: Mapping[str, Worker] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, workers: Iterable[Worker]) -> Topology:
+        """The topology of these workers."""
+        return cls({worker.name: worker for worker in workers})
+
+    def instance_of(self, report: Report) -> str:
+        """The instance that a report is about: what it says itself, else where its worker or rank is; else ""."""
+        if report.instance_id:
+            return report.instance_id
+        if report.worker in self.workers:
+            return self.workers[report.worker].instance_id
+        at = [one.instance_id for one in self.workers.values() if report.rank is not None and one.rank == report.rank]
+        return at[0] if at else ""
+
+    @cached_property
+    def instances(self) -> Mapping[str, tuple[str, ...]]:
+        """The workers of each instance."""
+        return _grouped((one.instance_id, one.name) for one in self.workers.values())
+
+    @cached_property
+    def racks(self) -> Mapping[str, tuple[str, ...]]:
+        """The workers of each rack that is known."""
+        return _grouped((one.rack, one.name) for one in self.workers.values() if one.rack)
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for key, name in sorted(pairs):
+        found.setdefault(key, []).append(name)
+    return {key: tuple(names) for key, names in found.items()}
+
+
+@dataclass(frozen=True)
+class History:
+    """What is remembered of each machine: its lemon score, 0 (nothing) to 1 (`core.diagnosis.lemons`)."""
+
+    lemons: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """The reports of the window in one order, whatever order they came in. `at_s`: when it is judged."""
+
+    reports: tuple[Report, ...]
+    topology: Topology
+    history: History
+    at_s: float
+    thresholds: Thresholds
+
+    @classmethod
+    def of(
+        cls, reports: Iterable[Report], topology: Topology, history: History, at_s: float, thresholds: Thresholds
+    ) -> Case:
+        """The case of these reports: each once by its id, the oldest first, and what is no number left out."""
+        kept = {one.report_id: finite(one) for one in sorted(reports, key=repr)}
+        order = sorted(kept.values(), key=lambda one: (one.at_s, one.report_id))
+        return cls(tuple(order), topology, history, at_s, thresholds)
+
+    def all(self, kind: type[R]) -> tuple[R, ...]:
+        """The reports of one kind, the oldest first."""
+        found: Any = self._by_kind.get(kind, ())
+        return tuple(found)
+
+    @cached_property
+    def _by_kind(self) -> Mapping[type[Report], list[Report]]:
+        found: dict[type[Report], list[Report]] = {}
+        for one in self.reports:
+            found.setdefault(type(one), []).append(one)
+        return found
+
+
+def finite(report: R) -> R:
+    """The report without numbers that are none: NaN and infinity are None where that may be, else 0."""
+    wrong = {
+        one.name: None if _may_be_none(one.type) else 0.0
+        for one in fields(report)
+        if isinstance(value := getattr(report, one.name), float) and not math.isfinite(value)
+    }
+    if not wrong:
+        return report
+    given: dict[str, Any] = {one.name: getattr(report, one.name) for one in fields(report)}
+    return type(report)(**{**given, **wrong})
+
+
+def _may_be_none(annotation: Any) -> bool:
+    return "None" in str(annotation)

@@ -1,0 +1,22 @@
+"""Every rule, family by family."""
+
+from __future__ import annotations
+
+from .families import (
+    event_delivery,
+    gpu_stages,
+    locks,
+    log_lines,
+    nodes,
+    patterns,
+    rpc,
+    stragglers,
+    telemetry,
+    weight_sync,
+)
+from .rule import Rule
+
+FAMILIES = (
+    gpu_stages, weight_sync, stragglers, patterns, rpc, telemetry, event_delivery, locks, log_lines, nodes,
+)  # fmt: skip
+RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

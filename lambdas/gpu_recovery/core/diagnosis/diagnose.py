@@ -1,0 +1,121 @@
+"""From reports to a verdict. Pure: the same reports, in whatever order, give the same diagnosis.
+
+Each match of a rule adds its weight, in log-odds, to the hypothesis (cause, scope) that it speaks for, and to nobody
+else's loss: more evidence for a hypothesis never lowers its rank. What only follows from something else ranks below
+everything that does not. How sure the first one is: its share against its rivals, and against what nobody thought of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .case import Case, History, Topology
+from .catalogue import RULES
+from .probes import next_probe
+from .remedies import remedy_for
+from .reports import Report
+from .rule import Finding, Rule, findings
+from .thresholds import Thresholds
+from .words import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
+
+RIVALS_MAX = 5
+BLAMES_MACHINES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})
+"""The causes that a machine with a history is likelier to be the place of."""
+LEMON_WEIGHT = Weight.WEAK
+CERTAIN = 0.99
+"""No verdict is surer than this (row 35): a rival is always thinkable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A cause, where it is, and what speaks for it. `follows`: nothing but consequences of something else do."""
+
+    cause: Cause
+    scope: Scope
+    score: float
+    confidence: float
+    follows: bool
+    findings: tuple[Finding, ...]
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The ids of the reports that speak for it."""
+        return tuple(sorted({one for finding in self.findings for one in finding.evidence}))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The verdict. `confidence` is between 0 and 1; `next_probe` is None where it is decided.
+
+    said: what was found that speaks for no cause. version: of the thresholds it was made under.
+    """
+
+    cause: Cause
+    scope: Scope
+    remedy: Remedy
+    confidence: float
+    decided: bool
+    evidence: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    rivals: tuple[Hypothesis, ...]
+    next_probe: Probe | None
+    said: tuple[Finding, ...]
+    version: str
+
+
+def diagnose(
+    reports: Iterable[Report], topology: Topology, history: History, at_s: float,
+    thresholds: Thresholds = Thresholds(), rules: Iterable[Rule] = RULES,  # noqa: B008
+) -> Diagnosis:  # fmt: skip
+    """The verdict over the reports of one window, judged at `at_s` (Unix seconds, the server's clock)."""
+    case = Case.of(reports, topology, history, at_s, thresholds)
+    found = findings(rules, case)
+    ranked = ranking(found, case)
+    said = tuple(one for one in found if one.cause is None)
+    if not ranked:
+        nothing: tuple[Finding, ...] = ()
+        probe = next_probe((), case)
+        return Diagnosis(
+            Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
+        )
+    first, rivals = ranked[0], ranked[1:]
+    close = bool(rivals) and first.confidence - rivals[0].confidence < thresholds.margin
+    decided = first.confidence >= thresholds.decided and not close
+    probe = None if decided else next_probe(ranked, case)
+    return Diagnosis(
+        first.cause, first.scope, remedy_for(first.cause, first.scope), first.confidence, decided, first.evidence,
+        first.findings, rivals[:RIVALS_MAX], probe, said, thresholds.version,
+    )  # fmt: skip
+
+
+def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
+    """Every hypothesis that anything speaks for, the likeliest first."""
+    speaking: dict[tuple[Cause, Scope], list[Finding]] = {}
+    for one in found:
+        if one.cause is not None:
+            speaking.setdefault((one.cause, one.scope), []).append(one)
+    scores = {key: _score(key, ones, case) for key, ones in speaking.items()}
+    whole = 1.0 + sum(math.exp(score) for score in scores.values())  # 1: for what nobody has thought of
+    made = [
+        Hypothesis(
+            cause, scope, round(scores[cause, scope], 6),
+            round(min(math.exp(scores[cause, scope]) / whole, CERTAIN), 4),
+            all(one.follows for one in ones), tuple(ones),
+        )
+        for (cause, scope), ones in speaking.items()
+    ]  # fmt: skip
+    return tuple(sorted(made, key=lambda one: (one.follows, -one.score, one.cause, one.scope)))
+
+
+def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:
+    """The sum over rows of the strongest match of each, with what is remembered of the machine."""
+    by_row: dict[str, float] = {}
+    for one in found:
+        by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)
+    cause, scope = key
+    known = 0.0
+    if cause in BLAMES_MACHINES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
+        known = LEMON_WEIGHT * min(max(case.history.lemons.get(scope.names[0], 0.0), 0.0), 1.0)
+    return math.fsum(by_row.values()) + known

@@ -1,0 +1,47 @@
+"""What is done about each cause: a table. Nothing here reboots anything; who fails its check does that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .words import Cause, Remedy, Scope, ScopeKind
+
+_REMEDIES: Mapping[Cause, Remedy] = {
+    Cause.GPU_FAULT: Remedy.CHECK,
+    Cause.GPU_CONTEXT: Remedy.CHECK,
+    Cause.DRIVER: Remedy.CHECK,
+    Cause.NODE_FAULT: Remedy.CHECK,
+    Cause.NETWORK: Remedy.RESTART,
+    Cause.NETWORK_SLOW: Remedy.NOTHING,
+    Cause.RDMA: Remedy.LEAVE_OUT,
+    Cause.METADATA_SERVER: Remedy.RESTART,
+    Cause.CALLER: Remedy.RESTART,
+    Cause.WORKER_HANG: Remedy.LEAVE_OUT,
+    Cause.WORKER_CRASH: Remedy.CHECK,
+    Cause.WORKER_ERROR: Remedy.FAIL,
+    Cause.WORKER_STARTUP: Remedy.RESTART,
+    Cause.STRAGGLER: Remedy.CHECK,
+    Cause.UNEVEN_STAGE: Remedy.NOTHING,
+    Cause.GPU_MEMORY: Remedy.FAIL,
+    Cause.HOST_MEMORY: Remedy.FAIL,
+    Cause.CPU_CONTENTION: Remedy.NOTHING,
+    Cause.EVENT_UNDELIVERED: Remedy.RESTART,
+    Cause.EVENT_UNPROCESSED: Remedy.RESTART,
+    Cause.GPU_NOT_RELEASED: Remedy.RELEASE,
+    Cause.LOCK_HELD: Remedy.RELEASE,
+    Cause.APPLICATION: Remedy.FAIL,
+    Cause.CONFIGURATION: Remedy.FAIL,
+    Cause.NUMERICAL: Remedy.FAIL,
+    Cause.RESOURCES: Remedy.WAIT,
+    Cause.STORAGE: Remedy.WAIT,
+    Cause.EXTERNAL: Remedy.WAIT,
+    Cause.PREEMPTED: Remedy.RESTART,
+    Cause.UNKNOWN: Remedy.NOTHING,
+}
+
+
+def remedy_for(cause: Cause, scope: Scope) -> Remedy:
+    """What is done about `cause` at `scope`. A network that is bad for one machine or rack is left out."""
+    if cause is Cause.NETWORK and scope.kind in (ScopeKind.INSTANCE, ScopeKind.RACK):
+        return Remedy.LEAVE_OUT
+    return _REMEDIES[cause]
