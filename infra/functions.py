@@ -66,17 +66,23 @@ class FunctionRow:
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
+_DIAGNOSE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS})
 _TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
 # A function acts at once on what follows from its event, so it may need the calls of a step or two further on: a rank
-# that is confirmed to have ended lets the checks begin, a launch that was refused stops what it had started.
-_FOLLOW = _TELL | {
-    P.WRITE_JOBS,
-    P.WRITE_INSTANCES,
-    P.DESCRIBE_TASKS,
-    P.LIST_TASKS,
-    P.STOP_TASKS,
-    P.RUN_CHECKS,
-}
+# that is confirmed to have ended has the logs read and the checks begin, a launch that was refused stops what it had
+# started.
+_FOLLOW = (
+    _TELL
+    | _DIAGNOSE
+    | {
+        P.WRITE_JOBS,
+        P.WRITE_INSTANCES,
+        P.DESCRIBE_TASKS,
+        P.LIST_TASKS,
+        P.STOP_TASKS,
+        P.RUN_CHECKS,
+    }
+)
 _ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
 _READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
 _REPAIR = frozenset(
@@ -93,7 +99,7 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.READ_TRAINING_LOGS, P.REDRIVE})
+_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.REDRIVE})
 
 _API_ENVIRONMENT = frozenset(
     {"OPERATOR_TOKEN_SECRET", "FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}

@@ -97,6 +97,9 @@ class SimulatedActions:
         self.lives.call()
         return self.checks.bucket.get(check_id)
 
+    def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
+        return "the programs of the simulator write no log"
+
     def notify(self, message: NotifyOperator) -> None:
         def send() -> None:
             self.notified.append((self.fleet.timeline.now, message))

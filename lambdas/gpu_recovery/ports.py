@@ -376,6 +376,9 @@ class Actions(Protocol):
     def verdict(self, check_id: str) -> Verdict | None:
         """The document that the check left, None if there is none with its id. Raises VerdictUnreadable."""
 
+    def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
+        """The last `most` lines that the job's container wrote in the task, or why there are none, in a sentence."""
+
     def notify(self, message: NotifyOperator) -> None: ...
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:

@@ -91,6 +91,8 @@ class _SoFar:
     done: list[str] = field(default_factory=list)
     deferred: dict[str, datetime] = field(default_factory=dict)
     unsaid: list[Exception] = field(default_factory=list)
+    failed: list[Exception] = field(default_factory=list)
+    """What went wrong with commands that only help."""
 
 
 @dataclass(frozen=True)
@@ -228,10 +230,16 @@ class Recovery:
                     self._say(record, one, so_far)
                 else:
                     record = self._as_it_is_now(record) if told else record
-                    told = self._obey(record, one, so_far)
+                    if isinstance(one.command, acts.OPTIONAL):
+                        failed = try_each(lambda word: self._obey(record, word, so_far), [one])  # noqa: B023
+                        so_far.failed += failed
+                        told = True
+                    else:
+                        told = self._obey(record, one, so_far)
         finally:
             if so_far.done or so_far.deferred:
                 self._settle(record, so_far.done, so_far.deferred)
+        raise_all(f"not everything could be found out about {_name(record)}", so_far.failed)
         if so_far.unsaid:
             raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
 

@@ -15,6 +15,7 @@ from typing import Any
 from gpu_recovery.core import events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import RunCheck
+from gpu_recovery.core.diagnosis import words
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance import machine as instance
 from gpu_recovery.core.instance.ladder import is_taken_back
@@ -22,6 +23,7 @@ from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.instance.warned import unanswered
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
+from gpu_recovery.core.job.conclusion import Conclusion
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job, JobStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -65,6 +67,16 @@ def first_jobs(policy: RecoveryPolicy) -> list[Job]:
     ]
 
 
+CONCLUSIONS = (
+    Conclusion(1, words.Cause.APPLICATION, "job", (), words.Remedy.FAIL, 0.9, True, "ImportError: no such module"),
+    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 0.8, True, "the connection timed out"),
+    Conclusion(1, words.Cause.WORKER_HANG, "instance", IDS[:1], words.Remedy.LEAVE_OUT, 0.8, True, "no answer"),
+    Conclusion(1, words.Cause.GPU_FAULT, "gpu", IDS[:1], words.Remedy.CHECK, 0.9, True, "ECC errors", (f"{IDS[0]}/3",)),
+    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 0.4, False, "perhaps the network"),
+)
+"""One of each kind that a diagnosis comes to."""
+
+
 def first_instances(policy: RecoveryPolicy) -> list[Instance]:
     """An instance seen for the first time: working, and on its way out."""
     return [
@@ -105,6 +117,8 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
         *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
+        *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
+        events.ProgressStopped(**about, sentence="no rank has got on for 900 s"),
         *(
             events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
             for one in IDS

@@ -16,19 +16,21 @@ from ..core.instance.record import Instance
 from ..core.job.record import Job
 from ..core.job.spec import Backend
 from ..core.machine import Pending
-from . import of_checks, of_jobs, of_repairs
+from . import of_checks, of_diagnosis, of_jobs, of_repairs
 from .kit import DONE, Acted, Each, Kit, Message
 from .of_checks import check_ended
 from .of_jobs import failure_of, untold_to
 from .of_ray import RAY_COMMANDS
 
 __all__ = [
-    "ACTS", "DONE", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act", "check_ended", "failure_of",
-    "untold_to",
+    "ACTS", "DONE", "OPTIONAL", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act", "check_ended",
+    "failure_of", "untold_to",
 ]  # fmt: skip
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
+OPTIONAL = (commands.GatherEvidence,)
+"""Commands that only help: what is ordered beside them is done even if they fail."""
 ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
     commands.LaunchAttempt: of_jobs.launch,
     commands.ClaimInstance: of_jobs.claim_for_person,
@@ -36,6 +38,7 @@ ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
     commands.SuspendAttempt: of_jobs.suspend,
     commands.EndRanks: of_jobs.end_ranks,
     commands.ObserveAttempt: of_jobs.observe,
+    commands.GatherEvidence: of_diagnosis.gather,
     commands.CheckInstances: of_jobs.check_instances,
     commands.ReleaseInstances: of_jobs.release,
     commands.RunCheck: of_checks.run_check,

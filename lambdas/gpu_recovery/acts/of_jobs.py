@@ -10,6 +10,7 @@ from ..core.attempt import Plan, Progress, news_of_stopped, untold
 from ..core.check import CheckOutcome
 from ..core.heartbeat import Order, OrderKind
 from ..core.instance.record import Claim
+from ..core.job.diagnosing import current, is_spared
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
@@ -18,6 +19,7 @@ from ..core.signals import MachineState
 from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from ..ports import Refusal, state_of
 from ..unseen import instance_of, unseen_ranks
+from ..witnesses import stopped_progress
 from .kit import DONE, Acted, Kit, Message
 
 STOP_GRACE_S = 5
@@ -179,8 +181,16 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
         _enter_ranks(kit, job, plan, progress)
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
         gone = _hosts_off(kit, [i for i in progress.unconfirmed(plan) if i])
-    news = untold_to(job, progress, plan, kit.policy, kit.now)
+    news = untold_to(job, progress, plan, kit.policy, kit.now) or _stalled(kit, job, plan)
     return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
+
+
+def _stalled(kit: Kit, job: Job, plan: Plan) -> events.JobEvent | None:
+    """What a gang must hear that runs and does not get on, where its program says how far it is."""
+    if not kit.policy.diagnose or job.status is not JobStatus.RUNNING:
+        return None
+    sentence = stopped_progress(kit.store, kit.policy, job, plan, kit.now)
+    return events.ProgressStopped(at=kit.now, attempt=plan.attempt, sentence=sentence) if sentence else None
 
 
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
@@ -264,10 +274,14 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.CheckInstances = pending.command
     if order.attempt != job.attempt or job.status not in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
         return DONE  # `job.instances` are another attempt's by now, or nobody waits for an answer
+    if is_spared(job):
+        return DONE
     messages: list[Message] = []
+    conclusion = current(job)
+    request = replace(order.request, focus=conclusion.gpus) if conclusion is not None else order.request
     for rank, instance_id in enumerate(job.instances):
         if instance_id:
-            messages.append(Message(instance_id, order.request))
+            messages.append(Message(instance_id, request))
             continue
         unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
         kit.store.add_checked(job.job_id, order.attempt, rank, unknown)

@@ -18,11 +18,14 @@ from ..core.events import InstanceObserved
 from ..core.instance.record import EcsStatus, Instance
 from ..core.job.record import Job
 from ..core.task import TaskFact
+from ..log_places import place_of
 from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
 from . import messages, requests
+from .api_sources import task_definition
 from .clients import THROTTLES, client
 from .ec2 import Ec2
 from .ecs import Ecs
+from .job_logs import AwsJobLogs
 from .settings import Settings
 from .task_facts import time_of
 
@@ -131,6 +134,16 @@ class AwsActions:
                 return None
             raise
         return parse_verdict(answer["Body"].read(), check_id)
+
+    def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
+        definition = task_definition(job.spec.task_definition)
+        if definition is None:
+            return f"ECS knows no active task definition {job.spec.task_definition}"
+        place = place_of(definition, job.spec.container, task_id)
+        if isinstance(place, str):
+            return place
+        found = AwsJobLogs().read(place.group, place.stream, place.region, most, None)
+        return found if isinstance(found, str) else tuple(text for _, text in found.lines)
 
     def notify(self, message: NotifyOperator) -> None:
         cluster = self.settings.cluster

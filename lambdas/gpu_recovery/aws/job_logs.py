@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..routes.desk import LogPage
+from ..log_places import LogPage
 from .clients import client
 
 

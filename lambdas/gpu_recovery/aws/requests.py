@@ -95,6 +95,8 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
     }  # fmt: skip
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
+    if instance.check is not None and instance.check.focus:
+        environment["FOCUS"] = ",".join(instance.check.focus)
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]

@@ -64,6 +64,13 @@ class ObserveAttempt:
 
 
 @dataclass(frozen=True, slots=True)
+class GatherEvidence:
+    """Read what the attempt's ranks and machines have reported, and the logs of those that failed, and diagnose it."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckInstances:
     """Have every instance of the ended attempt checked; each answers by TellJob."""
 
@@ -229,8 +236,8 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, CheckInstances, TellInstance,
-    ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
+    LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, GatherEvidence,
+    CheckInstances, TellInstance, ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
     RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,

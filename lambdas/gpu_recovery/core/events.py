@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from .check import CheckOutcome, Verdict
+from .job.conclusion import Conclusion
 from .signals import DepartureKind, HealthKind, HealthStatus, MachineState
 from .task import RankFailure
 
@@ -110,6 +111,20 @@ class AllRanksStopped(JobEvent):
 
     failure: RankFailure | None = None
     own_ends: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosed(JobEvent):
+    """What the reports and logs of the attempt come to (`core.diagnosis`)."""
+
+    conclusion: Conclusion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressStopped(JobEvent):
+    """Every rank of the attempt runs, its machines are heard of, and none gets on: `sentence` says since when."""
+
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +275,7 @@ class CheckRequested(InstanceEvent):
     since: when the attempt began; what the machine logged before is about somebody else's work.
     suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
     `again`: it was before, and that has not helped.
+    focus: the GPUs that a diagnosis suspects, as `<instance>/<index or UUID>`.
     """
 
     job_id: str
@@ -269,6 +285,7 @@ class CheckRequested(InstanceEvent):
     suspect: str = ""
     because: str = ""
     again: bool = False
+    focus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,8 +427,9 @@ class InstanceDeadlineReached(InstanceEvent):
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobPlaced, ResourcesShort, AttemptLaunched, LaunchRefused, RankSeen, NewerTaskSeen, AllRanksRunning, RankFailed,
-    AllRanksStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving, RankSilent, RankHeard,
-    RankExited, CancelRequested, SuspendRequested, ResumeRequested, JobLookDue, JobDeadlineReached,
+    AllRanksStopped, Diagnosed, ProgressStopped, InstancesChecked, RepairEnded, InstanceNeedsRepair, InstanceLeaving,
+    RankSilent, RankHeard, RankExited, CancelRequested, SuspendRequested, ResumeRequested, JobLookDue,
+    JobDeadlineReached,
 )  # fmt: skip
 INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     InstanceObserved, MachineSeen, HealthReported, InstanceSilent, InstanceHeard, InstanceBooted, DepartureAnnounced,

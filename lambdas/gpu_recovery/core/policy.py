@@ -64,6 +64,10 @@ class RecoveryPolicy:
     suspect_window: int = 8
     """How many attempts of a job back its first ends, and what was repaired for them, are remembered."""
     blame_needs_document: bool = True
+    diagnose: bool = True
+    """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
+    stalled_s: int = 900
+    """No rank of a job that reports its progress gets on for so long: it hangs, and is ended."""
 
     observe_only: bool = False
     """Nothing is stopped, drained, rebooted or replaced: what would have been done is recorded and told."""
@@ -191,6 +195,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         relaunch_on_same_instances=True,
         reboots_max=1,
         blame_needs_document=False,
+        diagnose=False,
         recover_timeout_s=7_200,
     ),
     Preset.ADAPTIVE: RecoveryPolicy(),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Protocol
 
 from ..capacity import Capacity
 from ..core.attempt import Plan, Progress
 from ..door import Entrance
+from ..log_places import LogPage
 from ..recovery import Recovery
 from ..redriving import DeadLetters
 from ..submitting import Submissions
@@ -34,14 +34,6 @@ class AttemptHistory(Protocol):
 
     def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
         """The plan and the progress of each of `attempts`, as far as they are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPage:
-    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come."""
-
-    lines: tuple[tuple[datetime, str], ...]
-    next_place: str | None
 
 
 class JobLogs(Protocol):

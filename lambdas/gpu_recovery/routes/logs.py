@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import wire
 from ..core.job.record import LIVE, Job
 from ..core.job.spec import Backend
+from ..log_places import place_of
 from ..ports import CursorInvalid
 from .answers import Answer, Refused
 from .cursors import opened, sealed
@@ -55,20 +54,10 @@ def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, st
     task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
     if not task_id:
         raise _nothing(job, f"rank {rank} of attempt {attempt} has no task that is known")
-    options = _options(desk, job)
-    group, prefix = options.get("awslogs-group"), options.get("awslogs-stream-prefix")
-    if not group or not prefix:
-        raise _nothing(job, f"container {job.spec.container} does not log by awslogs to a named group and prefix")
-    return str(group), f"{prefix}/{job.spec.container}/{task_id}", str(options.get("awslogs-region", ""))
-
-
-def _options(desk: Desk, job: Job) -> dict[str, Any]:
-    definition = desk.describe(job.spec.task_definition) or {}
-    for container in definition.get("containerDefinitions", []):
-        logging = container.get("logConfiguration") or {}
-        if container["name"] == job.spec.container and logging.get("logDriver") == "awslogs":
-            return dict(logging.get("options") or {})
-    return {}
+    place = place_of(desk.describe(job.spec.task_definition) or {}, job.spec.container, task_id)
+    if isinstance(place, str):
+        raise _nothing(job, place)
+    return place.group, place.stream, place.region
 
 
 def _nothing(job: Job, why: str) -> Refused:

@@ -27,6 +27,8 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
         return _ASKED_BEFORE
     left = _without_claim(instance, event.job_id)
     run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left), since=event.since)
+    own = f"{instance.instance_id}/"
+    run = replace(run, focus=tuple(one.removeprefix(own) for one in event.focus if one.startswith(own)))
     if event.suspect == instance.instance_id:
         run = replace(run, because=event.because, again=event.again)
     changes, orders = run_check(instance, run)

@@ -75,6 +75,8 @@ class CheckRun:
     """Why the instance is repaired even if the check finds nothing; "" if it is not."""
     again: bool = False
     """It was repaired for that before, and it has not helped."""
+    focus: tuple[str, ...] = ()
+    """The GPUs that somebody suspects, by index or UUID: they are looked at first."""
     waiting: Rank | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
 

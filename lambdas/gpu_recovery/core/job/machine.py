@@ -18,7 +18,7 @@ from typing import Any
 from .. import commands, events
 from ..machine import Decision, Given, Ignore, Outcome, QuotaChange, Row, Step, answer, applied, checked, ignored
 from ..policy import RecoveryPolicy
-from . import launching, recovering, silence, stopping, suspension
+from . import diagnosing, launching, recovering, silence, stopping, suspension
 from .adoption import newer_task, rank_seen
 from .assessment import incident_since
 from .deadlines import deadlines
@@ -245,6 +245,10 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
         )
     },
     (_S.RECOVERING, events.SuspendRequested): Row.to(suspension.hold_recovering, _S.SUSPENDED),
+    (_S.RUNNING, events.ProgressStopped): Row.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
+    (_S.DIAGNOSING, events.Diagnosed): Row.to(
+        diagnosing.diagnosed, _S.DIAGNOSING, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
+    ),
     (_S.STOPPING, events.AttemptLaunched): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.RankSeen): Row.to(rank_seen, _S.STOPPING),
@@ -339,6 +343,17 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the launch tells how it ends", events.RankExited, *_IN_LINE, _S.SUBMITTING),
     **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.SUSPENDING, _S.STOPPING),
     **ignored("the attempt has ended", events.RankHeard, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored("not every rank of it has ended", events.Diagnosed, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING),
+    **ignored("what follows is decided", events.Diagnosed, *_IN_LINE, _S.RECOVERING, *_ENDED),
+    **ignored(
+        "not every rank is known to run: this status has a deadline",
+        events.ProgressStopped,
+        _S.SUBMITTING,
+        _S.SUBMITTED,
+    ),
+    **ignored("its silence is looked into", events.ProgressStopped, _S.LOST),
+    **ignored("the gang is leaving already", events.ProgressStopped, _S.SUSPENDING, _S.STOPPING),
+    **ignored("the attempt has ended", events.ProgressStopped, *_IN_LINE, *_AFTER_STOP, *_ENDED),
     **ignored("the job has ended", events.SuspendRequested, *_ENDED),
     **ignored("the job has ended", events.ResumeRequested, *_ENDED),
     **ignored(

@@ -11,6 +11,7 @@ from ..machine import HistoryEntry, Pending
 from ..policy import RecoveryPolicy
 from ..queue.quota import QuotaKey
 from ..task import RankFailure
+from .conclusion import Conclusion
 from .spec import JobSpec
 
 
@@ -176,6 +177,10 @@ class Job:
     """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
     """The instances that were repaired for that."""
+    conclusion: Conclusion | None = None
+    """The last diagnosis, which names the attempt that it is about."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Instances that a diagnosis would rather leave out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False
     """A person has suspended it: it is not placed until a person resumes it."""
     wished_at: datetime | None = None

@@ -42,6 +42,16 @@ def observed(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
     )
 
 
+def stalled(job: Job, event: events.ProgressStopped, given: Given) -> Step | Ignore:
+    """Every rank runs and none gets on: the gang hangs, and is ended as if a rank had failed."""
+    step = stop(job, StopPurpose.DIAGNOSE, event.sentence, given)
+    if not job.is_observed(given.policy):
+        return step
+    if job.reason.startswith("observe-only"):
+        return Ignore("that is recorded, and this job is only observed")
+    return observed(job, step, {})
+
+
 def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, given: Given) -> Step | Ignore:
     """One of its instances must be repaired for another's sake: it goes on elsewhere, and that does not count."""
     return _moved(job, Cause.REPAIR, event, given)
@@ -147,8 +157,10 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
             if suspect.instance_id:
                 reason = f"{reason}, of which {suspect.instance_id} is suspected: {suspect.because}"
-            order = commands.CheckInstances(job.attempt, request)
-            return Step(JobStatus.DIAGNOSING, reason, {"first_ends": ends}, (order,))
+            orders: tuple[Any, ...] = (commands.CheckInstances(job.attempt, request),)
+            if policy.diagnose:
+                orders = (commands.GatherEvidence(job.attempt), *orders)
+            return Step(JobStatus.DIAGNOSING, reason, {"first_ends": ends}, orders)
 
 
 def relaunch(job: Job, given: Given) -> Step:
@@ -249,6 +261,8 @@ def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
     """Perhaps the end of a rank was told and lost. Once an attempt has lasted, what came before it is history."""
     lasted = job.status is JobStatus.RUNNING and has_lasted(job, given)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
+    if lasted and job.left_out:
+        changes["left_out"] = {}
     if lasted and given.policy.lasting_forgives:
         changes |= {"attempts_counted": 0, "repairs": 0, **suspicion.once_lasted(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -128,6 +128,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 _OF_MACHINES = (
     events.RankSeen, events.NewerTaskSeen, events.RankFailed, events.InstancesChecked, events.RepairEnded,
     events.InstanceNeedsRepair, events.InstanceLeaving, events.RankSilent, events.RankHeard, events.RankExited,
+    events.Diagnosed, events.ProgressStopped,
 )  # fmt: skip
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **{(status, event): "it has no rank of ours" for event in _OF_MACHINES for status in STATUSES},

@@ -1,0 +1,35 @@
+"""What the diagnosis of an attempt comes to for its job: small enough for the record and for a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..diagnosis.words import Cause, Remedy
+
+INSTANCES_MAX = 64
+"""A rack has fewer; whoever would blame more machines than that blames none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """`cause` on `instances`, what is done about it, and how sure that is: between 0 and 1.
+
+    where:    the scope in words; sentence: the strongest finding; gpus: those suspected, by index or UUID.
+    decided:  whether it is sure enough to be acted on; undecided it is only told.
+    """
+
+    attempt: int
+    cause: Cause
+    where: str
+    instances: tuple[str, ...]
+    remedy: Remedy
+    confidence: float
+    decided: bool
+    sentence: str
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> str:
+        """It in one sentence."""
+        sure = "" if self.decided else ", undecided"
+        return f"diagnosis: {self.cause} at {self.where} ({self.confidence:.0%}{sure}): {self.sentence}"

@@ -1,0 +1,213 @@
+"""What there is to go by when an attempt has failed: its ranks' own reports, its machines, its end, its logs.
+
+Everything is read once and turned into the reports of `core.diagnosis`; which of them means what is decided there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from .core.attempt import Plan
+from .core.diagnosis.case import History, Topology, Worker
+from .core.diagnosis.diagnose import Diagnosis, diagnose
+from .core.diagnosis.reports import ExitReport, LogFinding, Progress, Report, SilenceReport, XidReport
+from .core.diagnosis.thresholds import Thresholds
+from .core.diagnosis.words import Scope, ScopeKind
+from .core.instance.record import Instance
+from .core.job.conclusion import INSTANCES_MAX, Conclusion
+from .core.job.record import Job
+from .core.logs.classify import classify
+from .core.policy import RecoveryPolicy
+from .core.signals import HealthStatus
+from .core.task import EndingKind, RankFailure
+from .core.xid import class_of
+from .ports import Actions, Store
+
+LOG_LINES = 400
+"""The last lines of a log that are read: what ended a rank is written at its end."""
+LOGS_MAX = 4
+"""The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
+NAMED_XID = re.compile(r"XID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
+SIGNAL_BASE = 128
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """What is known of one attempt. unread: why some log could not be read, by rank."""
+
+    reports: tuple[Report, ...]
+    topology: Topology
+    unread: Mapping[int, str]
+
+    def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
+        """What they come to."""
+        return diagnose(self.reports, self.topology, History(), now.timestamp(), thresholds_of(policy))
+
+
+def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
+    """The thresholds of diagnoses, with those that the policy sets."""
+    return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.stalled_s))
+
+
+def heard(store: Store, actions: Actions, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Witnesses:
+    """Everything that speaks about an attempt of `job`. Raises what the store and AWS raise."""
+    names = tuple(dict.fromkeys(filter(None, plan.instances)))
+    machines = store.load_instances(names)
+    own = _told(store, job, plan.attempt, names)
+    logs, unread = _logs(actions, job, plan, now)
+    reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
+    return Witnesses(reports, topology_of(plan, machines, own), unread)
+
+
+def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Report]) -> Topology:
+    """Where everybody is: each rank by its number, and each worker that has said where it is."""
+    rack = {name: machine.rack for name, machine in machines.items()}
+    workers = {
+        f"rank {rank}": Worker(f"rank {rank}", instance_id, rack.get(instance_id, ""), rank)
+        for rank, instance_id in enumerate(plan.instances)
+    }
+    named: dict[str, Worker] = {}
+    for one in reports:
+        if one.worker and one.instance_id:
+            named[one.worker] = Worker(one.worker, one.instance_id, rack.get(one.instance_id, ""), one.rank)
+    return Topology(named or workers)
+
+
+def conclusion_of(diagnosis: Diagnosis, plan: Plan, topology: Topology) -> Conclusion | None:
+    """What the job keeps of a diagnosis; None where nothing was found."""
+    if not diagnosis.findings:
+        return None
+    instances = instances_of(diagnosis.scope, plan, topology)
+    strongest = max(diagnosis.findings, key=lambda one: (one.weight, one.row))
+    few = len(instances) <= INSTANCES_MAX
+    gpus = diagnosis.scope.names if diagnosis.scope.kind is ScopeKind.GPU else ()
+    return Conclusion(
+        plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
+        diagnosis.confidence, diagnosis.decided and few, strongest.english[:500], gpus[:INSTANCES_MAX],
+    )  # fmt: skip
+
+
+def instances_of(scope: Scope, plan: Plan, topology: Topology) -> tuple[str, ...]:
+    """The instances that a scope is about, in rank order; none for the job as a whole."""
+    found: set[str] = set()
+    for name in scope.names:
+        match scope.kind:
+            case ScopeKind.INSTANCE:
+                found.add(name)
+            case ScopeKind.RACK:
+                found |= {one.instance_id for one in topology.workers.values() if one.rack == name}
+            case ScopeKind.RANK | ScopeKind.WORKER:
+                found |= {one.instance_id for one in topology.workers.values() if _is(one, name)}
+            case ScopeKind.GPU:
+                found.add(name.partition("/")[0])
+            case ScopeKind.JOB:
+                pass
+    return tuple(one for one in dict.fromkeys(plan.instances) if one in found)
+
+
+def _is(worker: Worker, name: str) -> bool:
+    return worker.name == name or (worker.rank is not None and name in (str(worker.rank), f"rank {worker.rank}"))
+
+
+def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
+    """Since when no rank of a running attempt gets on, in a sentence; None while one does, or nobody says.
+
+    One item is read as long as the first rank's machine says nothing of progress, which is so where no program does.
+    """
+    first = _told(store, job, plan.attempt, plan.instances[:1])
+    if not any(isinstance(one, Progress) for one in first):
+        return None
+    names = tuple(dict.fromkeys(filter(None, plan.instances)))
+    said = [one for one in _told(store, job, plan.attempt, names) if isinstance(one, Progress)]
+    last_s = max(_last_rise(ones) for ones in _by_whom(said))
+    stands_s = now.timestamp() - last_s
+    fresh_s = now.timestamp() - max(one.at_s for one in said)
+    if stands_s < policy.stalled_s or fresh_s > policy.heartbeat_stale_s:
+        return None
+    return f"no rank has got on for {stands_s:.0f} s, though its machines are heard of"
+
+
+def _told(store: Store, job: Job, attempt: int, instance_ids: Sequence[str]) -> tuple[Report, ...]:
+    """What the processes of an attempt on these instances have told of themselves."""
+    kept = store.reports_of(job.job_id, attempt, instance_ids)
+    return tuple(report for one in kept.values() for report in one.reports)
+
+
+def _by_whom(said: Iterable[Progress]) -> Iterable[list[Progress]]:
+    found: dict[str, list[Progress]] = {}
+    for one in sorted(said, key=lambda one: one.at_s):
+        found.setdefault(one.who, []).append(one)
+    return found.values()
+
+
+def _last_rise(said: list[Progress]) -> float:
+    """When its progress was last greater than ever before; its first word is a rise."""
+    best, at_s = None, said[0].at_s
+    for one in said:
+        if one.value is not None and (best is None or one.value > best):
+            best, at_s = one.value, one.at_s
+    return at_s
+
+
+# -- each kind ---------------------------------------------------------------------------------------------------------
+
+
+def _ends(store: Store, job: Job, plan: Plan) -> Iterator[Report]:
+    progress = store.load_progress(job.job_id, plan.attempt)
+    first = progress.failure if progress is not None and progress.failure is not None else job.failure
+    if first is not None and (plan.attempt == job.attempt or progress is not None):
+        yield _end(first)
+
+
+def _end(failure: RankFailure) -> ExitReport:
+    code = failure.ending.exit_code
+    return ExitReport(
+        report_id=f"exit/{failure.rank}", at_s=failure.at.timestamp(), instance_id=failure.instance_id,
+        rank=failure.rank, code=code, signal=code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None,
+        by_us=failure.ending.kind in (EndingKind.STOPPED_BY_US, EndingKind.STOPPED_BY_PERSON),
+    )  # fmt: skip
+
+
+def _of_machines(
+    store: Store, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
+) -> Iterator[Report]:
+    for name, machine in machines.items():
+        for source, health in machine.health.items():
+            if health.status is not HealthStatus.IMPAIRED:
+                continue
+            for number, found in enumerate(NAMED_XID.finditer(health.sentence)):
+                xid = int(found["xid"])
+                yield XidReport(
+                    report_id=f"xid/{name}/{source}/{number}", at_s=health.since.timestamp(), instance_id=name, xid=xid,
+                    asks=class_of(xid, policy.xid_profile), gpu=found["gpu"] or "",
+                )  # fmt: skip
+    for name, beat in store.beats(tuple(machines)).items():
+        silent_s = (now - beat.seen_at).total_seconds()
+        if silent_s > policy.suspect_s:
+            yield SilenceReport(
+                report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s
+            )  # fmt: skip
+
+
+def _logs(actions: Actions, job: Job, plan: Plan, now: datetime) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
+    """What the logs say of the rank that failed first, and of the first ranks beside it."""
+    first = job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
+    ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
+    found: list[LogFinding] = []
+    unread: dict[int, str] = {}
+    for rank in ranks:
+        lines = actions.log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
+        if isinstance(lines, str):
+            unread[rank] = lines
+            continue
+        for one in classify(lines).findings:
+            found.append(
+                LogFinding(
+                    report_id=f"log/{rank}/{one.number}", at_s=now.timestamp(), instance_id=plan.instances[rank],
+                    rank=rank, line=one.line[:500], kind=one.kind, role=one.role,
+                )
+            )  # fmt: skip
+    return tuple(found), unread

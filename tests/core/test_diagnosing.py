@@ -1,0 +1,177 @@
+"""What the verdict of a diagnosis changes for a job whose gang has ended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.diagnosis.words import Cause, Remedy
+from gpu_recovery.core.job.conclusion import Conclusion
+from gpu_recovery.core.job.diagnosing import is_spared
+from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.task import EndingKind
+
+from tests.core import build
+
+CRASHED = build.failure(EndingKind.CRASHED)
+LINE = "ModuleNotFoundError: No module named 'flash_attn'"
+APPLICATION = Conclusion(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 0.95, True, LINE)
+NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 0.8, True, "connection timed out")
+HANG = Conclusion(
+    1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 0.8, True, "no answer"
+)  # fmt: skip
+GPU = Conclusion(
+    1, Cause.GPU_FAULT, "gpu i-0b2/3", (build.IDS[1],), Remedy.CHECK, 0.9, True, "ECC errors increased: 0 -> 4",
+    ("i-0b2/3",),
+)  # fmt: skip
+
+
+def diagnosed(record: Job, conclusion: Conclusion, policy: Any = build.ADAPTIVE) -> Any:
+    """What the job decides once the witnesses of its attempt were heard."""
+    event = events.Diagnosed(at=build.NOW, attempt=record.attempt, conclusion=conclusion)
+    return build.tell(record, event, policy)
+
+
+def ended() -> Job:
+    """A job every rank of which has ended, one of them by a signal."""
+    return build.diagnosing(CRASHED)
+
+
+def test_the_witnesses_are_heard_before_any_machine_is_checked() -> None:
+    """In this order; and not under `classic`, which is seed 001."""
+    stopped = build.tell(
+        build.stopping(CRASHED), events.AllRanksStopped(at=build.NOW, attempt=1, failure=CRASHED), build.ADAPTIVE
+    )  # fmt: skip
+    kinds = [type(one.command) for one in stopped.commands]
+    assert kinds.index(commands.GatherEvidence) < kinds.index(commands.CheckInstances)
+    first = build.failure(EndingKind.FAILED)
+    classic = build.tell(
+        build.stopping(first, build.CLASSIC), events.AllRanksStopped(at=build.NOW, attempt=1, failure=first),
+        build.CLASSIC,
+    )  # fmt: skip
+    assert build.orders(classic, commands.CheckInstances) and not build.orders(classic, commands.GatherEvidence)
+
+
+def test_an_error_of_the_program_ends_the_job_at_once_with_its_line() -> None:
+    """No check is waited for, nothing is tried again, and the line is in the reason and in what operators hear."""
+    decision = diagnosed(ended(), APPLICATION)
+    after = build.applied(decision)
+    assert (after.status, after.attempts_counted) == (JobStatus.FAILED, 1)
+    assert LINE in after.reason
+    (told,) = build.orders(decision, commands.NotifyOperator)
+    assert LINE in told.body
+
+
+def test_a_broken_network_is_started_again_and_blames_no_machine() -> None:
+    """Counted like any failure; its instances are asked for nothing."""
+    decision = diagnosed(ended(), NETWORK)
+    after = build.applied(decision)
+    assert (after.status, after.attempts_counted, after.repairing) == (JobStatus.RECOVERING, 1, ())
+    assert is_spared(after)
+    assert "no machine is to blame" in after.reason
+    assert not build.orders(decision, commands.TellInstance)
+
+
+def test_a_hung_workers_instance_is_left_out_while_there_is_room_elsewhere() -> None:
+    """The job goes on without it, with it where there is nothing else, and the instance itself is not touched."""
+    after = build.applied(diagnosed(ended(), HANG))
+    assert after.left_out == {build.IDS[0]: 0}
+    entry = entry_of(after)
+    assert entry is not None and entry.suspects == {build.IDS[0]: 0}
+    spares = tuple(build.available(one) for one in (*build.IDS, "i-0c3"))
+    (placed,) = build.place_records(build.Cluster((after,), spares)).assignments
+    assert set(placed.instances) == {build.IDS[1], "i-0c3"}
+    (placed,) = build.place_records(build.Cluster((after,), spares[:2])).assignments
+    assert set(placed.instances) == set(build.IDS)
+
+
+def test_a_suspected_gpu_takes_its_usual_way_through_the_check() -> None:
+    """The verdict is kept and said; the check decides what is repaired."""
+    after = build.applied(diagnosed(ended(), GPU))
+    assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, 0)
+    assert not is_spared(after)
+    assert GPU.said in after.reason
+    found = build.results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+    assert build.applied(build.checked(after, found)).status is JobStatus.RECOVERING
+
+
+@pytest.mark.parametrize("conclusion", [APPLICATION, NETWORK, HANG])
+def test_what_is_undecided_goes_to_the_check(conclusion: Conclusion) -> None:
+    """Whatever it is: it is only told."""
+    after = build.applied(diagnosed(ended(), replace(conclusion, decided=False)))
+    assert (after.status, after.left_out) == (JobStatus.DIAGNOSING, {})
+    assert not is_spared(after) and "undecided" in after.reason
+
+
+@pytest.mark.parametrize("cause", [Cause.GPU_MEMORY, Cause.NUMERICAL, Cause.HOST_MEMORY, Cause.WORKER_ERROR])
+def test_an_error_with_a_machine_for_a_rival_is_checked_all_the_same(cause: Cause) -> None:
+    """Out of memory may be another's leak, and NaN a GPU that lies."""
+    after = build.applied(diagnosed(ended(), replace(APPLICATION, cause=cause)))
+    assert after.status is JobStatus.DIAGNOSING
+
+
+def test_the_last_attempt_is_not_followed_by_another() -> None:
+    """However innocent the machines are."""
+    after = build.applied(diagnosed(replace(ended(), attempts_counted=2), NETWORK))
+    assert after.status is JobStatus.FAILED and "was the last of 3" in after.reason
+
+
+def test_a_verdict_counts_once() -> None:
+    """Told twice, or after what follows is decided, it changes nothing; nor does one about another attempt."""
+    after = build.applied(diagnosed(ended(), GPU))
+    assert diagnosed(after, NETWORK).outcome is Outcome.IGNORED
+    gone = build.applied(diagnosed(ended(), NETWORK))
+    assert diagnosed(gone, NETWORK).outcome is Outcome.IGNORED
+    event = events.Diagnosed(at=build.NOW, attempt=7, conclusion=NETWORK)
+    assert build.tell(ended(), event).outcome is Outcome.OUTDATED
+
+
+def test_a_job_that_a_person_holds_is_not_started_again() -> None:
+    """It is suspended instead."""
+    after = build.applied(diagnosed(replace(ended(), held=True), NETWORK))
+    assert after.status is JobStatus.SUSPENDED
+
+
+def test_what_was_left_out_is_forgotten_once_an_attempt_has_lasted() -> None:
+    """By then a machine that hung a worker once is as good as any."""
+    record = replace(build.running(), left_out={build.IDS[0]: 0})
+    policy = build.ADAPTIVE
+    early = build.tell(record, events.JobLookDue(at=build.NOW, attempt=1, look_at=record.look_at), policy)
+    assert build.applied(early).left_out == record.left_out
+    after = build.later(policy.steady_s + 1)
+    due = replace(record, look_at=after)
+    lasted = build.tell(due, events.JobLookDue(at=after, attempt=1, look_at=after), policy, after)
+    assert build.applied(lasted).left_out == {}
+
+
+def test_a_gang_that_does_not_get_on_is_stopped_and_diagnosed() -> None:
+    """An incident like any other, with what was seen in its first words."""
+    seen = "no rank has got on for 900 s, though its machines are heard of"
+    event = events.ProgressStopped(at=build.NOW, attempt=1, sentence=seen)
+    decision = build.tell(build.running(), event)
+    after = build.applied(decision)
+    assert (after.status, after.stop_reason) == (JobStatus.STOPPING, seen)
+    assert build.orders(decision, commands.StopAttempt)
+    (told,) = build.orders(decision, commands.NotifyOperator)
+    assert seen in told.body
+    ended_all = build.applied(build.tell(after, _all_stopped(after)))
+    assert ended_all.status is JobStatus.DIAGNOSING
+
+
+def _all_stopped(record: Job) -> events.AllRanksStopped:
+    return events.AllRanksStopped(at=build.NOW, attempt=record.attempt)
+
+
+def test_an_observed_gang_that_does_not_get_on_is_told_of_once() -> None:
+    """Nothing of it is stopped."""
+    policy = replace(build.ADAPTIVE, observe_only=True)
+    event = events.ProgressStopped(at=build.NOW, attempt=1, sentence="it stands")
+    first = build.tell(build.running(policy), event, policy)
+    after = build.applied(first)
+    assert after.status is JobStatus.RUNNING and not build.orders(first, commands.StopAttempt)
+    assert build.tell(after, event, policy).outcome is Outcome.IGNORED
