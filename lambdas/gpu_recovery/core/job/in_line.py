@@ -21,6 +21,7 @@ def entry_of(job: Job) -> Entry | None:
         held=job.held, works=job.status is JobStatus.RUNNING, leaves=job.status in _LEAVES, observed=job.hands_off,
         known_short=job.short_of, fresh=job.status is JobStatus.QUEUED, instances=job.instances,
         suspects={**job.left_out, **{one.instance_id: one.rank for one in job.suspicions if one.stands}},
-        not_before=job.not_before, suspended_at=job.suspended_at, suspended_for=job.suspended_for, suspensions=job.suspensions, ran_s=job.ran_s,
+        not_before=job.not_before, suspended_at=job.suspended_at,
+        suspended_for=job.suspended_for, suspensions=job.suspensions, ran_s=job.ran_s,
         running_at=job.running_at, max_runtime_s=spec.max_runtime_s, holds_quota=job.quota_nodes > 0,
     )  # fmt: skip

@@ -180,7 +180,7 @@ class Job:
     conclusion: Conclusion | None = None
     """The last diagnosis, which names the attempt that it is about."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Instances that a diagnosis would rather leave out, with the rank of each: used last, until an attempt has lasted."""
+    """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False
     """A person has suspended it: it is not placed until a person resumes it."""
     wished_at: datetime | None = None
