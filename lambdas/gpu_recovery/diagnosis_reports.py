@@ -31,7 +31,7 @@ KINDS: Mapping[str, type[Report]] = {
 """What a process may tell. How a rank ended, what the kernel logged and who is silent it may not: that is known."""
 NAMES = {kind: name for name, kind in KINDS.items()}
 REPORTS_MAX, BYTES_MAX = 64, 16_384
-"""Of one heartbeat, the newest; as the JSON that is kept."""
+"""Of one heartbeat, the newest; as the JSON that travels, without its spaces."""
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_MAX, LINE_MAX, LIST_MAX = 200, 1_000, 32
 LINES = frozenset({"line", "error"})
@@ -58,7 +58,7 @@ def observed(instance_id: str, told: Any) -> tuple[tuple[Observed, ...], int]:
             read = _observed(instance_id, one)
         except _Unreadable:
             continue
-        room -= size(read.report)
+        room -= _bytes(one)
         if room < 0:
             break
         found.append(read)
@@ -94,7 +94,11 @@ def from_json(kept: Any) -> Report | None:
 
 def size(report: Report) -> int:
     """Its bytes as they are kept."""
-    return len(json.dumps(to_json(report), separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
+    return _bytes(to_json(report))
+
+
+def _bytes(values: Any) -> int:
+    return len(json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
 
 
 def _observed(instance_id: str, told: Any) -> Observed:

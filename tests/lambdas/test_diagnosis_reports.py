@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from tests.aws.records import JOB, A
 from tests.fuzz.mutations import mutated, odd_values
 from tests.lambdas.test_reporting import BEAT
 
+ROOT = Path(__file__).parents[2]
 FROM = {"id": "0a1b2c3d-1", "job": JOB, "attempt": 2, "age_s": 1.5, "rank": 3, "worker": "3.1"}
 WHOLE: dict[str, dict[str, Any]] = {
     "stage": {
@@ -176,7 +179,8 @@ def test_a_heartbeat_brings_the_newest_of_too_much() -> None:
     found, count = observed(A, many)
     assert 10 < len(found) == REPORTS_MAX - count
     assert found[-1].report.report_id == f"{A}/x-{REPORTS_MAX - 1}"
-    assert sum(size(one.report) for one in found) <= BYTES_MAX
+    sent = [len(json.dumps(one, separators=(",", ":"))) for one in many]
+    assert sum(sent[: len(found)]) <= BYTES_MAX < sum(sent[: len(found) + 1])
 
 
 @pytest.mark.parametrize(("value", "lost"), [(3, 3), (0, 0), (None, 0), (-1, 0), ("3", 0), (1.5, 0), (True, 0)])
@@ -205,6 +209,18 @@ def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
 def test_what_a_newer_release_keeps_is_passed_over(kept: Any) -> None:
     """A release that is rolled back reads what it knows."""
     assert from_json(kept) is None
+
+
+def test_the_page_of_the_protocol_says_every_type_and_field() -> None:
+    """Whoever writes an agent, or a training in another language, has only that page."""
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.partition("## What a training tells")[2], re.MULTILINE))
+    for name, kind in KINDS.items():
+        known: Any = kind
+        said = set(re.findall(r"`(\w+)`", rows[name]))
+        assert {one.name for one in fields(known)} - OURS - {"worker", "rank"} <= said, name
+    for number in (REPORTS_MAX, KEPT_MAX, f"{BYTES_MAX // 1024} KiB", f"{KEPT_BYTES_MAX // 1024} KiB"):
+        assert str(number) in page
 
 
 # -- what is kept ------------------------------------------------------------------------------------------------------
