@@ -24,6 +24,7 @@ from gpu_recovery.ports import LISTED, Addition, CursorInvalid, JobPage, StaleRe
 
 from simulator.memory_beats import MemoryBeats
 from simulator.memory_line import MemoryLine
+from simulator.memory_reports import MemoryReports
 
 Record = TypeVar("Record", Job, Instance)
 
@@ -97,12 +98,13 @@ def in_order(commands: Sequence[Pending]) -> tuple[Pending, ...]:
     return tuple(sorted(commands, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
-class MemoryStore(MemoryBeats, MemoryLine):
+class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
         MemoryBeats.__init__(self)
         MemoryLine.__init__(self)
+        MemoryReports.__init__(self)
         self.jobs: Shelf[Job] = Shelf()
         self.machines: Shelf[Instance] = Shelf()
         self.submitted: dict[str, str] = {}

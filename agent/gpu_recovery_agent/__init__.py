@@ -29,6 +29,8 @@
     sensors/running.py      the files of the ranks, against the processes
     sensors/ecs.py          ranks without a file
     sensors/kernel_log.py   XIDs, from the boot on
+    sensors/diagnosis.py    what trainings tell for a diagnosis, through a socket
+    sensors/diagnosis_line.py  one line of it                                          pure
     sensors/process_reader.py  of /proc what may block, through a child and within a deadline
     sensors/process_child.py   that child
     sensors/asked_child.py  a child that is asked by lines, and never waited for

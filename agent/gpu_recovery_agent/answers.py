@@ -48,7 +48,8 @@ class Order:
 class Answer:
     """`why` is for the journal. `last` is the sequence that the server heard, of STALE.
 
-    Of HEARD, `refused` are ranks that it does not know here, as lines for the journal. Of BAD_REPORT, `field` is what
+    Of HEARD, `refused` are ranks that it does not know here, as lines for the journal, and `left_out` is how many
+    reports of trainings it did not keep. Of BAD_REPORT, `field` is what
     is wrong, and `rank` the entry of `running` that it is in.
     """
 
@@ -63,6 +64,7 @@ class Answer:
     refused: tuple[str, ...] = ()
     rank: int | None = None
     field: str = ""
+    left_out: int = 0
 
 
 def away(why: str) -> Answer:
@@ -112,6 +114,7 @@ def _heard(found: dict[str, Any]) -> Answer:
         inventory=found.get("inventory") is True,
         orders=tuple(one for one in read_orders if one),
         refused=tuple(one for one in read_refusals if one),
+        left_out=whole(found.get("left_out")) or 0,
     )
 
 

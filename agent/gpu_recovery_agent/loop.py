@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery_agent import clock, notify
@@ -19,6 +20,7 @@ from gpu_recovery_agent.pacing import Pace
 from gpu_recovery_agent.proof import proof_of
 from gpu_recovery_agent.report import RUNNING_MAX, Facts
 from gpu_recovery_agent.sensors import boot, health
+from gpu_recovery_agent.sensors.diagnosis import DiagnosisSocket
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
@@ -44,6 +46,7 @@ class Agent:
         self._running = RunningSensor(settings.running_folder, settings.host_proc, boot_id, journal, self._reader)
         self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal, self._reader)
         self._kernel_log = KernelLogSensor(settings.host_kmsg, journal)
+        self._socket = DiagnosisSocket(settings.socket, journal)
         self._nvml = NvmlSensor(
             environment, journal, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s
         )
@@ -74,11 +77,13 @@ class Agent:
             self._nvml.close()
             self._reader.close()
             self._kernel_log.close()
+            self._socket.close()
             self._state.close()
 
     def _once(self) -> None:
         self._live, exits = self._running.look()
         xids = self._kernel_log.look()
+        self._socket.look(clock.uptime_s())
         if self._settings.nvml:
             self._nvml.look()
         if self._untold.sees(exits, xids, self._health()):
@@ -119,6 +124,9 @@ class Agent:
             self._journal.over("report")
             self._journal.once("heard", "the API hears this agent")
             more = self._untold.heard(facts, inventory_wanted=answer.inventory, now=now)
+            self._socket.heard(facts.diagnosis, facts.diagnosis_lost)
+            if answer.left_out:
+                self._journal.once("left out", f"{answer.left_out} reports of trainings were not kept by the server")
             for refused in answer.refused:
                 self._journal.once(f"refused {refused}", f"refused: {refused}")
             self._orders.given(answer.orders, self._all_live)
@@ -128,6 +136,7 @@ class Agent:
             if answer.rank is not None and answer.rank < len(facts.running):
                 # What one rank says of itself must not silence the others, nor the instance.
                 self._unwanted.add(facts.running[answer.rank])
+            self._socket.dropped(facts.diagnosis)
             more = self._untold.dropped(facts, now, answer.field)
         self._pace.heard(now, answer.next_s)
         if more:
@@ -140,7 +149,10 @@ class Agent:
         self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
         self._unwanted &= set(self._all_live)
         live = self._some([one for one in self._all_live if one not in self._unwanted])
-        return self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
+        facts = self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
+        if facts.health is None:
+            return facts  # an exit that is told by itself
+        return replace(facts, diagnosis=self._socket.batch(), diagnosis_lost=self._socket.lost)
 
     def _some(self, live: list[Live]) -> list[Live]:
         """As many as a report may have, others each time: nobody is silent for long."""

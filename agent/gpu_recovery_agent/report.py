@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_recovery_agent.metadata import Exit
+from gpu_recovery_agent.sensors.diagnosis import Told
 from gpu_recovery_agent.sensors.health import Health
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.running import ExitFile, Live
@@ -23,7 +24,10 @@ TIGHT = (",", ":")
 
 @dataclass(frozen=True)
 class Facts:
-    """What one report tells. `inventory` is None where it is not wanted; `uuids` are GPUs by their address."""
+    """What one report tells. `inventory` is None where it is not wanted; `uuids` are GPUs by their address.
+
+    `diagnosis` is what trainings tell, of which about `diagnosis_lost` did not come this far.
+    """
 
     boot_id: str
     running: Sequence[Live] = ()
@@ -33,6 +37,8 @@ class Facts:
     digest: str = ""
     inventory: dict[str, Any] | None = None
     uuids: Mapping[str, str] = field(default_factory=dict)
+    diagnosis: Sequence[Told] = ()
+    diagnosis_lost: int = 0
 
     @property
     def mark(self) -> str:
@@ -40,7 +46,7 @@ class Facts:
         return repr((
             [(live.pid, live.ticks, live.rank) for live in self.running], [one.signature for one in self.exits],
             [(one.key, one.at_s) for one in self.xids], self.health and self.health.status, self.digest,
-            self.inventory is not None,
+            self.inventory is not None, [one.number for one in self.diagnosis],
         ))  # fmt: skip
 
 
@@ -70,6 +76,10 @@ def body(
         found["sxids"] = sxids
     if facts.inventory is not None:
         found["inventory"] = facts.inventory
+    if facts.diagnosis:
+        found["diagnosis"] = [one.told(uptime_s) for one in facts.diagnosis]
+    if facts.diagnosis_lost:
+        found["diagnosis_lost"] = facts.diagnosis_lost
     return found
 
 

@@ -12,6 +12,8 @@ REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
 REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
+SOCKET = ".diagnosis.sock"
+"""Its name begins with a point, as no file of a rank does."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -23,7 +25,8 @@ class SettingsError(ValueError):
 class Settings:
     """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment.
 
-    `signs`: the reports are signed for `region` with the role of the instance, and there is no token.
+    `signs`: the reports are signed for `region` with the role of the instance, and there is no token. `socket`: where
+    trainings tell what a diagnosis may need, None if nowhere.
     """
 
     reports_url: str
@@ -40,6 +43,7 @@ class Settings:
     inventory_s: float
     signs: bool = False
     region: str = ""
+    socket: Path | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -52,6 +56,7 @@ class Settings:
             signs=signs,
             region=_region(environment, address) if signs else "",
             running_folder=running_folder(environment),
+            socket=socket_path(environment),
             state_folder=state_folder(environment),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
             host_kmsg=_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
@@ -82,6 +87,11 @@ class Settings:
 def running_folder(environment: Mapping[str, str]) -> Path:
     """Where the files of ranks are: seed 000's folder and variable, for the wrapper too. Raises SettingsError."""
     return _at_home(environment.get("GPUTASKER_RUNNING_TASKS_DIR") or "~/.gputasker/running_tasks")
+
+
+def socket_path(environment: Mapping[str, str]) -> Path | None:
+    """Where trainings tell what a diagnosis needs: in the folder that ranks and agent share. Raises SettingsError."""
+    return _or_off(environment, "GPU_RECOVERY_SOCKET", str(running_folder(environment) / SOCKET))
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:

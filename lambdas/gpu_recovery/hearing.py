@@ -29,6 +29,7 @@ from .core.notices import of_agents
 from .core.policy import within
 from .core.signals import HealthKind, HealthStatus
 from .core.xid import asks_for_a_look, switch_asks_for_a_look
+from .observing import keep_observed
 from .ports import AnotherAgent
 from .recovery import Recovery, Unsaid
 
@@ -42,6 +43,7 @@ class Answer:
 
     updated: how many of the ranks that it reports are known there; revived: of these, those that had been silent.
     refused: ranks that are not known there, and why.
+    left_out: how many reports for a diagnosis cannot be kept: of no known kind, or of an attempt that is not there.
     """
 
     updated: int = 0
@@ -49,6 +51,7 @@ class Answer:
     wants_inventory: bool = False
     orders: tuple[Order, ...] = ()
     refused: tuple[tuple[RunningRank, str], ...] = ()
+    left_out: int = 0
 
 
 @dataclass
@@ -79,10 +82,11 @@ class Hearing:
         revived = self._presence(before, beat, report) if present and before is not None else 0
         self._ended(report)
         self._health(before, report, present)
+        left_out = keep_observed(recovery.store, report, before, ranks, self._look_up, now)
         known_digest = before.digest if before is not None else ""
         return Answer(
             len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
-            self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused,
+            self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused, left_out,
         )  # fmt: skip
 
     def _kept(self, beat: Beat, present: bool) -> Beat | None:

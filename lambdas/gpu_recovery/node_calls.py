@@ -140,6 +140,7 @@ class NodeApi:
                 for one in heard.orders
             ],
             "refused": [{"job": one.job_id, "attempt": one.attempt, "why": why} for one, why in heard.refused],
+            **({"left_out": heard.left_out} if heard.left_out else {}),
         }  # fmt: skip
 
     def _ts(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from .core.attempt import Plan, Progress
 from .core.check import Verdict
 from .core.commands import NotifyOperator, PublishEvent
+from .core.diagnosis.reports import Report
 from .core.errors import RecoveryError
 from .core.events import Checked, DepartureAnnounced, HealthReported, InstanceObserved
 from .core.fleet import Fleet
@@ -23,6 +24,7 @@ from .core.machine import QuotaChange
 from .core.queue.entry import Entry, LastPass
 from .core.signals import MachineState
 from .core.task import RankFailure, TaskFact
+from .report_ring import ReportsKept
 
 
 class StaleRecord(RecoveryError):
@@ -311,6 +313,18 @@ class Store(Protocol):
 
     def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         """The digest, the JSON text and the time of the latest inventory; None if there is none."""
+
+    def add_reports(
+        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Report], lost: int = 0
+    ) -> None:
+        """Keep what the attempt's processes on the instance tell for a diagnosis, each once by its id.
+
+        Of an attempt on an instance the latest are kept, as `report_ring` has it; times to the millisecond. `lost`
+        more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
+        """
+
+    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
+        """What was told of the attempt on those of the instances that told anything, freshly read."""
 
 
 class Actions(Protocol):

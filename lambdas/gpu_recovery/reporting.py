@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import diagnosis_reports
 from .core.errors import RecoveryError
 from .core.heartbeat import GpuHealth, RankExit, Report, RunningRank, SxidSeen, XidSeen
 from .core.job.adoption import JOB_ID
@@ -54,6 +55,7 @@ def report(instance_id: str, body: Any) -> Report:
     known = tuple(one for one in running if isinstance(one, RunningRank))
     by_log = tuple(one for one in running if isinstance(one, int))
     health, sentence, digest = _health(read)
+    observed, unread = diagnosis_reports.observed(instance_id, read.values.get("diagnosis"))
     return Report(
         instance_id=instance_id,
         boot_id=read.match("boot_id", BOOT_ID, "a UUID", lower=True),
@@ -71,6 +73,9 @@ def report(instance_id: str, body: Any) -> Report:
         sxids=tuple(_sxid(one) for one in read.objects("sxids", XIDS_MAX)),
         run=read.match("run", RUN, "8 to 32 hexadecimal digits") if read.has("run") else "",
         inventory=_inventory(read),
+        observed=observed,
+        unread=unread,
+        lost=diagnosis_reports.counted(read.values.get("diagnosis_lost")),
     )
 
 

@@ -115,3 +115,72 @@ def test_the_limit_is_that_of_the_instance_however_many_tokens_it_has(agent: Age
         said = agent.call(REPORTS, BEAT | {"sequence": REPORTS_MAX + 1}, token=token)
         assert (said.status, said.body["error"]) == (429, "too_many")
     assert agent.call(REPORTS, BEAT, token=others.token).status == 200
+
+
+# -- what trainings tell -----------------------------------------------------------------------------------------------
+
+OF_A_TRAINING = {"type": "progress", "job": JOB, "attempt": 1, "rank": 0, "value": 5, "age_s": 2}
+
+
+def told(*numbers: int, **changes: Any) -> dict[str, Any]:
+    """A body's list of progress reports."""
+    return {"diagnosis": [OF_A_TRAINING | {"id": f"0a1b2c3d-{n}"} | changes for n in numbers]}
+
+
+def test_what_a_training_tells_is_kept_beside_its_attempt(agent: Agent) -> None:
+    """By the server's clock less its age; a heartbeat with it is one read and one write more, and only that one."""
+    assert agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK]}).status == 200
+    agent.functions.now = later(15)
+    said = agent.call(REPORTS, BEAT | {"sequence": 2, "running": [RANK]} | told(1, 2))
+    assert said.status == 200 and "left_out" not in said.body
+    assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1, "PutItem": 1}
+    found = agent.functions.store.reports_of(JOB, 1, (A,))[A]
+    assert [one.report_id for one in found.reports] == [f"{A}/0a1b2c3d-1", f"{A}/0a1b2c3d-2"]
+    assert {(one.at_s, one.instance_id) for one in found.reports} == {(later(13).timestamp(), A)}
+    agent.functions.now = later(30)
+    assert agent.call(REPORTS, BEAT | {"sequence": 3, "running": [RANK], "diagnosis": []}).status == 200
+    assert agent.functions.aws.operations() == {"UpdateItem": 1}
+
+
+def test_a_heartbeat_that_is_repeated_brings_nothing_twice(agent: Agent) -> None:
+    """Its answer was lost: it comes again, with more beside it."""
+    for sequence, numbers in ((1, (1, 2)), (1, (1, 2)), (2, (1, 2, 3))):
+        body = BEAT | {"sequence": sequence, "running": [RANK]} | told(*numbers)
+        assert agent.call(REPORTS, body).status == 200
+    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 3
+
+
+def test_the_last_word_of_a_rank_counts_after_its_end(agent: Agent) -> None:
+    """It is told with the heartbeat after the crash, when the instance may be nobody's any more."""
+    assert agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK]}).status == 200
+    agent.functions.store.release_instance(A, JOB, False)
+    agent.functions.chill()
+    assert "left_out" not in agent.call(REPORTS, BEAT | {"sequence": 2, "running": []} | told(1)).body
+    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 1
+
+
+def test_a_token_tells_of_its_own_instance_only(agent: Agent) -> None:
+    """Reports of an attempt that is not there are left out, and the agent hears how many; the others are kept."""
+    body = told(1) | {"diagnosis_lost": 4}
+    body["diagnosis"] += told(2, attempt=2)["diagnosis"] + told(3, job="sft-x")["diagnosis"] + [{"type": "exit"}]
+    said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK]} | body)
+    assert (said.status, said.body["left_out"]) == (200, 3)
+    found = agent.functions.store.reports_of(JOB, 1, (A,))[A]
+    assert len(found.reports) == 1 and found.lost == 7
+    assert agent.functions.store.reports_of(JOB, 2, (A,)) == {}
+    assert agent.functions.store.reports_of("sft-x", 1, (A,)) == {}
+
+
+def test_a_persons_task_that_was_told_no_attempt_tells_of_the_one_that_is_there(agent: Agent) -> None:
+    """As its heartbeat does."""
+    said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK | {"attempt": 0}]} | told(1, attempt=0))
+    assert "left_out" not in said.body
+    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 1
+
+
+@pytest.mark.parametrize("diagnosis", ["text", {}, [None], [{"type": "stage"}] * 200])
+def test_no_word_of_a_training_silences_its_instance(agent: Agent, diagnosis: Any) -> None:
+    """Only a body that is no JSON is refused."""
+    said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK], "diagnosis": diagnosis})
+    assert said.status == 200 and said.body["left_out"] >= 1
+    assert A in agent.functions.store.beats([A])

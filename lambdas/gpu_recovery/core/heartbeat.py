@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from .diagnosis import reports
 from .names import attempt_id
 from .policy import RecoveryPolicy, within
 
@@ -132,12 +133,27 @@ class GpuHealth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Observed:
+    """What a process of a training has observed, `age_s` ago: the report is of no time yet (`at_s` 0).
+
+    attempt: 0 where the process was not told one.
+    """
+
+    job_id: str
+    attempt: int
+    age_s: float
+    report: reports.Report
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One report of one instance, of any protocol. What a protocol does not say is None or empty.
 
     run:      which start of the agent it is of, "" of one that does not say.
     running:  None where the report does not speak of ranks.
     running_logs: ranks by their running log's number alone, as agents of seed 000 report them.
+    observed: what trainings there tell for a diagnosis; unread: how many such reports cannot be read.
+    lost:     how many of them did not get as far as this report.
     """
 
     instance_id: str
@@ -156,6 +172,9 @@ class Report:
     sxids: tuple[SxidSeen, ...] = ()
     run: str = ""
     inventory: Mapping[str, object] | None = None
+    observed: tuple[Observed, ...] = ()
+    unread: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,10 +84,14 @@ class WeightSync(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Report):
-    """A progress heartbeat (rows 12, 13). `status`: of HTTP, 200 if it answered; `value` only grows."""
+    """A progress heartbeat (rows 12, 13). `status`: of HTTP, 200 if it answered; `value` only grows.
+
+    unchanged_s: how long the value has been the same, by the worker's own clock: a stall is older than what is kept.
+    """
 
     value: float | None = None
     status: int = 200
+    unchanged_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,30 @@
+"""Reports for diagnoses in memory: the part of `ports.Store` that keeps them, with the answers that DynamoDB gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from gpu_recovery.core.diagnosis.reports import Report
+from gpu_recovery.report_ring import ReportsKept, added
+
+
+class MemoryReports:
+    """See `ports.Store` for what each function promises."""
+
+    def __init__(self) -> None:
+        self.reported: dict[tuple[str, int, str], ReportsKept] = {}
+
+    def add_reports(
+        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Report], lost: int = 0
+    ) -> None:
+        key = (job_id, attempt, instance_id)
+        # To the millisecond, as a table keeps them.
+        found = [replace(one, at_s=round(one.at_s, 3)) for one in reports]
+        after = added(self.reported.get(key, ReportsKept()), found, lost)
+        if after is not None:
+            self.reported[key] = after
+
+    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
+        found = {one: self.reported.get((job_id, attempt, one)) for one in instance_ids}
+        return {one: kept for one, kept in found.items() if kept is not None}
