@@ -42,8 +42,17 @@ class Topology:
             return report.instance_id
         if report.worker in self.workers:
             return self.workers[report.worker].instance_id
-        at = [one.instance_id for one in self.workers.values() if report.rank is not None and one.rank == report.rank]
-        return at[0] if at else ""
+        at = self.by_rank.get(report.rank) if report.rank is not None else None
+        return at.instance_id if at else ""
+
+    @cached_property
+    def by_rank(self) -> Mapping[int, Worker]:
+        """Each worker whose rank is known, the first of two with the same one."""
+        found: dict[int, Worker] = {}
+        for one in self.workers.values():
+            if one.rank is not None:
+                found.setdefault(one.rank, one)
+        return found
 
     @cached_property
     def instances(self) -> Mapping[str, tuple[str, ...]]:
@@ -93,6 +102,11 @@ class Case:
         """The reports of one kind, the oldest first."""
         found: Any = self._by_kind.get(kind, ())
         return tuple(found)
+
+    @cached_property
+    def kept(self) -> dict[str, object]:
+        """What families have worked out of this case and need again, each under a name of its own."""
+        return {}
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Report], list[Report]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .families import (
+    collectives,
     event_delivery,
     gpu_stages,
     locks,
@@ -18,5 +19,6 @@ from .rule import Rule
 
 FAMILIES = (
     gpu_stages, weight_sync, stragglers, patterns, rpc, telemetry, event_delivery, locks, log_lines, nodes,
+    collectives,
 )  # fmt: skip
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

@@ -3,12 +3,14 @@
 Each match of a rule adds its weight, in log-odds, to the hypothesis (cause, scope) that it speaks for, and to nobody
 else's loss: more evidence for a hypothesis never lowers its rank. What only follows from something else ranks below
 everything that does not. How sure the first one is: its share against its rivals, and against what nobody thought of.
+A cause rivals another once, by the strongest of its places, however many those are: when one GPU fails, a thousand
+ranks that wait for it are not a thousand rivals. Its places then share what the cause has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .case import Case, History, Topology
@@ -97,16 +99,26 @@ def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
         if one.cause is not None:
             speaking.setdefault((one.cause, one.scope), []).append(one)
     scores = {key: _score(key, ones, case) for key, ones in speaking.items()}
-    whole = 1.0 + sum(math.exp(score) for score in scores.values())  # 1: for what nobody has thought of
+    shares = _shares(scores)
     made = [
         Hypothesis(
-            cause, scope, round(scores[cause, scope], 6),
-            round(min(math.exp(scores[cause, scope]) / whole, CERTAIN), 4),
+            cause, scope, round(scores[cause, scope], 6), round(min(shares[cause, scope], CERTAIN), 4),
             all(one.follows for one in ones), tuple(ones),
         )
         for (cause, scope), ones in speaking.items()
     ]  # fmt: skip
     return tuple(sorted(made, key=lambda one: (one.follows, -one.score, one.cause, one.scope)))
+
+
+def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Scope], float]:
+    """How much of the whole each hypothesis has; together they have less than 1."""
+    places: dict[Cause, list[float]] = {}
+    for (cause, _), score in scores.items():
+        places.setdefault(cause, []).append(score)
+    whole = 1.0 + math.fsum(math.exp(max(of)) for of in places.values())  # 1: for what nobody has thought of
+    of_cause = {cause: math.exp(max(of)) / whole for cause, of in places.items()}
+    within = {cause: math.fsum(math.exp(score) for score in of) for cause, of in places.items()}
+    return {key: of_cause[key[0]] * math.exp(score) / within[key[0]] for key, score in scores.items()}
 
 
 def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:

@@ -41,7 +41,12 @@ _REMEDIES: Mapping[Cause, Remedy] = {
 
 
 def remedy_for(cause: Cause, scope: Scope) -> Remedy:
-    """What is done about `cause` at `scope`. A network that is bad for one machine or rack is left out."""
+    """What is done about `cause` at `scope`. A network that is bad for one machine or rack is left out.
+
+    What is everywhere cannot be left out: that is started again.
+    """
+    if _REMEDIES[cause] is Remedy.LEAVE_OUT and scope.kind is ScopeKind.JOB:
+        return Remedy.RESTART
     if cause is Cause.NETWORK and scope.kind in (ScopeKind.INSTANCE, ScopeKind.RACK):
         return Remedy.LEAVE_OUT
     return _REMEDIES[cause]

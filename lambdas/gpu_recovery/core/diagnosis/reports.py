@@ -264,6 +264,22 @@ class PairReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlightReport(Report):
+    """What a rank's NCCL flight recorder says of one process group (`core.diagnosis.flight`).
+
+    members:   the ranks that belong to the group, as this rank knows them.
+    last_enqueued, last_completed: sequence numbers of collectives; None for what it has not done yet.
+    frame:     a hash of the top frame of the last one, "" if unknown.
+    """
+
+    group: str
+    members: tuple[int, ...] = ()
+    last_enqueued: int | None = None
+    last_completed: int | None = None
+    frame: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport(Report):
     """A probe that has been made of this instance, whatever it found: it need not be made again."""
 

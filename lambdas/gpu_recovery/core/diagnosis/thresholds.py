@@ -24,6 +24,8 @@ class Thresholds:
     connect_slow_s: float = 5.0
     header_slow_s: float = 60.0
     body_slow_ratio: float = 10.0
+    body_slow_s: float = 5.0
+    """A body that took less is not slow, whatever its header took. Not of the seed, which only knows the ratio."""
     memory_low_gb: float = 1.0
     memory_out_gb: float = 0.1
     cpu_overload_percent: float = 95.0
@@ -37,6 +39,8 @@ class Thresholds:
     guard_floor_ratio: float = 0.03
     guard_slowness: float = 1.25
     """A straggler is slower than the median by this much at least (reference/diagnosis.md, part 2)."""
+    pair_slow_ratio: float = 2.0
+    """An instance is slow if its best pairwise test took so many medians (DLRover's network check)."""
     stalled_s: float = 600.0
     """No rank of a job reports progress for so long while its machines are heard of: it is stalled."""
     decided: float = 0.6
