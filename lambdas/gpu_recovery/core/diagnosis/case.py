@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from .reports import Report
 from .thresholds import Thresholds
+from .words import JOB, Scope, ScopeKind
 
 R = TypeVar("R", bound=Report)
 
@@ -42,8 +43,19 @@ class Topology:
             return report.instance_id
         if report.worker in self.workers:
             return self.workers[report.worker].instance_id
-        at = [one.instance_id for one in self.workers.values() if report.rank is not None and one.rank == report.rank]
-        return at[0] if at else ""
+        return "" if report.rank is None else self._of_ranks.get(report.rank, "")
+
+    @cached_property
+    def _of_ranks(self) -> Mapping[int, str]:
+        """The instance of each rank that is known; of two workers with one rank the first counts."""
+        return {one.rank: one.instance_id for one in reversed([*self.workers.values()]) if one.rank is not None}
+
+    @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that the workers have, the longest name first."""
+        return tuple(
+            sorted({one.role for one in self.workers.values() if one.role}, key=lambda role: (-len(role), role))
+        )
 
     @cached_property
     def instances(self) -> Mapping[str, tuple[str, ...]]:
@@ -93,6 +105,15 @@ class Case:
         """The reports of one kind, the oldest first."""
         found: Any = self._by_kind.get(kind, ())
         return tuple(found)
+
+    def place(self, report: Report) -> Scope:
+        """Where a report is: its instance, else its worker, else its rank; the job where nobody said."""
+        instance_id = self.topology.instance_of(report)
+        if instance_id:
+            return Scope.of(ScopeKind.INSTANCE, instance_id)
+        if report.worker:
+            return Scope.of(ScopeKind.WORKER, report.worker)
+        return JOB if report.rank is None else Scope.of(ScopeKind.RANK, str(report.rank))
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Report], list[Report]]:

@@ -81,7 +81,7 @@ def diagnose(
             Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
         )
     first, rivals = ranked[0], ranked[1:]
-    close = bool(rivals) and first.confidence - rivals[0].confidence < thresholds.margin
+    close = any(first.confidence - one.confidence < thresholds.margin for one in rivals if one.follows == first.follows)
     decided = first.confidence >= thresholds.decided and not close
     probe = None if decided else next_probe(ranked, case)
     return Diagnosis(
@@ -97,12 +97,15 @@ def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
         if one.cause is not None:
             speaking.setdefault((one.cause, one.scope), []).append(one)
     scores = {key: _score(key, ones, case) for key, ones in speaking.items()}
-    whole = 1.0 + sum(math.exp(score) for score in scores.values())  # 1: for what nobody has thought of
+    follows = {key: all(one.follows for one in ones) for key, ones in speaking.items()}
+    # A consequence takes nothing from its cause, of which there may be one on each of many machines.
+    rest = 1.0 + math.fsum(math.exp(scores[key]) for key in scores if not follows[key])  # 1: for what nobody thought of
+    whole = rest + math.fsum(math.exp(scores[key]) for key in scores if follows[key])
     made = [
         Hypothesis(
             cause, scope, round(scores[cause, scope], 6),
-            round(min(math.exp(scores[cause, scope]) / whole, CERTAIN), 4),
-            all(one.follows for one in ones), tuple(ones),
+            round(min(math.exp(scores[cause, scope]) / (whole if follows[cause, scope] else rest), CERTAIN), 4),
+            follows[cause, scope], tuple(ones),
         )
         for (cause, scope), ones in speaking.items()
     ]  # fmt: skip
