@@ -34,7 +34,7 @@ class Course:
     def reached(self) -> Delivery:
         """The furthest state, a failure's own last state among them."""
         states = [one.last_state if one.state is Delivery.FAILED else one.state for one in self.reports]
-        return max(states, key=lambda state: ORDER.get(state, 0))
+        return max((one for one in states if one in ORDER), key=ORDER.__getitem__, default=Delivery.SENT)
 
     @property
     def has_failed(self) -> bool:

@@ -118,7 +118,7 @@ class Explanations:
         asked = own or {key: notices for key, notices in self._anywhere.items() if key[0] in wanted}
         newest = [notices.newest(oom.at_s) for notices in asked.values()]
         unfinished = [one for one in newest if one is not None and not is_confirmed(one)]
-        return min(unfinished, key=lambda one: (ORDER.get(one.reached, 0), one.last.request_id), default=None)
+        return min(unfinished, key=lambda one: (ORDER[one.reached], one.last.request_id), default=None)
 
 
 def _ends_another(event: str, turn: str) -> bool:
