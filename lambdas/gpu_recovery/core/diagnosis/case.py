@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from .reports import Report
 from .thresholds import Thresholds
+from .words import JOB, Scope, ScopeKind
 
 R = TypeVar("R", bound=Report)
 
@@ -53,6 +54,13 @@ class Topology:
             if one.rank is not None:
                 found.setdefault(one.rank, one)
         return found
+
+    @cached_property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that the workers have, the longest name first."""
+        return tuple(
+            sorted({one.role for one in self.workers.values() if one.role}, key=lambda role: (-len(role), role))
+        )
 
     @cached_property
     def instances(self) -> Mapping[str, tuple[str, ...]]:
@@ -102,6 +110,15 @@ class Case:
         """The reports of one kind, the oldest first."""
         found: Any = self._by_kind.get(kind, ())
         return tuple(found)
+
+    def place(self, report: Report) -> Scope:
+        """Where a report is: its instance, else its worker, else its rank; the job where nobody said."""
+        instance_id = self.topology.instance_of(report)
+        if instance_id:
+            return Scope.of(ScopeKind.INSTANCE, instance_id)
+        if report.worker:
+            return Scope.of(ScopeKind.WORKER, report.worker)
+        return JOB if report.rank is None else Scope.of(ScopeKind.RANK, str(report.rank))
 
     @cached_property
     def kept(self) -> dict[str, object]:

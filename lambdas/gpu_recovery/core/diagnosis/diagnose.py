@@ -83,7 +83,7 @@ def diagnose(
             Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
         )
     first, rivals = ranked[0], ranked[1:]
-    close = bool(rivals) and first.confidence - rivals[0].confidence < thresholds.margin
+    close = any(first.confidence - one.confidence < thresholds.margin for one in rivals if one.follows == first.follows)
     decided = first.confidence >= thresholds.decided and not close
     probe = None if decided else next_probe(ranked, case)
     return Diagnosis(
@@ -99,11 +99,13 @@ def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
         if one.cause is not None:
             speaking.setdefault((one.cause, one.scope), []).append(one)
     scores = {key: _score(key, ones, case) for key, ones in speaking.items()}
-    shares = _shares(scores)
+    follows = {key: all(one.follows for one in ones) for key, ones in speaking.items()}
+    # A consequence takes nothing from its cause, of which there may be one on each of many machines.
+    shares = {**_shares(scores), **_shares({key: score for key, score in scores.items() if not follows[key]})}
     made = [
         Hypothesis(
             cause, scope, round(scores[cause, scope], 6), round(min(shares[cause, scope], CERTAIN), 4),
-            all(one.follows for one in ones), tuple(ones),
+            follows[cause, scope], tuple(ones),
         )
         for (cause, scope), ones in speaking.items()
     ]  # fmt: skip
