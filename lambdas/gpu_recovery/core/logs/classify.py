@@ -1,0 +1,165 @@
+"""What is wrong, by a log: each line that tells of something, and the one that is the cause.
+
+Linear in the length of the text: a line is cut to `text.LINE_MAX`, and no pattern goes over it more often than its
+gaps are wide.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .kinds import Kind, Role
+from .noise import ADVICE, FINE
+from .signature import Counter, Signature, first
+from .signatures_gpu import SIGNATURES as OF_GPUS
+from .signatures_host import SIGNATURES as OF_HOSTS
+from .signatures_network import SIGNATURES as OF_NETWORKS
+from .signatures_platform import SIGNATURES as OF_PLATFORMS
+from .signatures_program import SIGNATURES as OF_PROGRAMS
+from .text import Line, read
+from .xids import of_xid
+
+SIGNATURES: tuple[Signature, ...] = (*OF_GPUS, *OF_NETWORKS, *OF_HOSTS, *OF_PLATFORMS, *OF_PROGRAMS)
+"""In order: the first that fits a line is what it tells of."""
+_TRACEBACK = "traceback (most recent call last)"
+_FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")
+_CODE = re.compile(r"\s+(?:raise |return |assert |if |self\.|for |with |\^{2,}|~{2,})")
+_CHAINED = ("during handling of the above exception", "the above exception was the direct cause")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A line that tells of something. number: of the line, from 1; line: without its carriers' marks.
+
+    generic: it knows no more than that something went wrong.
+    """
+
+    number: int
+    line: str
+    kind: Kind
+    role: Role
+    generic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """What a log tells, in its order, and the line that is the cause; None where nothing is wrong.
+
+    searches: how many patterns were tried on it.
+    """
+
+    findings: tuple[Finding, ...]
+    verdict: Finding | None
+    searches: int
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of the cause."""
+        return self.verdict.kind if self.verdict else Kind.BENIGN
+
+
+@dataclass(slots=True)
+class _Traceback:
+    """Where one writer is in a traceback: `open` until its exception came; `chained` while one follows another."""
+
+    open: bool = False
+    chained: bool = False
+    code_follows: bool = False
+    exceptions: list[int] = field(default_factory=list)
+    """Where the exceptions of this chain are among the findings."""
+
+
+def classify(lines: Iterable[str | bytes]) -> Classified:
+    """Each line that tells of something, and the cause: the first root, else a confirmation, else a cascade."""
+    found: list[Finding] = []
+    writers: dict[str, _Traceback] = {}
+    counter = Counter()
+    for number, raw in enumerate(lines, start=1):
+        line = read(raw)
+        writer = writers.setdefault(line.tag, _Traceback())
+        if _is_of_a_traceback(line, writer):
+            continue
+        one = _finding(number, line, counter)
+        if writer.open and line.text.strip():
+            writer.open = False
+            if one is not None:
+                found.append(one)
+                writer.exceptions.append(len(found) - 1)
+                _the_specific_one_counts(found, writer.exceptions)
+            continue
+        if one is not None:
+            found.append(one)
+    return Classified(tuple(found), verdict_of(found), counter.searches)
+
+
+def verdict_of(findings: Iterable[Finding]) -> Finding | None:
+    """The first root; where there is none, the first confirmation, then the first cascade. Advice is never one."""
+    order = (Role.ROOT, Role.CONFIRMATION, Role.CASCADE)
+    firsts: dict[Role, Finding] = {}
+    for one in findings:
+        firsts.setdefault(one.role, one)
+    return next((firsts[role] for role in order if role in firsts), None)
+
+
+def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, Finding] | None:
+    """The rank that has the cause, and its line: a cascade counts only where no rank has a root."""
+    verdicts = [(rank, one.verdict) for rank, one in sorted(ranks.items()) if one.verdict is not None]
+    for role in (Role.ROOT, Role.CONFIRMATION, Role.CASCADE):
+        for rank, verdict in verdicts:
+            if verdict.role is role:
+                return rank, verdict
+    return None
+
+
+def _is_of_a_traceback(line: Line, writer: _Traceback) -> bool:
+    """Whether the line is a traceback's heading, frame or code: they quote messages, they do not say them."""
+    text = line.whole
+    if _TRACEBACK in text:
+        if not writer.chained:
+            writer.exceptions.clear()
+        writer.open, writer.chained, writer.code_follows = True, False, False
+        return True
+    if any(words in text for words in _CHAINED):
+        writer.chained = True
+        return False
+    if _FRAME.match(text) is not None:
+        writer.code_follows = True
+        return True
+    if line.is_indented and (writer.open or writer.code_follows or _CODE.match(text) is not None):
+        return True
+    writer.code_follows = False
+    return False
+
+
+def _the_specific_one_counts(found: list[Finding], chain: list[int]) -> None:
+    """In a chain of exceptions a generic one is the consequence of one that says what went wrong, before or after."""
+    if all(found[at].generic for at in chain):
+        chain = chain[:-1]  # the last exception of the chain is the one that ended the program
+    for at in chain:
+        one = found[at]
+        if one.generic and one.role is Role.ROOT:
+            found[at] = Finding(one.number, one.line, one.kind, Role.CASCADE, generic=True)
+
+
+def _finding(number: int, line: Line, counter: Counter) -> Finding | None:
+    if not line.whole.strip():
+        return None
+    if first(FINE, line.whole, line.whole, counter, informs=False) is not None:
+        return None
+    xid = of_xid(line.definite)
+    if xid is not None:
+        kind, role = xid
+        return Finding(number, line.text.strip(), kind, role)
+    row = first(SIGNATURES, line.definite, line.whole, counter, informs=line.informs)
+    if row is None:
+        advises = first(ADVICE, line.whole, line.whole, counter, informs=False) is not None
+        advises = advises or (not line.informs and line.definite != line.whole and _would_be(line, counter))
+        return Finding(number, line.text.strip(), Kind.BENIGN, Role.ADVICE) if advises else None
+    return Finding(number, line.text.strip(), row.kind, row.role, row.generic)
+
+
+def _would_be(line: Line, counter: Counter) -> bool:
+    """Whether a line that only thinks something possible would tell of something if it said so."""
+    return first(SIGNATURES, line.whole, line.whole, counter, informs=False) is not None

@@ -1,0 +1,133 @@
+"""The words for a line of a log: what kind of thing it tells of, what part it plays, and what is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a line tells of."""
+
+    BENIGN = "benign"
+    USER_ERROR_CONFIG = "user_error_config"
+    USER_ERROR_DEPENDENCY = "user_error_dependency"
+    USER_ERROR_CHECKPOINT = "user_error_checkpoint"
+    NUMERICAL_NAN = "numerical_nan"
+    DEVICE_ASSERT = "device_assert"
+    COLLECTIVE_MISMATCH = "collective_mismatch"
+    CUDA_OOM = "cuda_oom"
+    PROCESS_CRASH = "process_crash"
+    INSUFFICIENT_RESOURCES = "insufficient_resources"
+    HOST_OOM = "host_oom"
+    SHM_EXHAUSTED = "shm_exhausted"
+    OS_LIMIT = "os_limit"
+    PORT_IN_USE = "port_in_use"
+    STORAGE_FULL = "storage_full"
+    STORAGE_IO = "storage_io"
+    RDMA_MEMLOCK_CONFIG = "rdma_memlock_config"
+    DRIVER_ENVIRONMENT = "driver_environment"
+    CONTAINER_IMAGE = "container_image"
+    SCHEDULER_PREEMPT = "scheduler_preempt"
+    SCHEDULER_TIME_LIMIT = "scheduler_time_limit"
+    PROCESS_KILLED_UNKNOWN = "process_killed_unknown"
+    HARDWARE_GPU_ECC = "hardware_gpu_ecc"
+    HARDWARE_GPU_LOST = "hardware_gpu_lost"
+    HARDWARE_GPU_RESET = "hardware_gpu_reset"
+    HARDWARE_NVLINK = "hardware_nvlink"
+    HARDWARE_THERMAL = "hardware_thermal"
+    RUNTIME_ERROR_CUDA = "runtime_error_cuda"  # a CUDA error that names no hardware
+    XID_APPLICATION = "xid_application"  # an XID that the application causes
+    XID_CASCADE = "xid_cascade"  # an XID that follows another
+    NODE_KERNEL = "node_kernel"
+    NETWORK_RDMA = "network_rdma"
+    NETWORK_PEER_EXIT = "network_peer_exit"  # a peer's end, seen from this side
+    NETWORK_EXTERNAL = "network_external"  # beyond the cluster
+    RENDEZVOUS_TIMEOUT = "rendezvous_timeout"
+    COLLECTIVE_TIMEOUT = "collective_timeout"
+
+
+class Role(StrEnum):
+    """What part a line plays."""
+
+    ROOT = "root"  # it may be the cause
+    CASCADE = "cascade"  # a consequence of something else: no cause while there is a root on any rank
+    CONFIRMATION = "confirmation"  # it proves what is seen elsewhere, and is the cause where nothing else is
+    ADVICE = "advice"  # what the program that printed it would try, or thinks possible: never a cause
+
+
+class LogClass(StrEnum):
+    """Whose the failure is."""
+
+    RESOURCES = "insufficient resources"
+    USER = "user error"
+    RUNTIME = "runtime error"  # of the application or its limits
+    UNKNOWN = "unknown"
+    HARDWARE = "hardware or node"
+    CASCADE = "cascade"
+    NETWORK = "network or a peer's death"
+    EXTERNAL = "external dependency"
+    STORAGE = "storage"
+    STORAGE_RESOURCES = "storage or resources"
+    ENVIRONMENT = "node environment"
+    NUMERICAL = "numerical"
+    SCHEDULER = "infrastructure policy"
+    NONE = "none"
+
+
+_KINDS: Mapping[LogClass, tuple[Kind, ...]] = {
+    LogClass.RESOURCES: (Kind.INSUFFICIENT_RESOURCES,),
+    LogClass.USER: (
+        Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_CHECKPOINT, Kind.USER_ERROR_DEPENDENCY, Kind.DEVICE_ASSERT,
+        Kind.COLLECTIVE_MISMATCH,
+    ),
+    LogClass.RUNTIME: (
+        Kind.XID_APPLICATION, Kind.RUNTIME_ERROR_CUDA, Kind.PROCESS_CRASH, Kind.CUDA_OOM, Kind.HOST_OOM,
+        Kind.SHM_EXHAUSTED, Kind.OS_LIMIT, Kind.PORT_IN_USE, Kind.RDMA_MEMLOCK_CONFIG,
+    ),
+    LogClass.UNKNOWN: (Kind.PROCESS_KILLED_UNKNOWN,),
+    LogClass.HARDWARE: (
+        Kind.HARDWARE_GPU_LOST, Kind.HARDWARE_GPU_ECC, Kind.HARDWARE_GPU_RESET, Kind.HARDWARE_NVLINK,
+        Kind.HARDWARE_THERMAL, Kind.NODE_KERNEL,
+    ),
+    LogClass.CASCADE: (Kind.XID_CASCADE,),
+    LogClass.NETWORK: (
+        Kind.NETWORK_RDMA, Kind.NETWORK_PEER_EXIT, Kind.COLLECTIVE_TIMEOUT, Kind.RENDEZVOUS_TIMEOUT,
+    ),
+    LogClass.EXTERNAL: (Kind.NETWORK_EXTERNAL, Kind.CONTAINER_IMAGE),
+    LogClass.STORAGE: (Kind.STORAGE_IO,),
+    LogClass.STORAGE_RESOURCES: (Kind.STORAGE_FULL,),
+    LogClass.ENVIRONMENT: (Kind.DRIVER_ENVIRONMENT,),
+    LogClass.NUMERICAL: (Kind.NUMERICAL_NAN,),
+    LogClass.SCHEDULER: (Kind.SCHEDULER_PREEMPT, Kind.SCHEDULER_TIME_LIMIT),
+    LogClass.NONE: (Kind.BENIGN,),
+}  # fmt: skip
+CLASSES: Mapping[Kind, LogClass] = {kind: one for one, kinds in _KINDS.items() for kind in kinds}
+"""Whose a failure of each kind is."""
+
+_POLICIES: Mapping[LogClass, str] = {
+    LogClass.RESOURCES: "wait 60 s, then the next attempt",
+    LogClass.USER: "no automatic retry",
+    LogClass.RUNTIME: "one restart",
+    LogClass.UNKNOWN: "look for evidence: why ECS stopped it, the kernel's log",
+    LogClass.HARDWARE: "drain, reboot and check the machine; run again elsewhere",
+    LogClass.CASCADE: "follow the error that came before",
+    LogClass.NETWORK: "look for a root on the other ranks first, then test the network in pairs",
+    LogClass.EXTERNAL: "retry, each time later",
+    LogClass.STORAGE: "retry; one machine or all of them tells local from shared storage",
+    LogClass.STORAGE_RESOURCES: "no blind retry: make room first",
+    LogClass.ENVIRONMENT: "reboot or replace the machine",
+    LogClass.NUMERICAL: "no automatic retry; the same step elsewhere tells silent corruption from divergence",
+    LogClass.SCHEDULER: "queue again",
+    LogClass.NONE: "nothing",
+}
+_EXCEPTIONS: Mapping[Kind, str] = {
+    Kind.SCHEDULER_TIME_LIMIT: "no automatic retry: it would reach its limit again",
+    Kind.CUDA_OOM: "one restart, once no stranger on the GPU and no lost event explains it",
+    Kind.HOST_OOM: "one restart, once no stranger on the machine explains it",
+}
+
+
+def policy_of(kind: Kind) -> str:
+    """What is done about a failure of this kind, in words."""
+    return _EXCEPTIONS.get(kind, _POLICIES[CLASSES[kind]])

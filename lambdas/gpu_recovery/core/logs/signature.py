@@ -1,0 +1,77 @@
+"""How a line is recognised: a signature, and what it is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .kinds import Kind, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A wording that tells of a kind. All of it is compared with a line in lower case.
+
+    needs:   texts of which the line must have one: most lines are done with before any pattern is tried.
+    pattern: what it must have besides. Gaps are bounded and nothing that repeats holds something that repeats, so that
+             no line takes longer than its length times the gaps.
+    soft:    it says nothing where the line calls itself information.
+    whole:   it is compared with what the line only thinks possible, too.
+    generic: it knows no more than that something went wrong: within one traceback any other goes before it.
+    source:  who writes so.
+    """
+
+    kind: Kind
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+    role: Role
+    source: str
+    soft: bool = False
+    whole: bool = False
+    generic: bool = False
+
+
+class Signatures:
+    """A table of signatures of one source after another, in order: the first that fits a line is the one."""
+
+    def __init__(self) -> None:
+        self.rows: list[Signature] = []
+
+    def add(
+        self, source: str, kind: Kind, needs: str, pattern: str, role: Role = Role.ROOT, *,
+        soft: bool = False, whole: bool = False, generic: bool = False,
+    ) -> None:  # fmt: skip
+        """One more. needs: texts with `|` between them; ValueError for one that is not in lower case."""
+        if needs != needs.lower() or not all(needs.split("|")):
+            raise ValueError(f"texts that no line in lower case has: {needs!r}")
+        made = Signature(
+            kind, tuple(needs.split("|")), re.compile(pattern), role, source, soft=soft, whole=whole, generic=generic
+        )
+        self.rows.append(made)
+
+
+@dataclass(slots=True)
+class Counter:
+    """How many patterns were tried: what a classification costs."""
+
+    searches: int = 0
+
+
+def first(
+    rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, informs: bool
+) -> Signature | None:
+    """The first signature that fits a line; None if none does.
+
+    definite: the line in lower case without what it only thinks possible; whole: with it. informs: it calls itself
+    information.
+    """
+    for row in rows:
+        if informs and row.soft:
+            continue
+        text = whole if row.whole else definite
+        if any(need in text for need in row.needs):
+            counter.searches += 1
+            if row.pattern.search(text):
+                return row
+    return None

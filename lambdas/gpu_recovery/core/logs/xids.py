@@ -1,0 +1,53 @@
+"""XIDs and SXids in a line: their kinds, from their numbers, and from their text where the driver says more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..xid import RECOVERY_ACTION, XidClass, class_of
+from .kinds import Kind, Role
+
+_XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
+_SXID = re.compile(r"\bsxid\b")
+_FOLLOWS = re.compile(r"(?:due to|because of|caused by|following|follows|after) .{0,24}(?:previous|prior|earlier)|previous (?:xid|error)")
+_ACTION = re.compile(r"recovery action changed.{0,60}?to 0x([0-9a-f]{1,2})")
+_NOTHING_WRONG = re.compile(r"\bxids? (?:errors?|events?|codes?)\b|\bno xid|xid (?:monitor|watch|check|poll|ignor)|xid[ =:]+0\b|xid: none")
+
+_ECC = (48, 63, 64, 92, 94, 95, 140, 160, 161)
+_NVLINK = (74, 144, 145, 146, 147, 148, 149, 150, 155, 156)
+_LOST = (54, 79)
+_BY_NUMBER: Mapping[int, tuple[Kind, Role]] = {
+    **dict.fromkeys(_ECC, (Kind.HARDWARE_GPU_ECC, Role.ROOT)),
+    **dict.fromkeys(_NVLINK, (Kind.HARDWARE_NVLINK, Role.ROOT)),
+    **dict.fromkeys(_LOST, (Kind.HARDWARE_GPU_LOST, Role.ROOT)),
+}
+_BY_CLASS: Mapping[XidClass, tuple[Kind, Role]] = {
+    XidClass.IGNORE: (Kind.XID_APPLICATION, Role.CASCADE),
+    XidClass.FOLLOW_OTHER: (Kind.XID_CASCADE, Role.CASCADE),
+    XidClass.APP: (Kind.XID_APPLICATION, Role.ROOT),
+    XidClass.WATCH: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
+    XidClass.CONFIG: (Kind.DRIVER_ENVIRONMENT, Role.ROOT),
+    XidClass.DIAG: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
+    XidClass.REBOOT: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
+    XidClass.REPLACE: (Kind.HARDWARE_GPU_LOST, Role.ROOT),
+}
+
+
+def of_xid(text: str) -> tuple[Kind, Role] | None:
+    """The kind and role of a line in lower case that reports an XID or an SXid; None for one that reports none."""
+    if "xid" not in text:
+        return None
+    if _SXID.search(text) is not None:
+        return Kind.HARDWARE_NVLINK, Role.ROOT
+    found = _XID.search(text)
+    if found is None or _NOTHING_WRONG.search(text) is not None and "nvrm" not in text:
+        return None
+    if _FOLLOWS.search(text) is not None:
+        return Kind.XID_CASCADE, Role.CASCADE
+    code = int(found[1])
+    if code == RECOVERY_ACTION:
+        action = _ACTION.search(text)
+        asks = action is None or int(action[1], 16) > 0
+        return (Kind.HARDWARE_GPU_RESET, Role.CONFIRMATION) if asks else (Kind.BENIGN, Role.ADVICE)
+    return _BY_NUMBER.get(code, _BY_CLASS[class_of(code)])
