@@ -27,9 +27,15 @@ KINDS: Mapping[str, type[Report]] = {
     "call": reports.CallTiming, "rpc": reports.RpcReport, "health": reports.WorkerHealth,
     "request": reports.RequestReport, "event": reports.EventReport, "lock": reports.LockReport,
     "log": reports.LogFinding, "nccl": reports.NcclReport,
+    "flight": reports.FlightReport,
 }  # fmt: skip
 """What a process may tell. How a rank ended, what the kernel logged and who is silent it may not: that is known."""
-NAMES = {kind: name for name, kind in KINDS.items()}
+EVERY_KIND: Mapping[str, type[Report]] = {
+    **KINDS, "exit": reports.ExitReport, "xid": reports.XidReport, "silent": reports.SilenceReport,
+    "pair": reports.PairReport, "probe": reports.ProbeReport,
+}  # fmt: skip
+"""What a case may hold that somebody brings along."""
+NAMES = {kind: name for name, kind in EVERY_KIND.items()}
 REPORTS_MAX, BYTES_MAX = 64, 16_384
 """Of one heartbeat, the newest; as the JSON that travels, without its spaces."""
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -86,7 +92,7 @@ def to_json(report: Report) -> dict[str, Any]:
 def from_json(kept: Any) -> Report | None:
     """The report that was kept; None for one of a kind, or in a form, that this release does not know."""
     try:
-        report = _report(kept, str(kept["id"]), str(kept.get("instance", "")))
+        report = _report(kept, str(kept["id"]), str(kept.get("instance", "")), EVERY_KIND)
         return replace(report, at_s=_number(kept["at_s"], float))
     except (_Unreadable, KeyError, TypeError, AttributeError):
         return None
@@ -119,8 +125,10 @@ def _observed(instance_id: str, told: Any) -> Observed:
     return Observed(job_id, attempt, float(age_s), report)
 
 
-def _report(told: Mapping[str, Any], report_id: str, instance_id: str) -> Report:
-    kind: Any = KINDS.get(told["type"]) if isinstance(told.get("type"), str) else None
+def _report(
+    told: Mapping[str, Any], report_id: str, instance_id: str, kinds: Mapping[str, type[Report]] = KINDS
+) -> Report:
+    kind: Any = kinds.get(told["type"]) if isinstance(told.get("type"), str) else None
     if kind is None:
         raise _Unreadable("type")
     values = {name: _value(hint, name, told.get(name)) for name, hint in _hints(kind).items() if name not in _OURS}

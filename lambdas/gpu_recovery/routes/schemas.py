@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..attempts import AttemptStatus
+from ..core.diagnosis.words import Cause, Probe, Remedy, ScopeKind
 from ..core.failure import FailureKind
 from ..core.instance.record import InstanceStatus
 from ..core.job.record import JobStatus, Origin
@@ -83,6 +84,7 @@ PRIORITY: Schema = {"type": "string", "enum": [one.name for one in Priority]}
 _ANY_PRIORITY: Schema = {
     "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}], "default": Priority.NORMAL.name,
 }  # fmt: skip
+_SCOPE = record(kind=one_of(ScopeKind), names=many(TEXT))
 _LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
 _TEXT_255: Schema = {"type": "string", "maxLength": 255}
 _LIFE = {"expires_in_s": between(LIFE_S_MIN, LIFE_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
@@ -187,6 +189,22 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "LogLines": record(
         job_id=TEXT, attempt=WHOLE, rank=WHOLE, lines=many(record(at=TIME, text=TEXT)), next_cursor=none_or(TEXT),
+    ),
+    "CaseWanted": wish(
+        job_id=TEXT, attempt=WHOLE, reports=many(ANYTHING), workers=many(ANYTHING), at_s={"type": "number"},
+    ),
+    "Finding": record(
+        row=TEXT, cause=none_or(TEXT), weight={"type": "number"}, follows=YES, english=TEXT, chinese=TEXT,
+        evidence=many(TEXT),
+    ),
+    "Diagnosis": record(
+        job_id=none_or(TEXT), attempt=none_or(WHOLE), cause=one_of(Cause), scope=_SCOPE, remedy=one_of(Remedy),
+        confidence={"type": "number"}, decided=YES, evidence=many(TEXT), findings=many(ref("Finding")),
+        rivals=many(record(
+            cause=one_of(Cause), scope=_SCOPE, confidence={"type": "number"}, follows=YES, evidence=many(TEXT),
+        )),
+        next_probe=none_or(one_of(Probe)), said=many(ref("Finding")), version=TEXT,
+        page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT),
     ),
     "Queue": _QUEUE,
     "Quotas": record(limits=record(**_LIMITS), revision=WHOLE),

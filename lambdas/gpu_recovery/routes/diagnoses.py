@@ -1,0 +1,79 @@
+"""What failed, where and how sure that is: of an attempt of a job, or of a case that the caller brings along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import wire
+from ..case_files import CaseInvalid, read_case
+from ..core.diagnosis.case import History
+from ..core.diagnosis.diagnose import Diagnosis, diagnose
+from ..core.diagnosis.page import Language, as_document, page
+from ..witnesses import heard, thresholds_of
+from .answers import Answer, Refused
+from .desk import Desk
+from .exchange import Request, Route
+
+_OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
+
+
+def make_diagnosis(desk: Desk, request: Request) -> Answer:
+    """The diagnosis of the attempt that the body names, made anew from what is kept; or of the case in the body."""
+    document = _document(request)
+    if "job_id" in document:
+        return _of_job(desk, document)
+    try:
+        case = read_case(document)
+    except CaseInvalid as error:
+        raise Refused(400, "bad_case", "Not a case", error.detail, error.field) from error
+    found = diagnose(case.reports, case.topology, History(), case.at_s, thresholds_of(desk.recovery.policy))
+    return Answer(200, _view(found, None, None, {}))
+
+
+def _document(request: Request) -> dict[str, Any]:
+    try:
+        document = wire.read_json(request.text())
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
+    if not isinstance(document, dict):
+        raise Refused(400, "bad_case", "Not a case", "must be an object", "body")
+    allowed = _OF_A_JOB if "job_id" in document else _BROUGHT
+    for name in document:
+        if name not in allowed:
+            detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
+            raise Refused(400, "bad_case", "Not a case", detail, name)
+    return document
+
+
+def _of_job(desk: Desk, document: dict[str, Any]) -> Answer:
+    job_id = document["job_id"]
+    job = desk.recovery.store.load_job(job_id) if isinstance(job_id, str) and job_id else None
+    if job is None:
+        raise Refused(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
+    attempt = document.get("attempt", job.attempt)
+    if type(attempt) is not int or not 1 <= attempt <= job.attempt:
+        detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has not had any yet"
+        raise Refused(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+    plan = desk.recovery.store.load_plan(job.job_id, attempt)
+    if plan is None:
+        detail = f"nothing is kept of attempt {attempt}"
+        raise Refused(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+    recovery, now = desk.recovery, desk.recovery.clock()
+    known = heard(recovery.store, recovery.actions, recovery.policy, job, plan, now)
+    return Answer(200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread))
+
+
+def _view(found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any) -> dict[str, Any]:
+    return {
+        **as_document(found), "job_id": job_id, "attempt": attempt,
+        "page": {language.value: page(found, language) for language in Language},
+        "unread_logs": {str(rank): why for rank, why in unread.items()},
+    }  # fmt: skip
+
+
+ROUTES = (
+    Route(
+        "POST", "/api/v2/diagnoses", make_diagnosis, "What failed, where, and how sure that is", {200: "Diagnosis"},
+        takes="CaseWanted", needs_body=True, refuses=(404,),
+    ),
+)  # fmt: skip
