@@ -249,6 +249,8 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         instance = self.load_instance(instance_id)
         if instance is None or (epoch is not None and not _may_claim(instance, job_id, claim, epoch)):
             return False
+        if epoch is not None and instance.claims.get(job_id) == claim:
+            return True  # an earlier try was heard: nothing is written again
         claims = {**instance.claims, job_id: claim}
         self.machines.change(instance_id, instance, claims=claims, reserved_for="")
         return True

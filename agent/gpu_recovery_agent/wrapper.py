@@ -40,7 +40,7 @@ USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]
 def main() -> None:
     """The entry point of `gpu-recovery-run`."""
     environment = dict(os.environ)
-    if "JOB_ID" in environment and environment.pop("GPU_RECOVERY_SIMULATE", ""):
+    if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
         say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
     try:
         simulate_s, command = words(sys.argv[1:], environment)

@@ -394,9 +394,17 @@ def test_a_rehearsal_shows_what_a_command_loses_that_does_not_ask(place: Place) 
     """It is ended by force, and begins at the beginning."""
     marks = f"echo run >> {place.folder}/runs; [ $(wc -l < {place.folder}/runs) = 2 ] && exit 6; "
     marks += 'touch "$GPU_RECOVERY_NOTICE/asked"; sleep 600'
-    rank = place.node.rank("sh", "-c", marks, GPU_RECOVERY_SIMULATE="0.1", SUSPEND_GRACE_S="1")
+    rank = place.node.rank("sh", "-c", marks, GPU_RECOVERY_SIMULATE="0.1", SUSPEND_GRACE_S="1", JOB_ID="")
     status, _, err = place.ended(rank)
     assert status == 6 and b"by force" in err
-    short = place.node.rank("sh", "-c", "exit 5", GPU_RECOVERY_SIMULATE="600")
+    short = place.node.rank("sh", "-c", "exit 5", GPU_RECOVERY_SIMULATE="600", JOB_ID="")
     status, _, err = place.ended(short)
     assert status == 5 and b"before there was a notice" in err
+
+
+def test_a_rank_of_a_job_is_not_rehearsed(place: Place) -> None:
+    """Whoever may set a variable of a task must not make it restart its command without end."""
+    rank = place.node.rank("sh", "-c", f"echo run >> {place.folder}/runs; exit 6", GPU_RECOVERY_SIMULATE="0.1")
+    status, _, err = place.ended(rank)
+    assert status == 6 and b"GPU_RECOVERY_SIMULATE is not for the ranks of a job" in err
+    assert (place.folder / "runs").read_text() == "run\n"

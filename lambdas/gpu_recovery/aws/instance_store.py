@@ -113,9 +113,16 @@ class InstanceStore:
         raise StaleRecord(f"instance {instance_id} was written {CLAIM_TRIES} times while it was to be claimed")
 
     def _has_claim(self, instance_id: str, job_id: str, claim: Claim, epoch: int) -> bool:
-        """Whether an earlier try of the same claim was heard, and it still holds."""
+        """Whether an earlier try of the same claim was heard, and the instance is still as it must be for it."""
         instance = self.load_instances([instance_id]).get(instance_id)
-        return instance is not None and instance.epoch == epoch and instance.claims.get(job_id) == claim
+        return (
+            instance is not None
+            and instance.claims.get(job_id) == claim
+            and instance.status is InstanceStatus.AVAILABLE
+            and instance.ecs_status == EcsStatus.ACTIVE
+            and instance.epoch == epoch
+            and instance.reserved_for in ("", job_id)
+        )
 
     def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
