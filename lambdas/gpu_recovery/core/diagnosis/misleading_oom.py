@@ -138,10 +138,17 @@ def _mib(found: re.Match[str] | None) -> float:
 
 
 def explained_ooms(case: Case) -> tuple[Explained, ...]:
-    """Every OOM that something explains away."""
+    """Every OOM that something explains away. After one that nothing did, nothing does at that place and turn."""
     look = Explanations(case)
-    found = (look.of(oom) for oom in ooms(case))
-    return tuple(one for one in found if one is not None)
+    plain: set[tuple[Scope, str]] = set()
+    found: list[Explained] = []
+    for oom in sorted(ooms(case), key=lambda one: (one.at_s, one.report_id)):
+        explained, key = look.of(oom), (case.place(oom), role_of(case, oom))
+        if explained is None:
+            plain.add(key)
+        elif key not in plain:
+            found.append(explained)
+    return tuple(found)
 
 
 def oom_is_misleading(case: Case) -> tuple[str, ...]:
