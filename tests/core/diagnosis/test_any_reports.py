@@ -33,8 +33,10 @@ from hypothesis import strategies as st
 from tests.core.diagnosis.asked import AT_S, TWO, numbered
 
 RULES: tuple[Rule, ...] = (*gpu_stages.RULES, *event_delivery.RULES, *locks.RULES, *nodes.RULES)
-ERRORS = ("", "CUDA error: an illegal memory access", "uncorrectable ECC error", "device-side assert", "ValueError: {x}",
-          "CUDA out of memory. Tried to allocate 9.9.9 GiB", "CUDA out of memory", "\x00\ud7ff{0}", "nvlink")  # fmt: skip
+ERRORS = (
+    "", "CUDA error: an illegal memory access", "uncorrectable ECC error", "device-side assert", "ValueError: {x}",
+    "CUDA out of memory. Tried to allocate 9.9.9 GiB", "CUDA out of memory", "\x00\ud7ff{0}", "nvlink",
+)  # fmt: skip
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 NUMBER = st.none() | st.floats(-10, 1e6) | ANY_FLOAT
 COUNT = st.none() | st.integers(-1, 5)

@@ -8,20 +8,19 @@ from gpu_recovery.core.diagnosis.words import JOB, Cause, Scope, ScopeKind
 
 from tests.core.diagnosis.asked import asked, instance
 
+ONE = instance("i-1")
 STEADY_S, DONE_S = 1_800.0, 10_000.0
 LATER_S = DONE_S + STEADY_S + 1.0
 
 
-def verdict(cause: Cause = Cause.GPU_FAULT, scope: Scope = instance("i-1"), **given: object) -> Verdict:
+def verdict(cause: Cause = Cause.GPU_FAULT, scope: Scope = ONE, **given: object) -> Verdict:
     """A verdict over job a whose remedy was done at DONE_S."""
     return Verdict(**{  # type: ignore[arg-type]
         "job_id": "a", "at_s": DONE_S, "cause": cause, "scope": scope, "rows": ("3+",), "version": "1", **given,
     })  # fmt: skip
 
 
-def failure(
-    after_s: float = 60.0, scope: Scope = instance("i-1"), cause: Cause = Cause.NETWORK, job: str = "a"
-) -> Failure:
+def failure(after_s: float = 60.0, scope: Scope = ONE, cause: Cause = Cause.NETWORK, job: str = "a") -> Failure:
     """A failure so long after it."""
     return Failure(job, DONE_S + after_s, scope, cause)
 
