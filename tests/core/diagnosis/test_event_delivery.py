@@ -200,6 +200,7 @@ PLAIN = [
     ([occupied(TRAIN, instance_id="i-2"), oom()], "another machine"),
     ([occupied(TRAIN), occupied(ROLLOUT, at_s=AT_S - 80.0), oom()], "released since"),
     ([oom(SENT_S - 1.0), event(), oom()], "it did not suffice before either"),
+    ([oom(), occupied(TRAIN, at_s=AT_S - 50.0)], "train came after it"),
 ]
 
 
@@ -240,6 +241,13 @@ def test_row_46_a_notice_to_nobody_in_particular_explains_the_oom_of_any_machine
     assert asked(RULES, event(worker="", instance_id="i-2"), oom()).cause is Cause.EVENT_UNDELIVERED
     own = event(Delivery.ACKNOWLEDGED, request_id="q2")
     assert not found(RULES, "46", event(worker="", instance_id="i-2"), own, oom())
+
+
+def test_row_46_an_acknowledgement_that_comes_with_the_oom_came_before_it() -> None:
+    """Two reporters' ages differ by a moment: who was told in time is not called untold."""
+    with_it, later = (event(Delivery.ACKNOWLEDGED, at_s=AT_S - 60.0 + s, gpu_state="ready") for s in (0.5, 5.0))
+    assert not found(RULES, "46", event(), with_it, oom())
+    assert found(RULES, "46", event(), later, oom())
 
 
 def test_row_46_an_oom_elsewhere_that_nothing_explains_is_still_one() -> None:

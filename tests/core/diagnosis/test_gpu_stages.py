@@ -4,7 +4,7 @@ import pytest
 from gpu_recovery.core.diagnosis.cuda_errors import CudaError, cuda_error
 from gpu_recovery.core.diagnosis.families.gpu_stages import RULES
 from gpu_recovery.core.diagnosis.reports import Check, StageReport
-from gpu_recovery.core.diagnosis.words import JOB, Cause, Remedy
+from gpu_recovery.core.diagnosis.words import JOB, Cause, Remedy, Weight
 
 from tests.core.diagnosis.asked import asked, found, instance
 
@@ -100,11 +100,10 @@ def test_row_1_what_is_no_fault_of_a_context_is_not_attributed(error: str) -> No
 
 def test_row_1_the_same_error_on_many_machines_speaks_for_the_program() -> None:
     """Hardware does not fail on three machines at once."""
-    one = asked(RULES, failed("rollout", ILLEGAL))
-    many = asked(RULES, *(failed("rollout", ILLEGAL, instance_id=f"i-{n}") for n in range(1, 4)))
-    assert one.decided and one.cause is Cause.GPU_CONTEXT
-    assert not many.decided
-    assert Cause.APPLICATION in {many.cause, *(rival.cause for rival in many.rivals[:3])}
+    for machines, weight in ((1, Weight.HINT), (2, Weight.HINT), (3, Weight.FAIR)):
+        reports = [failed("rollout", ILLEGAL, instance_id=f"i-{n}") for n in range(machines)]
+        assert {one.weight for one in found(RULES, "1", *reports) if one.cause is Cause.APPLICATION} == {weight}
+        assert asked(RULES, *reports).decided is (machines == 1)
 
 
 # -- row 2 -------------------------------------------------------------------------------------------------------------
