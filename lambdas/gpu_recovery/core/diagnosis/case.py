@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ from .thresholds import Thresholds
 from .words import JOB, Scope, ScopeKind
 
 R = TypeVar("R", bound=Report)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,17 @@ class Case:
         if report.worker:
             return Scope.of(ScopeKind.WORKER, report.worker)
         return JOB if report.rank is None else Scope.of(ScopeKind.RANK, str(report.rank))
+
+    def once(self, what: Callable[[Case], T]) -> T:
+        """What a pure function makes of this case. It is asked once, however many rules want to know."""
+        if what not in self._made:
+            self._made[what] = what(self)
+        made: T = self._made[what]
+        return made
+
+    @cached_property
+    def _made(self) -> dict[Callable[[Case], Any], Any]:
+        return {}
 
     @cached_property
     def kept(self) -> dict[str, object]:

@@ -131,5 +131,5 @@ def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:
     cause, scope = key
     known = 0.0
     if cause in BLAMES_MACHINES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
-        known = LEMON_WEIGHT * min(max(case.history.lemons.get(scope.names[0], 0.0), 0.0), 1.0)
+        known = LEMON_WEIGHT * min(max(0.0, case.history.lemons.get(scope.names[0], 0.0)), 1.0)  # NaN: 0
     return math.fsum(by_row.values()) + known

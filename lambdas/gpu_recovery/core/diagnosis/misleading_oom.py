@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .case import Case
 from .cuda_errors import LINE_MAX, CudaError, cuda_error
-from .deliveries import EVENTS, ORDER, Course, is_confirmed, target
+from .deliveries import EVENTS, ORDER, Course, courses, is_confirmed, target
 from .occupancy import Held, held_by_others, occupancies, role_of
 from .reports import EventReport, LogFinding, Report, StageReport
 from .words import Scope
@@ -17,6 +17,7 @@ OOM = "cuda_oom"
 """The kind of a log's line (`core.logs`) that says it."""
 ACK_SLACK_S = 1.0
 """An acknowledgement that comes with the OOM came before it: two reporters, two ages."""
+FOR_EVER_S = float("inf")
 NO_EVIDENCE = frozenset({"advice", "conditional"})
 """Roles of lines that say what might be, not what was."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([GM])iB")
@@ -48,25 +49,36 @@ class Explained:
         return (*(self.course.evidence if self.course else ()), *held)
 
 
-class _Notices:
-    """The events of one name to one target, the oldest first."""
+@dataclass(frozen=True)
+class _Open:
+    """A notice that was sent and not acknowledged from `from_s` on, until before `to_s`: as far as it had come.
 
-    def __init__(self) -> None:
-        self._begun: list[tuple[float, str]] = []
-        self._reports: dict[str, list[EventReport]] = {}
+    rank: the one that came the least far explains the most.
+    """
 
-    def add(self, report: EventReport) -> None:
-        """Takes the next report; they come in order."""
-        if report.request_id not in self._reports:
-            self._begun.append((report.at_s, report.request_id))
-        self._reports.setdefault(report.request_id, []).append(report)
+    from_s: float
+    to_s: float
+    event: str
+    rank: tuple[int, str]
+    course: Course
 
-    def newest(self, at_s: float) -> Course | None:
-        """The last one that was sent by then, as far as it had come."""
-        begun = [request_id for sent_s, request_id in self._begun if sent_s <= at_s]
-        if not begun:
-            return None
-        return Course(tuple(one for one in self._reports[begun[-1]] if one.at_s <= at_s + ACK_SLACK_S))
+
+def _open_times(case: Case) -> Iterator[_Open]:
+    """When each notice stood open: a newer one of the same name to the same target replaces it."""
+    replaced_s: dict[tuple[str, str], float] = {}
+    for course in sorted(case.once(courses).values(), key=lambda one: (-one.reports[0].at_s, one.last.request_id)):
+        key, sent_s = (course.last.event, course.last.worker), course.reports[0].at_s
+        end_s, reports = replaced_s.get(key, FOR_EVER_S), course.reports
+        replaced_s[key] = sent_s
+        for n, one in enumerate(reports):
+            so_far = Course(reports[: n + 1])
+            if is_confirmed(so_far):
+                break
+            next_s = reports[n + 1].at_s - ACK_SLACK_S if n + 1 < len(reports) else FOR_EVER_S
+            from_s = sent_s if n == 0 else max(sent_s, one.at_s - ACK_SLACK_S)
+            if from_s < min(next_s, end_s):
+                rank = (ORDER[so_far.reached], one.request_id)
+                yield _Open(from_s, min(next_s, end_s), one.event, rank, so_far)
 
 
 class Explanations:
@@ -78,15 +90,17 @@ class Explanations:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._at: dict[Scope, dict[tuple[str, str], _Notices]] = {}
-        self._anywhere: dict[tuple[str, str], _Notices] = {}
-        for one in case.all(EventReport):
-            key = (one.event, one.worker)
-            self._at.setdefault(target(case, one), {}).setdefault(key, _Notices()).add(one)
-            if one.worker not in case.topology.workers:
-                self._anywhere.setdefault(key, _Notices()).add(one)
+        self._at: dict[Scope, list[_Open]] = {}
+        self._own: set[tuple[Scope, str]] = set()
+        self._anywhere: list[_Open] = []
+        for event in case.all(EventReport):
+            self._own.add((target(case, event), event.event))
+        for one in _open_times(case):
+            self._at.setdefault(target(case, one.course.last), []).append(one)
+            if one.course.last.worker not in case.topology.workers:
+                self._anywhere.append(one)
         self._occupied: dict[Scope, list[StageReport]] = {}
-        for (place, _), reports in occupancies(case).items():
+        for (place, _), reports in case.once(occupancies).items():
             self._occupied.setdefault(place, []).extend(reports)
 
     def of(self, oom: StageReport | LogFinding) -> Explained | None:
@@ -110,15 +124,15 @@ class Explanations:
         return max(seen, key=lambda one: (one.at_s, one.report_id), default=None)
 
     def _unacknowledged(self, oom: Report, place: Scope, turn: str) -> Course | None:
-        """Of the newest notices of a hand-over to whose turn it is, the one that came the least far."""
-        wanted = EVENTS
-        if turn:
-            wanted = frozenset(event for event in EVENTS if (event == f"{turn}_start") or _ends_another(event, turn))
-        own = {key: notices for key, notices in self._at.get(place, {}).items() if key[0] in wanted}
-        asked = own or {key: notices for key, notices in self._anywhere.items() if key[0] in wanted}
-        newest = [notices.newest(oom.at_s) for notices in asked.values()]
-        unfinished = [one for one in newest if one is not None and not is_confirmed(one)]
-        return min(unfinished, key=lambda one: (ORDER[one.reached], one.last.request_id), default=None)
+        """Of the open notices of a hand-over to whose turn it is, the one that came the least far."""
+        wanted = [event for event in EVENTS if not turn or event == f"{turn}_start" or _ends_another(event, turn)]
+        has_own = any((place, event) in self._own for event in wanted)
+        notices = self._at.get(place, ()) if has_own else self._anywhere
+        standing = [
+            one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted
+        ]  # fmt: skip
+        found = min(standing, key=lambda one: one.rank, default=None)
+        return found.course if found else None
 
 
 def _ends_another(event: str, turn: str) -> bool:
@@ -138,10 +152,17 @@ def _mib(found: re.Match[str] | None) -> float:
 
 
 def explained_ooms(case: Case) -> tuple[Explained, ...]:
-    """Every OOM that something explains away."""
+    """Every OOM that something explains away. After one that nothing did, nothing does at that place and turn."""
     look = Explanations(case)
-    found = (look.of(oom) for oom in ooms(case))
-    return tuple(one for one in found if one is not None)
+    plain: set[tuple[Scope, str]] = set()
+    found: list[Explained] = []
+    for oom in sorted(ooms(case), key=lambda one: (one.at_s, one.report_id)):
+        explained, key = look.of(oom), (case.place(oom), role_of(case, oom))
+        if explained is None:
+            plain.add(key)
+        elif key not in plain:
+            found.append(explained)
+    return tuple(found)
 
 
 def oom_is_misleading(case: Case) -> tuple[str, ...]:
@@ -149,4 +170,4 @@ def oom_is_misleading(case: Case) -> tuple[str, ...]:
 
     `explained_ooms` says it OOM by OOM: an OOM elsewhere that nothing explains is still one.
     """
-    return tuple(sorted({one for explained in explained_ooms(case) for one in explained.evidence}))
+    return tuple(sorted({one for explained in case.once(explained_ooms) for one in explained.evidence}))

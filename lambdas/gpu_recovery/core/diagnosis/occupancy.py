@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -40,12 +39,12 @@ class Held:
 
 def memory_mb(occupant: Occupant) -> float:
     """What a process holds; what is no number is nothing."""
-    return occupant.memory_mb if math.isfinite(occupant.memory_mb) and occupant.memory_mb > 0 else 0.0
+    return occupant.memory_mb if 0.0 < occupant.memory_mb < float("inf") else 0.0
 
 
 def total_mb(occupants: Iterable[Occupant]) -> float:
     """What processes hold together, in megabytes."""
-    return math.fsum(memory_mb(one) for one in occupants)
+    return sum(memory_mb(one) for one in occupants)
 
 
 def role_of_name(case: Case, name: str) -> str:

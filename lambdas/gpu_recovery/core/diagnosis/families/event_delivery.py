@@ -35,7 +35,7 @@ def is_over(case: Case, course: Course) -> bool:
 
 def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[Course]:
     """Events that came no further than `reached`. hidden: those whose failure would have hidden it."""
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if course.reached is reached and course.has_failed is hidden and is_over(case, course):
             yield course
 
@@ -72,28 +72,28 @@ def _not_acknowledged_and_failed(case: Case) -> Iterator[Match]:
 
 
 def _busy(case: Case) -> Iterator[Match]:
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if is_confirmed(course) and course.gpu_state == "busy":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.FAIR, evidence, values)
 
 
 def _confirmed(case: Case) -> Iterator[Match]:
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if is_confirmed(course) and course.gpu_state == "ready":
             scope, evidence, values = _said(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _still_busy(case: Case) -> Iterator[Match]:
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if course.gpu_state == "busy":
             scope, evidence, values = _said(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _switch_failed(case: Case) -> Iterator[Match]:
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if course.gpu_state == "error":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
@@ -101,7 +101,7 @@ def _switch_failed(case: Case) -> Iterator[Match]:
 
 
 def _ack_timeout(case: Case) -> Iterator[Match]:
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         waited = case.at_s - course.reports[0].at_s
         if not is_confirmed(course) and waited >= case.thresholds.ack_s:
             scope, evidence, values = _said(case, course)
@@ -110,7 +110,7 @@ def _ack_timeout(case: Case) -> Iterator[Match]:
 
 def _invalid(case: Case) -> Iterator[Match]:
     """An event that the protocol does not know: the program's error where it failed."""
-    for course in courses(case).values():
+    for course in case.once(courses).values():
         if course.last.event not in EVENTS and not is_confirmed(course):
             _, evidence, values = _said(case, course)
             cause = Cause.APPLICATION if course.has_failed else None
@@ -121,8 +121,8 @@ def _no_train_end(case: Case) -> Iterator[Match]:
     """Row 41's root cause, where rollout's turn came to nothing: nobody ever told train to let go of the GPU."""
     if any(one.event == "train_end" for one in case.all(EventReport)):
         return
-    busy = [one for one in courses(case).values() if one.gpu_state == "busy"]
-    for course in [*busy, *(one.course for one in explained_ooms(case) if one.course)]:
+    busy = [one for one in case.once(courses).values() if one.gpu_state == "busy"]
+    for course in [*busy, *(one.course for one in case.once(explained_ooms) if one.course)]:
         if course.last.event == "rollout_start":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
@@ -140,14 +140,14 @@ def _false_success(case: Case) -> Iterator[Match]:
 
 
 def _in_order(case: Case) -> list[Course]:
-    return sorted(courses(case).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id))
+    return sorted(case.once(courses).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id))
 
 
 # -- row 46 ------------------------------------------------------------------------------------------------------------
 
 
 def _misleading(case: Case) -> Iterator[Match]:
-    for one in explained_ooms(case):
+    for one in case.once(explained_ooms):
         if one.course is None:
             continue
         course = one.course
@@ -158,7 +158,7 @@ def _misleading(case: Case) -> Iterator[Match]:
 
 def _held_while_oom(case: Case) -> Iterator[Match]:
     """That the other holds the GPU follows from a notice that it never got, if there is one."""
-    for one in explained_ooms(case):
+    for one in case.once(explained_ooms):
         if one.held is None:
             continue
         held, follows = one.held, one.course is not None
@@ -170,7 +170,7 @@ def _held_while_oom(case: Case) -> Iterator[Match]:
 
 def _plain(case: Case) -> Iterator[Match]:
     """An OOM of a stage that nothing explains away. Those of logs are spoken of where lines are."""
-    explained = {one.oom.report_id for one in explained_ooms(case)}
+    explained = {one.oom.report_id for one in case.once(explained_ooms)}
     for one in ooms(case):
         if isinstance(one, StageReport) and one.report_id not in explained:
             values = {"stage": one.stage, "error": one.error}

@@ -56,10 +56,9 @@ def is_clean(report: StageReport) -> bool:
     return report.probe is Check.PASSED and report.synchronised and report.matches is not False and not report.error
 
 
-def faults(case: Case) -> Iterator[Fault]:
+def faults(case: Case) -> tuple[Fault, ...]:
     """Every error of CUDA in the stages, GPU by GPU (rows 1 and 2)."""
-    for reports in timelines(case).values():
-        yield from _faults_of(reports)
+    return tuple(fault for reports in case.once(timelines).values() for fault in _faults_of(reports))
 
 
 def _faults_of(reports: list[StageReport]) -> Iterator[Fault]:
@@ -105,7 +104,7 @@ _WEIGHTS: Mapping[CudaError, float] = {
 
 
 def _deferred(case: Case) -> Iterator[Match]:
-    first = [one for one in faults(case) if one.root is None and one.kind is not CudaError.MEMORY]
+    first = [one for one in case.once(faults) if one.root is None and one.kind is not CudaError.MEMORY]
     places = {case.place(one.report) for one in first if one.kind is CudaError.CONTEXT}
     for one in first:
         values = {
@@ -125,7 +124,7 @@ def _scope(case: Case, fault: Fault) -> Scope:
 
 
 def _spoiled(case: Case) -> Iterator[Match]:
-    for one in faults(case):
+    for one in case.once(faults):
         if one.root is None:
             continue
         values = {"stage": one.report.stage, "error": one.report.error, "root": one.root.report.stage}
@@ -137,7 +136,7 @@ def _spoiled(case: Case) -> Iterator[Match]:
 
 def _growth(case: Case, counter: str) -> Iterator[tuple[StageReport, StageReport, int, int]]:
     """Each reading of `counter` above the one before it on that GPU, with both. The first one is only a baseline."""
-    for reports in timelines(case).values():
+    for reports in case.once(timelines).values():
         last: StageReport | None = None
         for one in reports:
             now = getattr(one, counter)
@@ -166,7 +165,7 @@ def _ecc_repaired(case: Case) -> Iterator[Match]:
 
 def _latest(case: Case, *names: str) -> Iterator[StageReport]:
     """The last report of each GPU and stage that has one of these fields."""
-    for reports in timelines(case).values():
+    for reports in case.once(timelines).values():
         kept = {
             (one.stage, one.operation): one
             for one in reports
@@ -207,7 +206,7 @@ def _failed_repaired(case: Case) -> Iterator[Match]:
 
     One that fails with a late error may have met the fault of an earlier stage: rows 1 and 2 speak of it as well.
     """
-    spoiled = {one.report.report_id for one in faults(case) if one.root is not None}
+    spoiled = {one.report.report_id for one in case.once(faults) if one.root is not None}
     for one in case.all(StageReport):
         if one.probe is not Check.FAILED or one.report_id in spoiled or one.matches is False:
             continue

@@ -119,7 +119,7 @@ class _Holders:
 
 
 def _not_released(case: Case) -> Iterator[Match]:
-    holders = _Holders(case)
+    holders = case.once(_Holders)
     for one in in_vain(case):
         weight = Weight.FAIR if one.holder else Weight.HINT
         values = {"owner": one.owner, "holder": one.holder or NOBODY}
@@ -127,7 +127,7 @@ def _not_released(case: Case) -> Iterator[Match]:
 
 
 def _dead_holder(case: Case) -> Iterator[Match]:
-    holders = _Holders(case)
+    holders = case.once(_Holders)
     for one in in_vain(case):
         gone = holders.gone(one)
         if gone and gone.proven:
@@ -136,7 +136,7 @@ def _dead_holder(case: Case) -> Iterator[Match]:
 
 
 def _silent_holder(case: Case) -> Iterator[Match]:
-    holders = _Holders(case)
+    holders = case.once(_Holders)
     for one in in_vain(case):
         gone = holders.gone(one)
         if gone and not gone.proven:
@@ -161,7 +161,7 @@ def _two_holders(case: Case) -> Iterator[Match]:
 
 
 def _occupied(case: Case) -> Iterator[Match]:
-    for reports in occupancies(case).values():
+    for reports in case.once(occupancies).values():
         for one in {report.stage: report for report in reports}.values():
             occupants = one.occupants or ()
             values = {"stage": one.stage, "n": len({o.pid for o in occupants}), "mb": total_mb(occupants)}
@@ -170,7 +170,7 @@ def _occupied(case: Case) -> Iterator[Match]:
 
 def _leak_specified(case: Case) -> Iterator[Match]:
     """Of each GPU the last look after weights_update and the last one before rollout; with one of them no verdict."""
-    for reports in occupancies(case).values():
+    for reports in case.once(occupancies).values():
         after = [one for one in reports if (one.moment, one.stage) == ("after", "weights_update")]
         before = [one for one in reports if (one.moment, one.stage) == ("before", "rollout")]
         if not after or not before:
@@ -187,7 +187,7 @@ def _leak_repaired(case: Case) -> Iterator[Match]:
 
     WEAK: where both fit, a process of the other's may stay by design. With an OOM row 46 makes it a proof.
     """
-    for reports in occupancies(case).values():
+    for reports in case.once(occupancies).values():
         for one in {report.stage: report for report in reports if report.moment != "after"}.values():
             held = held_by_others(case, one, role_of(case, one))
             if held:
