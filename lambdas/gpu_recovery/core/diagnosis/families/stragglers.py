@@ -230,10 +230,13 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
 
 
 def _timed_out(case: Case) -> Iterator[Match]:
-    """Row 17: more than a fifth of the workers' last calls ran out of time. Calls that raised are no time-outs."""
+    """Row 17: more than a fifth of the workers' last calls ran out of time. Calls that raised are no time-outs.
+
+    One late call is that worker's alone.
+    """
     last = {worker_of(case, one): one for one in case.all(RpcReport)}
     late = [one for one in last.values() if one.timed_out]
-    if last and not enough(len(last) - len(late), len(last), case.thresholds):
+    if len(late) > 1 and not enough(len(last) - len(late), len(last), case.thresholds):
         values = {"percent": 100 * (1 - case.thresholds.calls_done_ratio), "late": len(late), "total": len(last)}
         evidence = tuple(one.report_id for one in late)
         yield Match(Cause.NETWORK, JOB, Weight.WEAK, evidence, values)
