@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core.diagnosis.families.collectives import RULES
 from gpu_recovery.core.diagnosis.flight import Culprits, culprits, groups, odd_frames
-from gpu_recovery.core.diagnosis.reports import FlightReport
+from gpu_recovery.core.diagnosis.reports import FlightReport, Progress, Report, RpcStage
 from gpu_recovery.core.diagnosis.words import Cause, Scope, ScopeKind
 
-from tests.core.diagnosis.given import AT_S, cluster, found_by, judged, of_row
+from tests.core.diagnosis.given import AT_S, cluster, found_by, judged, late, of_row
 
 TP = {f"tp{n}": tuple(range(4 * n, 4 * n + 4)) for n in range(4)}
 DP = {f"dp{n}": tuple(range(n, 16, 4)) for n in range(4)}
@@ -114,6 +114,18 @@ def test_the_missing_ranks_are_the_verdict() -> None:
     )
     assert verdict.findings[0].chinese == "进程组tp2, tp3缺少rank 9, 14，其余rank在等待"
     assert judged(hang((9, 14))).scope == Scope.of(ScopeKind.RANK, "9", "14")
+
+
+def test_the_missing_rank_goes_before_everybody_who_hangs() -> None:
+    """All calls ran out of time and nobody has moved for long: the recorder alone says for whom they wait."""
+    reports: list[Report] = [*hang((9,)), *(late(f"w{n}", RpcStage.HEADER, request_id="q") for n in range(16))]
+    reports += [
+        Progress(report_id=f"beat-{n}-{k}", at_s=AT_S - 200 * k, worker=f"w{n}", value=7.0)
+        for n in range(16)
+        for k in range(5)
+    ]
+    verdict = judged(reports, cluster(nodes=4, workers=4))
+    assert (verdict.cause, verdict.scope) == (Cause.WORKER_HANG, Scope.of(ScopeKind.WORKER, "w9"))
 
 
 def test_a_rank_that_said_nothing_may_have_died() -> None:

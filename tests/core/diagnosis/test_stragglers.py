@@ -252,7 +252,7 @@ def test_row_17_more_than_a_fifth_out_of_time_suspects_the_network() -> None:
     assert "17" not in rows(found_by(RULES, fifth))
     assert "17" not in rows(found_by(RULES, [late("w0")]))
     found = of_row(found_by(RULES, [*fifth, late("w1", at_s=AT_S)]), "17")
-    assert {one.cause for one in found} == {Cause.NETWORK, Cause.WORKER_HANG}
+    assert {one.cause for one in found} == {Cause.NETWORK, Cause.STRAGGLER}
     assert found[0].chinese == "超过20% worker超时 → 疑似网络故障"
     assert found[0].english == "more than 20 % of workers timed out (2 of 5) → suspected network failure"
 

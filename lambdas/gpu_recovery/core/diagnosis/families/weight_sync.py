@@ -26,7 +26,8 @@ _COLLECTIVE_TIMEOUT = re.compile(
     re.IGNORECASE,
 )
 _PEER_OR_LINK = re.compile(
-    r"\bcompletion\b.{0,80}\b(?:status|error)[ =]+(?:4|5|9|12)\b|\bremote process exited\b|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
+    r"\bcompletion\b.{0,80}\b(?:status|error)[ =]+(?:4|5|9|12)\b|\bremote process exited\b"
+    r"|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
     r"|\bunhandled system error\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b",
     re.IGNORECASE,
 )
