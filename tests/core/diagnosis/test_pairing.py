@@ -109,6 +109,26 @@ def test_the_fastest_meet_the_slowest_in_the_second_round() -> None:
     assert second_round(["n0", "n1", "n2", "n3"], tests) == (("n1", "n2"), ("n3", "n0"))
 
 
+def test_whoever_failed_meets_the_fastest_of_those_who_passed() -> None:
+    """A slow partner would make the second test slow as well."""
+    tests = [
+        PairReport(report_id="a", at_s=0.0, round=1, instances=("n0", "n1"), passed=False),
+        PairReport(report_id="b", at_s=0.0, round=1, instances=("n2", "n3"), passed=True, seconds=9.0),
+        PairReport(report_id="c", at_s=0.0, round=1, instances=("n4", "n5"), passed=True, seconds=1.0),
+    ]
+    groups = second_round([f"n{n}" for n in range(6)], tests)
+    assert groups == (("n0", "n4"), ("n1", "n5"), ("n2", "n3"))
+
+
+def test_whom_nothing_tells_apart_is_suspected_only() -> None:
+    """Three machines that fail with one another: any two of them may be bad."""
+    tests = [
+        PairReport(report_id=f"{one}{other}", at_s=0.0, round=2, instances=(one, other), passed=False)
+        for one, other in (("a", "b"), ("b", "c"), ("a", "c"))
+    ]
+    assert found(tests) == Found(suspected=("a", "b", "c"))
+
+
 def test_exactly_twice_the_median_is_not_slow() -> None:
     """More than twice is."""
     names = machines(8)

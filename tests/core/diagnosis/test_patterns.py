@@ -182,6 +182,16 @@ def test_row_20_the_older_rule_is_published(failing: set[int], row: str, english
     assert {one for one in rows(found) if one.startswith("20")} == {row}
 
 
+def test_row_18_a_report_is_placed_by_its_instance_its_worker_or_its_rank() -> None:
+    """In that order; nowhere if none is known."""
+    for who, instance in (
+        ({"instance_id": "n9", "rank": 31}, "n9"), ({"worker": "w8", "rank": 31}, "n1"), ({"rank": 31}, "n3"),
+        ({"rank": 99}, ""), ({}, ""),
+    ):  # fmt: skip
+        report = RpcReport(report_id="x", at_s=0.0, **who)  # type: ignore[arg-type]
+        assert SMALL.instance_of(report) == instance
+
+
 def test_row_20_names_the_node_only_where_it_has_half_of_the_workers() -> None:
     """Which is what its order leaves of it."""
     two = cluster(nodes=2, workers=4)

@@ -229,6 +229,7 @@ def test_row_16_a_slow_stage_on_one_instance_may_be_either() -> None:
     verdict = judged(pipeline({f"w{n}": 1.6 for n in (12, 13, 14, 15)}), topology)
     causes = {verdict.cause, *(one.cause for one in verdict.rivals)}
     assert causes == {Cause.STRAGGLER, Cause.UNEVEN_STAGE}
+    assert not verdict.decided
 
 
 def test_row_16_two_stages_are_told_apart_although_each_is_half() -> None:

@@ -100,6 +100,8 @@ RDMA = (
     "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
     "mlx5_port_module_event:1131:(pid 0): Port module event[error]: module 0, Cable error, High Temperature",
     "mlx5_core 0000:12:00.0 ens1f0np0: Link down",
+    "mlx5_core 0000:12:00.0: mlx5_cmd_check:810: CREATE_MKEY(0x200) op_mod(0x0) failed, status bad parameter(0x3), "
+    "syndrome (0x0), err(-22)",
     "NCCL WARN NET/OFI Unable to register memory (type = 2) for device 0. RC: -22, Error: Invalid argument",
 )
 PEER = (
@@ -131,6 +133,7 @@ HARMLESS = (
     "torch.distributed.elastic: failed to import the library possibly missing",
     "net_ib.cc:1038 NCCL WARN NET/IB : req 0/1 tag 0 peer 10.0.0.6<58683> collective mismatch error, local size 496640",
     "init_process_group(timeout=1800)",
+    "loading the configuration failed with error 3",
 )
 
 

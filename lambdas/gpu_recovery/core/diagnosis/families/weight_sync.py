@@ -39,7 +39,7 @@ _FABRIC = re.compile(
 _FABRIC_BROKEN = re.compile(
     r"\basync(?:hronous)? event\b.{0,60}\b(?:port error|port_err|device fatal|qp fatal|lid change|err\w*)"
     r"|\b(?:port|link)\b.{0,24}\b(?:down|error|inactive)\b|\bmodule event\b|\binsufficient power\b"
-    r"|\bfail(?:ed|ure)?\b.{0,80}\b(?:err(?:or|no)?[ =:]*-?\d+|status[ =:]*-?\d+|timed out|no such device)"
+    r"|\bfail(?:ed|ure)?\b.{0,80}\b(?:err(?:or|no)?[ =:(]*-?\d+|status[ =:]*-?\d+|timed out|no such device)"
     r"|\b(?:call to )?ibv_\w+ failed\b|\bfailed to process command\b|\bhealth compromised\b|\bfatal\b"
     r"|\bunable to (?:register|post|create)\b",
     re.IGNORECASE,
