@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decisions import decision_figures
+from benchmarks.diagnosing import diagnosing_figures
 from benchmarks.heartbeats import heartbeat_figures
 from benchmarks.placing import placing_figures
 from benchmarks.simulation import simulation_figures
@@ -84,6 +85,7 @@ def main() -> None:
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
         "placing": placing_figures(), "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
+        "diagnosing": diagnosing_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

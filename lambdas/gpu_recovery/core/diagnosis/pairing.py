@@ -70,16 +70,20 @@ def found(results: Iterable[PairReport], slow_ratio: float = 2.0) -> Found:
     """What the tests of both rounds say, in whatever order they came; of a test made twice, what failed counts."""
     tests = list(results)
     cleared = {name for one in tests if one.passed and len(one.instances) > 1 for name in one.instances}
-    failing = {frozenset(one.instances) - cleared for one in tests if not one.passed} - {frozenset()}
-    bad: set[str] = set()
-    while failing:
-        guilty = _who_explains(failing)
-        if not guilty:
-            break
-        bad |= guilty
-        failing = {group for group in failing if not group & bad}
-    suspected = {name for group in failing for name in group}
-    return Found(tuple(sorted(bad)), tuple(sorted(suspected)), _slow(tests, bad | suspected, slow_ratio))
+    bad, left = _explained(frozenset(one.instances) - cleared for one in tests if not one.passed)
+    suspected = {name for group in left for name in group}
+    slow = _slow([one for one in tests if one.passed and len(one.instances) > 1], slow_ratio)
+    return Found(tuple(sorted(bad)), tuple(sorted(suspected)), tuple(sorted(slow - bad - suspected)))
+
+
+def _explained(failing: Iterable[frozenset[str]]) -> tuple[set[str], set[frozenset[str]]]:
+    """Who explains the groups that fail, and the groups that nobody in particular does."""
+    left = set(failing) - {frozenset()}
+    guilty: set[str] = set()
+    while left and (more := _who_explains(left)):
+        guilty |= more
+        left = {group for group in left if not group & guilty}
+    return guilty, left
 
 
 def _who_explains(failing: Iterable[frozenset[str]]) -> set[str]:
@@ -96,14 +100,15 @@ def _who_explains(failing: Iterable[frozenset[str]]) -> set[str]:
     return leading if most > 1 and len(leading) == 1 else set()
 
 
-def _slow(tests: Sequence[PairReport], wrong: set[str], ratio: float) -> tuple[str, ...]:
-    """By the better time of each: a fast machine had a slow partner at most once."""
+def _slow(tests: Sequence[PairReport], ratio: float) -> set[str]:
+    """Who explains the tests that took more than `ratio` medians of everybody's better time."""
+    timed = [(one, one.seconds) for one in tests if one.seconds is not None]
     best: dict[str, float] = {}
-    for one in tests:
-        if one.passed and one.seconds is not None and len(one.instances) > 1:
-            for name in one.instances:
-                best[name] = min(best.get(name, one.seconds), one.seconds)
+    for one, seconds in timed:
+        for name in one.instances:
+            best[name] = min(best.get(name, seconds), seconds)
     if not best:
-        return ()
+        return set()
     limit = ratio * median(list(best.values()))
-    return tuple(sorted(name for name, seconds in best.items() if seconds > limit and name not in wrong))
+    fast = {name for name, seconds in best.items() if seconds <= limit}
+    return _explained(frozenset(one.instances) - fast for one, seconds in timed if seconds > limit)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .case import Case
 from .pattern import common_place
 from .reports import Report
-from .words import JOB, Scope, ScopeKind
+from .words import JOB, Cause, Scope, ScopeKind
 
 NOBODY = "unknown"
 
@@ -37,6 +37,15 @@ def worker_scope(name: str) -> Scope:
 def at_place(case: Case, report: Report) -> Scope:
     """The place that failed as a whole with the worker in it, if one did (`pattern`); else the worker of the report."""
     return common_place(case).get(worker_of(case, report)) or at_worker(case, report)
+
+
+def once(cause: Cause | None, at: Scope) -> Cause | None:
+    """The cause that a worker's own row speaks for, at its place.
+
+    Where everybody hangs, each of them says the same and none says why: row 19 says so once for all, and whatever names
+    a reason outweighs it.
+    """
+    return None if cause is Cause.WORKER_HANG and at == JOB else cause
 
 
 def machine_scope(case: Case, name: str, instance_id: str = "") -> Scope:

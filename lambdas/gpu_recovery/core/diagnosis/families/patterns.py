@@ -101,7 +101,7 @@ def _everywhere(case: Case) -> Iterator[Match]:
     values = {"count": len(names), "instances": len(instances)}
     evidence = of.evidence(names)
     if _cause(of, names, Cause.CALLER) is Cause.WORKER_HANG:
-        yield Match(Cause.WORKER_HANG, JOB, Weight.WEAK, evidence, values)
+        yield Match(Cause.WORKER_HANG, JOB, Weight.FAIR, evidence, values)
         yield Match(Cause.CALLER, JOB, Weight.HINT, evidence, values)
         return
     weight = min(Weight.FAIR + math.log(len(names)), Weight.PROOF)

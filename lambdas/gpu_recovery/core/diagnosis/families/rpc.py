@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..case import Case
 from ..pattern import has_failed
-from ..places import at_place, at_worker, name_of, worker_of
+from ..places import at_place, at_worker, name_of, once, worker_of
 from ..reports import RpcReport, RpcStage
 from ..rule import Match, Rule
 from ..words import Cause, Weight
@@ -54,7 +54,8 @@ class _Says:
             values = {"who": name_of(case, one), "seconds": getattr(one, self.seconds) if self.seconds else None}
             values |= {"status": one.status, "error": one.error}
             for cause, weight in self.speaks or ((None, 0.0),):
-                yield Match(cause, at, weight, (one.report_id,), values)
+                of = once(cause, at)
+                yield Match(of, at, weight if of else 0.0, (one.report_id,), values)
 
 
 def _late(stage: RpcStage) -> Asks:

@@ -119,7 +119,7 @@ def _all_stalled(case: Case) -> Iterator[Match]:
     for_s = min(one.until_s for one in still) - max(one.since_s for one in still)
     values = {"count": len(still), "value": still[0].value, "for_s": for_s}
     evidence = tuple(one_id for one in still for one_id in one.evidence)
-    yield Match(Cause.WORKER_HANG, JOB, _of_a_stall(for_s, case.thresholds), evidence, values)
+    yield Match(Cause.WORKER_HANG, JOB, min(_of_a_stall(for_s, case.thresholds), Weight.FAIR), evidence, values)
     yield Match(Cause.NETWORK, JOB, Weight.HINT, evidence, values)
 
 
@@ -230,14 +230,17 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
 
 
 def _timed_out(case: Case) -> Iterator[Match]:
-    """Row 17: more than a fifth of the workers' last calls ran out of time. Calls that raised are no time-outs."""
+    """Row 17: more than a fifth of the workers' last calls ran out of time. Calls that raised are no time-outs.
+
+    One late call is that worker's alone. Their rival: all of them are merely slow.
+    """
     last = {worker_of(case, one): one for one in case.all(RpcReport)}
     late = [one for one in last.values() if one.timed_out]
-    if last and not enough(len(last) - len(late), len(last), case.thresholds):
+    if len(late) > 1 and not enough(len(last) - len(late), len(last), case.thresholds):
         values = {"percent": 100 * (1 - case.thresholds.calls_done_ratio), "late": len(late), "total": len(last)}
         evidence = tuple(one.report_id for one in late)
         yield Match(Cause.NETWORK, JOB, Weight.WEAK, evidence, values)
-        yield Match(Cause.WORKER_HANG, JOB, Weight.HINT, evidence, values)
+        yield Match(Cause.STRAGGLER, JOB, Weight.HINT, evidence, values)
 
 
 _BEAT, _CALL = (Progress,), (CallTiming,)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..case import Case
 from ..pattern import has_no_answer
-from ..places import at_place, at_worker, name_of, worker_of, worker_scope
+from ..places import at_place, at_worker, name_of, once, worker_of, worker_scope
 from ..reports import CallTiming, Progress, RequestReport, RequestState, RpcReport, WorkerHealth
 from ..rule import Match, Rule
 from ..words import Cause, Weight
@@ -73,7 +73,9 @@ def _started_unheard(case: Case) -> Iterator[Match]:
         call = calls.get(key)
         if call is not None and _is_open(states):
             evidence = (states[RequestState.START].report_id, call.report_id)
-            yield Match(Cause.WORKER_HANG, at_place(case, call), Weight.WEAK, evidence, {"who": key[0]})
+            at = at_place(case, call)
+            cause = once(Cause.WORKER_HANG, at)
+            yield Match(cause, at, Weight.WEAK if cause else 0.0, evidence, {"who": key[0]})
 
 
 def _no_telemetry(case: Case) -> Iterator[Match]:

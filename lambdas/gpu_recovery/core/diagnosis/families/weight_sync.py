@@ -26,9 +26,9 @@ _COLLECTIVE_TIMEOUT = re.compile(
     re.IGNORECASE,
 )
 _PEER_OR_LINK = re.compile(
-    r"\bstatus[ =]+12\b|\bremote process exited\b|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
-    r"|\bunhandled system error\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b"
-    r"|\bstatus[ =]+(?:4|5|9)\b",
+    r"\bcompletion\b.{0,80}\b(?:status|error)[ =]+(?:4|5|9|12)\b|\bremote process exited\b"
+    r"|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
+    r"|\bunhandled system error\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b",
     re.IGNORECASE,
 )
 _FABRIC = re.compile(
@@ -39,7 +39,7 @@ _FABRIC = re.compile(
 _FABRIC_BROKEN = re.compile(
     r"\basync(?:hronous)? event\b.{0,60}\b(?:port error|port_err|device fatal|qp fatal|lid change|err\w*)"
     r"|\b(?:port|link)\b.{0,24}\b(?:down|error|inactive)\b|\bmodule event\b|\binsufficient power\b"
-    r"|\bfail(?:ed|ure)?\b.{0,80}\b(?:err(?:or|no)?[ =:]*-?\d+|status[ =:]*-?\d+|timed out|no such device)"
+    r"|\bfail(?:ed|ure)?\b.{0,80}\b(?:err(?:or|no)?[ =:(]*-?\d+|status[ =:]*-?\d+|timed out|no such device)"
     r"|\b(?:call to )?ibv_\w+ failed\b|\bfailed to process command\b|\bhealth compromised\b|\bfatal\b"
     r"|\bunable to (?:register|post|create)\b",
     re.IGNORECASE,
