@@ -36,7 +36,7 @@ _CHAINED = ("during handling of the above exception", "the above exception was t
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line that tells of something. number: of the line, from 1; line: without its carriers' marks.
+    """A line that tells of something. number: of the line, from 1; line: as it was written, at most `LINE_MAX`.
 
     generic: it knows no more than that something went wrong.
     """
@@ -87,7 +87,7 @@ def classify(lines: Iterable[str | bytes]) -> Classified:
         if _is_of_a_traceback(line, writer):
             continue
         one = _finding(number, line, counter)
-        if writer.open and line.text.strip():
+        if writer.open and line.raw:
             writer.open = False
             if one is not None:
                 found.append(one)
@@ -156,15 +156,15 @@ def _finding(number: int, line: Line, counter: Counter) -> Finding | None:
     xid = of_xid(line.definite)
     if xid is not None:
         kind, role = xid
-        return Finding(number, line.text.strip(), kind, role)
+        return Finding(number, line.raw, kind, role)
     row = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
     if row is None:
         advises = first(ADVICE, line.whole, line.whole, counter, level=Level.NONE) is not None
         advises = advises or (
             line.level is not Level.INFORMS and line.definite != line.whole and _would_be(line, counter)
         )
-        return Finding(number, line.text.strip(), Kind.BENIGN, Role.ADVICE) if advises else None
-    return Finding(number, line.text.strip(), row.kind, row.role, row.generic)
+        return Finding(number, line.raw, Kind.BENIGN, Role.ADVICE) if advises else None
+    return Finding(number, line.raw, row.kind, row.role, row.generic)
 
 
 def _would_be(line: Line, counter: Counter) -> bool:

@@ -22,7 +22,7 @@ _fine("NCCL", "nccl info", r"\bnccl info\b")
 _fine("NCCL", "nccl trace|nccl version", r"\bnccl trace\b|^\s{0,8}nccl version\b")
 _fine("libfabric", "<info>|<debug>|<trace>", r"<(?:info|debug|trace)>")
 _fine(
-    "libfabric", "fi_hmem|using internal|libnccl-net|libnccl-tuner|net/plugin|tuner",
+    "libfabric", "fi_hmem|using internal|libnccl-net|libnccl-tuner|net/plugin|tuner|libnccl|plugin",
     r"fi_hmem capability requires|using internal (?:net|tuner|network)|no plugin found|(?:libnccl-net"
     r"|libnccl-tuner|libnccl-profiler)\S{0,20}.{0,80}(?:no such file|not found|cannot open|could not find)"
     r"|could not find: libnccl|failed to find ncclnetplugin",
@@ -45,7 +45,7 @@ _fine(
     r"|gradient overflow\.? .{0,40}skipping step.{0,60}reducing loss scale to [1-9]\d*(?:\.\d+)?(?!\d*e-)\b)",
 )  # fmt: skip
 _fine(
-    "Keras", "improved from inf|did not improve|best",
+    "Keras", "improved from inf|did not improve|best|improved from",
     r"(?:improved from|did not improve from|best\w*[ :=]{1,3}) ?-?inf\b",
 )  # fmt: skip
 _fine(
@@ -59,8 +59,9 @@ _fine(
 )  # fmt: skip
 _fine(
     "everybody",
-    "no oom|no error|without error|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0"
-    "|no fault|no failures|0 failures|recovered|no issues",
+
+    "error|fail|no oom|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0"
+    "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors?|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
     r"|\bwithout (?:any )?errors?\b|\b(?:errors?|failures?|failed)[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|failed"
@@ -68,24 +69,27 @@ _fine(
 )  # fmt: skip
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(
-    "everybody", "resumed|succeeded|successfully|success",
+    "everybody", "resumed|succeeded|successfully|success|connected|connection re",
     r"\b(?:re)?connect(?:ed|ion) (?:re-?established|successful|succeeded|ok)\b|\bsuccessfully (?:loaded|saved"
     r"|connected|initiali[sz]ed|recovered|resumed|restored|reset|started|joined|registered|finished)"
     r"|retry succeeded|reset successful|completed successfully",
 )  # fmt: skip
 _fine(
-    "settings", "timeout|timelimit|_error|on_error|max_restarts|nan",
-    r"^\s{0,8}(?:export |set |env |-x )?-{0,2}[a-z][\w.-]{1,60}\s?(?:="
+    "settings", "timeout|timelimit|_error|on_error|max_restarts|nan_",
+    r"^(?=.{0,80}(?:timeout|timelimit|_error|max_restarts|nan_))"
+    r"\s{0,8}(?:export |set |env |-x )?-{0,2}[a-z][\w.-]{1,60}\s?(?:="
     r"|\.{3,80})\s?[\"']?[\w.:/-]{1,80}[\"']?[,;]?\s{0,4}$",
 )  # fmt: skip
 _fine(
-    "c10d", "initialization options|environment:|timeout(ms)|processgroupnccl created",
+    "c10d",
+    "initialization options|environment:|timeout(ms)|processgroupnccl created|torch_nccl|processgroup"
+    "|async_error_handling|use_high_priority|enable_timing",
     r"processgroup\w*.{0,60}(?:initiali[sz]ation options|created|created with|environments?:)"
     r"|(?:\w+_)?timeout(?:\(ms\))?: ?\d+,? .{0,40}(?:use_high_priority|async_error_handling|enable_timing)"
     r"|torch_nccl_async_error_handling.{0,20}(?:set|: ?\d|=|default)|torch_nccl\w+ ?(?:set to|: ?\d|= ?\d)",
 )  # fmt: skip
 _fine(
-    "Ray", "object store is using /tmp|dashboard|metrics head|prometheus",
+    "Ray", "object store is using /tmp|dashboard|metrics head|prometheus|metrics",
     r"object store is using /tmp instead|dashboard.{0,40}(?:not started|agent|is not available)"
     r"|failed to (?:establish|connect).{0,40}metrics|metrics exporter",
 )  # fmt: skip
@@ -99,22 +103,26 @@ _fine(
     r"|preempted by preemptionmode|preempt[-_]?able",
 )  # fmt: skip
 _fine(
-    "kernel", "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:",
+    "kernel", "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
     r"dynamic preempt|preempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
 )  # fmt: skip
 _fine(
-    "kernel", "mce: using|edac mc: ver|edac mc|rcu: |nmi watchdog|machine check event",
+    "kernel",
+    "mce: using|edac mc: ver|edac mc|rcu: |nmi watchdog|machine check event|aer: enabled|mce:"
+    "|pme: signaling",
     r"mce: (?:using|cpu0: thermal monitoring|\[firmware bug\]: (?:the )?ce)|edac mc\d?: (?:ver|giving out)"
     r"|rcu: (?:hierarchical|preemptible|\trcu|adjusting|srcu)|nmi watchdog: enabled|aer: enabled"
     r"|pcieport.{0,60}aer: enabled|pme: signaling",
 )  # fmt: skip
 _fine(
-    "nvidia", "not active|n/a|: 0",
+    "nvidia", "not active|n/a|: 0|slowdown",
     r"^\s{0,60}(?:hw|sw|hardware|software)?[\w /-]{0,40}(?:slowdown|thermal|retire\w*|remapp\w*|ecc|error"
     r"|uncorrectable|correctable|pending|failure|replay\w*)[\w /-]{0,40}:\s{1,8}(?:not active|n/a|0|no|none)\s*$",
 )  # fmt: skip
 _fine(
-    "nvidia", "nvrm: loading|nvidia-nvlink: nvlink core|nvidia-modeset|persistence",
+    "nvidia",
+    "nvrm: loading|nvidia-nvlink: nvlink core|nvidia-modeset|persistence|nvidia-nvswitch"
+    "|nvlink core is being",
     r"nvrm: loading|nvlink core is being|nvidia-modeset: loading|nvidia-nvswitch\d*: (?:open|using|probing)"
     r"|persistence mode",
 )  # fmt: skip
@@ -131,7 +139,7 @@ _advice(
     r"nccl_debug=(?:info|warn)|to enable traceback see|for more (?:info|details)|<n/a>",
 )  # fmt: skip
 _advice(
-    "everybody", "seems to be|the above exception was|during handling of|suggestion:|hint:|note:|tip:",
+    "everybody", "seems to be|the above exception was|during handling of|suggestion:|hint:|note:|tip:|advice:",
     r"^\s{0,8}(?:hint|note|tip|suggestion|advice): |the above exception was the direct cause"
     r"|during handling of the above exception",
 )  # fmt: skip

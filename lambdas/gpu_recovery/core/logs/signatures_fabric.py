@@ -10,16 +10,16 @@ _add = _ALL.add
 
 _M = Kind.COLLECTIVE_MISMATCH
 _add(
-    "NCCL", _M, "mismatch",
+    "NCCL", _M, "mismatch|did not match",
     r"collective mismatch|mismatch\w* (?:between )?collective|collective.{0,60}(?:mismatch|did not match)"
     r"|mismatch.{0,40}collective",
 )  # fmt: skip
 _add(
-    "NCCL", _M, "message truncated|is running collective",
+    "NCCL", _M, "message truncated|is running collective|collectivefingerprint",
     r"message truncated ?:|rank \d+ is running collective:.{0,400}but rank|collectivefingerprint.{0,200}but rank",
 )  # fmt: skip
 _add(
-    "PyTorch", _M, "tensor sizes|tensors to have|same size|same shape",
+    "PyTorch", _M, "tensor sizes|tensors to have|same size|same shape|different",
     r"(?:all|gathered|output) tensors?.{0,60}must (?:have|be).{0,30}same (?:size|shape).{0,60}(?:rank|process)"
     r"|rank.{0,40}different (?:size|shape|number of)",
 )  # fmt: skip
@@ -70,7 +70,7 @@ _add(
     soft=True,
 )  # fmt: skip
 _add(
-    "libfabric", _R, "efa",
+    "libfabric", _R, "efa|infiniband",
     r"\befa_\w+\(\):\d+<(?:warn|error)>.{0,200}(?:\berr(?:or)?\b|fail|unresponsive|unreachable|timed? ?out"
     r"|invalid)|\binfiniband (?:efa|mlx|bnxt|irdma)\w*:.{0,80}(?:fail|error|timed? ?out|timeout)"
     r"|\befa\b.{0,60}(?:fail\w* to|fatal|unreachable|completion error|unresponsive|admin (?:queue"
@@ -78,7 +78,7 @@ _add(
     r"|interface).{0,30}(?:not found|no |fail)",
 )  # fmt: skip
 _add(
-    "libfabric", _R, "libfabric|fi_",
+    "libfabric", _R, "libfabric|fi_|unresponsive receiver",
     r"\bfi_(?:\w{2,40})\b.{0,80}(?:fail|error[: ]|unable)|libfabric.{0,120}(?:fatal|fail|unresponsive receiver"
     r"|unreachable|unrecoverable)|unresponsive receiver",
     soft=True,
@@ -95,7 +95,9 @@ _add(
     r"\bucx\s+error\b|ucx.{0,40}(?:transport retry|endpoint timeout|connection reset|unreachable)|ucxerror",
 )  # fmt: skip
 _add(
-    "InfiniBand", _R, "infiniband|rdma|openib|\bib|hca|roce|qp |retry count|work request",
+    "InfiniBand", _R,
+    "infiniband|rdma|openib| ib|hca|roce|qp |retry count|work request|ib device|remote access error"
+    "|ib port",
     r"(?:infiniband|rdma|openib|\bib\d|\bhca\b|roce)\b.{0,80}(?:link (?:is )?down|port (?:is )?down|port error"
     r"|failed|failure|timed? ?out|unreachable|flap|retry exceeded|fatal|disconnected)"
     r"|transport retry counter? exceeded|retry count(?:er)? exceeded|work request flushed|remote access error"

@@ -43,12 +43,12 @@ _add(
     r"\bdouble[- ]bit\b.{0,40}(?:ecc|error|detected)|\bdbe\b.{0,40}(?:detect|error|>|count)|\becc.{0,24}\bdbe\b",
 )  # fmt: skip
 _add(
-    "driver", _E, "row remap|row-remap|remapped row|row remapper",
+    "driver", _E, "row remap|row-remap|remapped row|row remapper|remap",
     r"remap\w*.{0,40}(?:fail|pending|occurr|required|exhaust)|(?:failed to|failed|failing"
     r"|pending) (?:row[ -])?remap",
 )  # fmt: skip
 _add(
-    "driver", _E, "page retirement|retired page|page-retirement|dynamic page",
+    "driver", _E, "page retirement|retired page|page-retirement|dynamic page|retire",
     r"(?:fail|pending|exceed|recorded|success|error).{0,60}(?:page[- ]retire|retired page)|(?:page[- ]retire\w*"
     r"|retired pages?).{0,60}(?:fail|pending|exceed|error|recorded)",
 )  # fmt: skip
@@ -87,7 +87,7 @@ _add(
     r"|software).{0,6}thermal slowdown(?:[^:]|: ?(?!not)active)",
 )  # fmt: skip
 _add(
-    "driver", _T, "overheat|temperature|slowdown",
+    "driver", _T, "overheat|temperature|slowdown|temp|throttl",
     r"\bgpus?\b.{0,60}over-?heat|temperature above threshold|(?:gpu|memory|hbm) temp\w* .{0,60}(?:exceed|above"
     r"|too high|critical|over the|threshold)|\bhw slowdown.{0,20}(?:: active\b|detected|engaged|due to)"
     r"|throttl\w+ due to.{0,20}(?:temperature|thermal)|clock throttled",
@@ -95,7 +95,7 @@ _add(
 
 _R = Kind.HARDWARE_GPU_RESET
 _add(
-    "driver", _R, "reset|gsp|restart|recovery action|watchdog",
+    "driver", _R, "reset|gsp|restart|recovery action|watchdog|gpu is|require",
     r"gpu.{0,24}requires? (?:a )?(?:reset|restart|reboot)|gpu reset (?:is )?required|\breset required\b"
     r"|nvml_error_reset_required|nvrm:.{0,60}gsp.{0,60}(?:time-?d?[ -]?out|timed out|crash|fail|error"
     r"|not responding)|timeout.{0,30}waiting for rpc.{0,40}gsp|nvrm:.{0,60}gpu is (?:probably )?(?:locked|hung)"
@@ -107,7 +107,7 @@ _add(
 _D = Kind.DRIVER_ENVIRONMENT
 _add("CUDA", _D, "error 80|error 3", r"\berror 80[234]\b|\berror 3(?:4|5|6)?: (?:cuda driver|initialization|api)")
 _add(
-    "CUDA", _D, "driver",
+    "CUDA", _D, "driver|forward compatibility was attempted|cuda_error_compat_|cuda_error_stub_",
     r"unsupported display driver|cuda driver version is insufficient|forward compatibility was attempted"
     r"|found no nvidia driver|nvidia driver on your system is too old|driver/library version mismatch"
     r"|couldn't communicate with the nvidia driver|could not select device driver"
@@ -116,11 +116,11 @@ _add(
     r"|cuda_error_system_driver_mismatch|cuda_error_(?:stub|compat)_\w+|driver and runtime version",
 )  # fmt: skip
 _add(
-    "CUDA", _D, "system not yet initialized|cuda_error_system_not_ready",
+    "CUDA", _D, "system not yet initialized|cuda_error_system_not_ready|system_not_ready",
     r"system not yet initialized|system_not_ready",
 )  # fmt: skip
 _add(
-    "CUDA", _D, "no cuda",
+    "CUDA", _D, "no cuda|cuda_error_no_device",
     r"no cuda-capable device is detected|no cuda gpus are available|cuda_error_no_device",
     whole=True,
 )  # fmt: skip
@@ -134,7 +134,7 @@ _add(
     r"|nvrm: (?:the nvidia probe routine|no nvidia)",
 )  # fmt: skip
 _add(
-    "container toolkit", _D, "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi",
+    "container toolkit", _D, "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi|runtime",
     r"nvidia-container-\w+:.{0,40}(?:error|failed|detection)|unknown (?:runtime|or invalid runtime).{0,20}nvidia"
     r"|unresolvable cdi device|nvidia-ctk.{0,40}(?:error|failed)",
 )  # fmt: skip
@@ -145,7 +145,7 @@ _add(
     r"|unable).{0,40}fabric[ -]?manager",
 )  # fmt: skip
 _add(
-    "loader", _D, "libcuda.so|libnvidia-ml",
+    "loader", _D, "libcuda.so|libnvidia-ml|could not load|could not find",
     r"(?:libcuda\.so|libnvidia-ml)\S{0,12}.{0,20}(?:cannot open|not found|no such)|could not (?:load"
     r"|find).{0,40}libcuda|libcuda\.so is not",
 )  # fmt: skip
@@ -168,7 +168,7 @@ _add(
 
 _O = Kind.CUDA_OOM
 _add(
-    "PyTorch", _O, "out of memory|outofmemory|out_of_memory",
+    "PyTorch", _O, "out of memory|outofmemory|out_of_memory|cudaerrormemoryallocation|resource_exhausted:",
     r"\b(?:cuda|hip|gpu|device|nccl|triton|vram)\b.{0,60}(?<!no )\bout[ _]of[ _]memory"
     r"|torch\.(?:cuda\.)?outofmemoryerror|cuda_error_out_of_memory|cudaerrormemoryallocation"
     r"|out of memory.{0,60}(?:\bgpu\b|cuda|allocat\w+ .{0,20}(?:gpu|device))|resource_exhausted: ?(?:out of memory"
@@ -186,7 +186,7 @@ _add(
     r"oom when allocating tensor|resource_?exhausted.{0,80}(?:allocat|\bhbm\b|memory)",
 )  # fmt: skip
 _add(
-    "vLLM", _O, "cache blocks|gpu memory",
+    "vLLM", _O, "cache blocks|gpu memory|larger",
     r"no available memory for the cache blocks|free memory on device.{0,120}less than desired gpu memory"
     r"|not enough gpu memory|insufficient gpu memory|gpu memory (?:is )?(?:exhausted|insufficient)"
     r"|larger than the (?:maximum|available).{0,40}kv cache|kv cache is needed, which is larger",
@@ -205,10 +205,10 @@ _add(
     r"|thrust::system::system_error|cudart.{0,40}(?:failed|error)",
 )  # fmt: skip
 _add(
-    "CUDA", _C, "illegal memory|misaligned address|launch fail|warp ",
+    "CUDA", _C, "illegal memory|misaligned address|launch fail|warp |launch timed out",
     r"\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
     r"|cuda.{0,40}launch (?:failure|timed out)|warp (?:illegal|out-of-range|misaligned)",
 )  # fmt: skip
-_add("PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror", r"unhandled ?cuda ?error", Role.CASCADE)
+_add("PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror|unhandled", r"unhandled ?cuda ?error", Role.CASCADE)
 
 SIGNATURES = tuple(_ALL.rows)

@@ -17,7 +17,7 @@ _add(
     _CASCADE,
 )  # fmt: skip
 _add(
-    "c10d", _V, "store",
+    "c10d", _V, "store|->get(",
     r"(?:store based barrier|store_based_barrier|tcpstore|c10d store|filestore|distributed store|prefixstore"
     r"|hashstore|->get\(|kvstore|key-value store).{0,400}(?:timed? ?out|timeout after|socket timeout|has failed)"
     r"|connection to the c10d store has failed|diststoreerror",
@@ -25,8 +25,9 @@ _add(
 )  # fmt: skip
 _add(
     "c10d", _V,
+
     "connect() timed out|wait timeout|waiting for clients|socket timeout|clients joined"
-    "|waiting for socket",
+    "|waiting for socket|timeout waiting for key",
     r"connect\(\) timed out|\bwait timeout after \d+|timed out.{0,40}waiting for clients|\bsocket timeout\b"
     r"|\d+/\d+ clients joined|timeout waiting for (?:key|socket)",
     _CASCADE, soft=True,
@@ -44,7 +45,7 @@ _add(
     _CASCADE,
 )  # fmt: skip
 _add(
-    "Ray", _V, "gcs|ray",
+    "Ray", _V, "gcs|ray|timed out waiting for",
     r"(?:failed|unable|timed? ?out|cannot).{0,40}(?:connect|reach|wait|register)\w*.{0,24}\bgcs\b"
     r"|gcs.{0,60}(?:timed? ?out|unavailable|failed to connect)|ray.{0,40}(?:failed to start"
     r"|cluster.{0,20}not ready).{0,40}(?:timed? ?out|seconds)|timed out waiting for.{0,60}(?:ray|gcs|raylet|node)",
@@ -57,7 +58,7 @@ _add(
     _CASCADE, soft=True,
 )  # fmt: skip
 _add(
-    "MPI", _V, "timed out|timeout",
+    "MPI", _V, "timed out|timeout|barrier|coordination service",
     r"(?:barrier|worker|master|coordinator|workers?|peers?|nodes?) .{0,24}(?:failed to )?(?:join|start|connect"
     r"|register|initialize)\w* .{0,40}(?:timed out|within \d+|timeout)|deadline_exceeded: barrier"
     r"|coordination service.{0,80}(?:timed? ?out|deadline)|timed? ?out.{0,40}(?:join|connect"
@@ -67,7 +68,7 @@ _add(
 
 _P = Kind.PORT_IN_USE
 _add(
-    "kernel", _P, "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98",
+    "kernel", _P, "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
     r"address (?:is )?already in use|\beaddrinuse\b|port is already (?:allocated|in use)|\[errno 98\]"
     r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
     r"|bind for \S{1,40} failed",
@@ -87,7 +88,7 @@ _add(
     _CASCADE, whole=True,
 )  # fmt: skip
 _add(
-    "c10d", _T, "timeout|timed out|timed-out",
+    "c10d", _T, "timeout|timed out|timed-out|in blocking wait|last enqueued",
     r"timeout at nccl work|\bwork ?\w{0,8}\(seqnum=.{0,200}timed? ?out|collective (?:operation )?timeout"
     r"|global timeout from another rank|dump signal due to.{0,40}timeout|heartbeat monitor timed out"
     r"|timed out waiting \d+ ?ms for|timeout waiting for op\b|timed? ?out.{0,30}(?:all_?reduce|all_?gather"
@@ -109,7 +110,7 @@ _add(
     _CASCADE,
 )  # fmt: skip
 _add(
-    "Horovod", _T, "stalled|waiting for remainder|stall",
+    "Horovod", _T, "stalled|waiting for remainder|stall|missing ranks",
     r"waiting for remainder of ranks|stalled (?:ops|ranks|tensors)|missing ranks",
     _CASCADE,
 )  # fmt: skip
@@ -119,7 +120,7 @@ _add(
     _CASCADE, soft=True,
 )  # fmt: skip
 _add(
-    "XLA", _T, "stuck",
+    "XLA", _T, "stuck|collective",
     r"(?:collective|rendezvous|nccl).{0,80}(?:stuck|hung|has not (?:arrived|joined))"
     r"|this thread has been waiting for .{0,60}and may be stuck",
     _CASCADE, whole=True,
@@ -127,7 +128,7 @@ _add(
 
 _E = Kind.NETWORK_PEER_EXIT
 _add(
-    "NCCL", _E, "nccl",
+    "NCCL", _E, "nccl|unhandled system error",
     r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
     r"|remote process|proxy (?:call|service)|socket|retcode|peer)|nccl ?remote ?error|unhandled system error"
     r"|ncclsystemerror|nccl error.{0,60}(?:remote|system error|connection)|nccl.{0,200}remote process exited",
@@ -140,7 +141,9 @@ _add(
     _CASCADE, soft=True,
 )  # fmt: skip
 _add(
-    "c10d", _E, "tcpstore|socketimpl|c10d|should dump|recvvalue|sendbytes|recvbytes|0 bytes|writebytes",
+    "c10d", _E,
+    "tcpstore|socketimpl|c10d|should dump|recvvalue|sendbytes|recvbytes|0 bytes|writebytes"
+    "|broken pipe",
     r"(?:tcpstore|socketimpl|c10d|recvvalue|sendbytes|recvbytes|recvvector).{0,200}(?:broken pipe"
     r"|connection (?:was )?(?:likely )?(?:closed|reset)|reset by peer|shut ?down|got 0 bytes|failed|remote server)"
     r"|failed to check the .{0,4}should dump|failed to recv, got 0 bytes",
@@ -153,33 +156,40 @@ _add(
 )  # fmt: skip
 _add(
     "Python", _E,
+
     "connectionreseterror|brokenpipeerror|connectionabortederror|connectionrefusederror|errno 104"
-    "|errno 32",
+    "|errno 32|[errno 103]",
     r"(?:connectionreset|brokenpipe|connectionaborted|connectionrefused)error\b|\[errno (?:104|32|103)\]",
     _CASCADE, soft=True,
 )  # fmt: skip
 _add(
-    "Ray", _E, "marked dead|missed too many|node is dead|nodediederror|heartbeats|raylet",
+    "Ray", _E, "marked dead|missed too many|node is dead|nodediederror|heartbeats|raylet|lost connection",
     r"marked dead|missed too many heartbeats|nodediederror|(?:\braylet|ray node|node with id)\b.{0,60}(?:died"
     r"|is dead|was terminated|disconnected|crashed)|lost connection.{0,30}(?:raylet|gcs|node)",
     _CASCADE,
 )  # fmt: skip
 _add(
-    "torch elastic", _E, "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler",
+    "torch elastic", _E,
+    "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal"
+    "|exitcode:|sending",
     r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
     r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode: ?-15\b|killing subprocess \d+"
     r"|sigterm (?:received|caught)|terminated by signal 15",
     _CASCADE, whole=True,
 )  # fmt: skip
 _add(
-    "torch elastic", _E, "peer|remote host",
+    "torch elastic", _E,
+    "peer|remote host|rank|lost connection to worker|lost connection to node|lost connection to task"
+    "|remote process",
     r"(?:peer|remote) (?:process |rank |worker |node )(?:\d+ )?(?:has )?(?:exited|died|terminated|failed"
     r"|disconnected|crashed)|lost (?:connection|contact) (?:to|with) (?:rank|worker|peer|node|task)|(?:ssl"
     r"|tls) connection to.{0,30}peer",
     _CASCADE, soft=True,
 )  # fmt: skip
 _add(
-    "gRPC", _E, "grpc|status.unavailable|statuscode.unavailable|failed to connect to all addresses|socket closed",
+    "gRPC", _E,
+    "grpc|status.unavailable|statuscode.unavailable|failed to connect to all addresses|socket closed"
+    "|unavailable:",
     r"statuscode\.unavailable|status(?:code)? ?[.=:] ?unavailable|unavailable: (?:failed to connect|socket closed"
     r"|connection reset)|failed to connect to all addresses|grpc.{0,40}socket closed",
     _CASCADE, soft=True,

@@ -15,7 +15,7 @@ _add(
     soft=True,
 )  # fmt: skip
 _add(
-    "resolver", _X, "name resolution|resolve host|name or service|getaddrinfo|nodename nor",
+    "resolver", _X, "name resolution|resolve host|name or service|getaddrinfo|nodename nor|failed to resolve",
     r"temporary failure in name resolution|could not resolve host|couldn't resolve host|failed to resolve"
     r"|name or service not known(?!.{0,40}(?:c10d|master|29500))|nodename nor servname|getaddrinfo.{0,20}(?:failed"
     r"|enotfound|eai_again)",
@@ -30,7 +30,7 @@ _add(
     whole=True, soft=True,
 )  # fmt: skip
 _add(
-    "HTTP", _X, "server error|too many requests|service unavailable|gateway|httperror",
+    "HTTP", _X, "50|server error|too many requests|service unavailable|gateway|httperror|http status|client error",
     r"\b(?:5\d\d server error|50[234][ :]{1,2}(?:bad gateway|service|gateway)|429[ :]{1,2}(?:client error"
     r"|too many requests))|http ?error:? ?(?:429|50[0234])|too many requests for url|http status (?:code )?(?:429"
     r"|50[0234])",
@@ -38,8 +38,9 @@ _add(
 )  # fmt: skip
 _add(
     "requests", _X,
+
     "requests.exceptions|httpx.|urllib|aiohttp.|chunkedencoding|incompleteread|connecttimeout"
-    "|readtimeout|http.client|protocolerror",
+    "|readtimeout|http.client|protocolerror|remotedisconnected|httpcore.connect",
     r"requests\.exceptions\.(?:\w*connection|\w*timeout|ssl|proxy|chunked|retry)\w*|(?:httpx|httpcore)\.(?:connect"
     r"|read|remote|pool|network|proxy)\w*|urllib\.error\.urlerror|urllib3\.exceptions\.\w+"
     r"|aiohttp\.client_exceptions\.\w*(?:connect|timeout|disconnect|oserror|ssl|payload)\w*|chunkedencodingerror"
@@ -51,7 +52,9 @@ _add(
     r"|failed to connect|\b50[0234]\b|unreachable|unavailable|retry loop|could not connect|error communicating)",
 )  # fmt: skip
 _add(
-    "AWS", _X, "botocore|clienterror|amazonaws|slowdown|requesttimeout|s3",
+    "AWS", _X,
+    "botocore|clienterror|amazonaws|slowdown|requesttimeout|s3|) when calling|connect"
+    "|please reduce your request rate|readtimeouterror:|sslerror:",
     r"(?:endpointconnection|connecttimeout|readtimeout|connectionclosed|httpclient|proxyconnection"
     r"|ssl)error: .{0,40}|could not connect to the endpoint url|\((?:slowdown|requesttimeout|serviceunavailable"
     r"|internalerror|throttling\w*|requestlimitexceeded|503|500)\) when calling|please reduce your request rate"

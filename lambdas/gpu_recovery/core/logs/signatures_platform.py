@@ -10,7 +10,7 @@ _add = _ALL.add
 
 _R = Kind.INSUFFICIENT_RESOURCES
 _add(
-    "verl", _R, "gpus|gpu",
+    "verl", _R, "gpus|gpu|insufficient resources",
     r"total available gpus.{0,60}less than total desired|not enough (?:available |free )?gpus"
     r"|insufficient (?:gpus?|nvidia\.com/gpu|resources)|(?:only|just) \d+ (?:\w+ )?gpus? (?:are|is)? ?(?:available"
     r"|visible|found|left)|(?:required|requested|needed|desired) .{0,40}gpus?.{0,60}(?:exceed|than|but|available)"
@@ -19,21 +19,21 @@ _add(
     r"|num_gpus.{0,40}(?:exceed|not available)",
 )  # fmt: skip
 _add(
-    "EC2", _R, "capacity",
+    "EC2", _R, "capacity|resource_pool_exhausted",
     r"insufficient\w*capacity|insufficient capacity|do not have sufficient .{0,60}capacity"
     r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
     r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
     r"|resource_pool_exhausted",
 )  # fmt: skip
 _add(
-    "AWS", _R, "limitexceeded|limit exceeded|vcpu|quota|spot",
+    "AWS", _R, "limit|vcpu|quota|spot|instance|account",
     r"vcpulimitexceeded|(?:instance|spotinstancecount|resource|spot\w*)limitexceeded|maxspotinstancecountexceeded"
     r"|more vcpu capacity than your current|(?:service|account|gpu|gpus|instance"
     r"|resource)[- ]?(?:level )?(?:service )?(?:limit|quota).{0,60}(?:exceed|is 0 instances|reached)|quotaexceeded"
     r"|quota '\w+' exceeded|spotmaxpricetoolow|resource_exhausted.{0,30}quota",
 )  # fmt: skip
 _add(
-    "ECS", _R, "container instance|resource:|unable to place",
+    "ECS", _R, "container instance|resource:|unable to place|insufficient|disconnected",
     r"unable to place a task|no container instance\w* (?:met|were found)|resource:(?:gpu|memory|cpu|ports|eni"
     r"|fargate)|has insufficient (?:cpu|memory|gpu)|agent.{0,12}disconnected.{0,20}place",
 )  # fmt: skip
@@ -43,7 +43,8 @@ _add(
     r"|ephemeral)\S{0,30}|unschedulable",
 )  # fmt: skip
 _add(
-    "Ray", _R, "scheduled|resource|placement group|node types",
+    "Ray", _R,
+    "cannot be|can not be|can't be|scheduled|resource|placement group|node types|insufficient|exceeds the total number of available",
     r"cannot be scheduled|no available node types|(?:insufficient|infeasible) (?:cluster )?(?:resources?|tasks?"
     r"|actors?|requests?)|infeasible resource|placement group.{0,80}(?:infeasible|cannot|timed? ?out|not ready"
     r"|exceed|unable|failed)|could not (?:be )?(?:fulfilled|satisf\w+) .{0,40}resource"
@@ -52,13 +53,17 @@ _add(
     whole=True,
 )  # fmt: skip
 _add(
-    "Slurm", _R, "sbatch|srun|salloc|slurm|node configuration|requested nodes",
+    "Slurm", _R,
+    "sbatch|srun|salloc|slurm|node configuration|requested nodes"
+    "|more processors requested than permitted|unable to allocate resources"
+    "|job violates accounting/qos|batch job submission failed|invalid generic resource|assocgrp"
+    "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
     r"|more processors requested than permitted|invalid generic resource|job violates accounting/qos"
     r"|qosmax\w+limit|assocgrp\w+limit|batch job submission failed",
 )  # fmt: skip
 _add(
-    "PyTorch", _R, "devices available|devices are available|available devices|world size|world_size",
+    "PyTorch", _R, "devices available|devices are available|available devices|world size|world_size|only|larger",
     r"(?:world[_ ]size|num_?processes|nproc\w*).{0,60}(?:larger|greater|more|exceeds?"
     r"|>) .{0,24}(?:available )?(?:number of )?(?:available )?gpus?|requested \d+ (?:devices|gpus).{0,60}only \d+"
     r"|you requested gpu: \[.{0,60}but your machine only has",
@@ -66,7 +71,7 @@ _add(
 
 _C = Kind.CONTAINER_IMAGE
 _add(
-    "ECS", _C, "cannotpull|cannotstart|cannotcreate|cannotinspect|containererror",
+    "ECS", _C, "cannotpull|cannotstart|cannotcreate|cannotinspect|containererror|pull",
     r"cannot(?:pull|start|create|inspect)\w*(?:error|container)|(?:cannot|can't) pull (?:the )?(?:container|image)",
 )  # fmt: skip
 _add(
@@ -74,7 +79,7 @@ _add(
     r"imagepullbackoff|errimage\w+|invalidimagename|createcontainer(?:config)?error|runcontainererror",
 )  # fmt: skip
 _add(
-    "Docker", _C, "manifest|pull|image|layer|registry|toomanyrequests|repository",
+    "Docker", _C, "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
     r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
     r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
     r"|download)\w*\b.{0,24}(?:image|layer|reference|\btar\b|docker|rootfs)|toomanyrequests|(?:image"
@@ -85,13 +90,15 @@ _add(
     r"|(?:unauthorized|denied): .{0,60}(?:repository|access|authentication|requested)|error: layer|crane: ",
 )  # fmt: skip
 _add(
-    "Docker", _C, "oci runtime|exec format|runc|container process|error response from daemon|containerd",
+    "Docker", _C,
+    "oci runtime|exec format|runc|container process|error response from daemon|containerd|create"
+    "|executable file not found",
     r"oci runtime (?:create|exec|start)\w* failed|exec format error|runc (?:create|run|exec) failed"
     r"|container process is already dead|error response from daemon|failed to create (?:shim|containerd|task)"
     r"|containerd.{0,40}(?:failed|error).{0,40}(?:container|task|sandbox)|exec: .{0,80}executable file not found",
 )  # fmt: skip
 _add(
-    "Slurm", _C, "pyxis|enroot|singularity|apptainer",
+    "Slurm", _C, "pyxis|enroot|singularity|apptainer|could not open image",
     r"pyxis:.{0,80}(?:fail|error|couldn't|could not|unable)|enroot.{0,60}(?:fail|error)|(?:singularity|apptainer"
     r"|fatal:).{0,80}(?:could not open image|unable to (?:pull|handle|build|open)|failed to (?:pull|get|mount|open"
     r"|create|open))",
@@ -106,7 +113,7 @@ _add(
     r"|preempting (?:job|pod|the)",
 )  # fmt: skip
 _add(
-    "EC2", _P, "spot|instance-action|interruption",
+    "EC2", _P, "spot|instance-action|interruption|rebalance recommendation",
     r"spot ?(?:instance)?.{0,12}interrupt\w+|instance[- ]terminat\w+.{0,30}spot|spot instance.{0,60}(?:interrupt"
     r"|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
     r"|instance-action.{0,30}(?:terminate|stop|hibernate)|spotinterruption|server\.spotinstance",
@@ -120,15 +127,17 @@ _add(
 
 _T = Kind.SCHEDULER_TIME_LIMIT
 _add(
-    "Slurm", _T, "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock",
+    "Slurm", _T, "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach",
     r"due to time ?limit|(?:time ?limit|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
     r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
     r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
 )  # fmt: skip
 _add(
     "schedulers", _T,
+
     "deadlineexceeded|runlimit|maxruntime|max runtime|maximum runtime|max_runtime|active longer"
-    "|job timeout|execution timed out|job attempt duration",
+    "|job timeout|execution timed out|job attempt duration|execution|duration"
+    "|exceeded the maximum run|allowed",
     r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
     r"|max_?runtime.{0,24}(?:exceed|reach)|max(?:imum)? (?:run ?time|duration|execution time).{0,40}(?:exceed"
     r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"

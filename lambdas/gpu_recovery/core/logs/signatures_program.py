@@ -25,25 +25,25 @@ _add(
     rf"|any )?(?:values? )?[`'\"]?{_NAN}\b(?!.{{0,12}}(?:iterations|check|handling))",
 )  # fmt: skip
 _add(
-    "training loops", _N, "non-finite|nonfinite|not finite|isfinite|infinite loss",
+    "training loops", _N, "non-finite|nonfinite|not finite|isfinite|infinite loss|loss is infinite",
     r"(?<!_if_)\bnon-?finite\b(?!.{0,24}(?:=|check|skip\w*: 0))|\b(?:loss|grad\w*|norm|parameters?|weights?"
     r"|values?) (?:is|are|was|were) (?:not finite|infinite)|infinite loss|not finite",
 )  # fmt: skip
 _add(
-    "PyTorch", _N, "nan",
+    "PyTorch", _N, "nan|magnitude of gradient is bad|probability tensor contains",
     r"returned nan values|probability tensor contains|magnitude of gradient is bad"
     r"|nan(?:s)? (?:values? )?in\b.{0,60}(?:backward|forward|layer|step)|invalid loss.{0,24}nan|nan loss",
 )  # fmt: skip
 _add("PyTorch", _N, "probability tensor", r"probability tensor contains")
 _add(
-    "loss scaling", _N, "loss scale|loss-scale|loss_scale|loss scaler|scaler",
+    "loss scaling", _N, "loss scale|loss-scale|loss_scale|loss scaler|scaler|reducing to",
     r"minimum loss scale reached|loss[ _]scale already at minimum|loss scale.{0,40}(?:below|too small|at minimum"
     r"|underflow)|reducing loss scale to (?:\d(?:\.\d+)?e-\d+|0\.\d+)|reducing to (?:0\.\d+|\d(?:\.\d+)?e-\d+)\b"
     r"|loss scaler.{0,40}(?:diverg|underflow|exhaust)",
     whole=True,
 )  # fmt: skip
 _add(
-    "training loops", _N, "diverg|exploding|exploded|loss spike",
+    "training loops", _N, "diverg|exploding|exploded|loss spike|gradient|explod",
     r"(?:loss|training|model|optimi[sz]ation) (?:has |is |have )?(?:diverg(?:ed|ing)|explod\w+)|gradients? (?:are"
     r" |is |has |have )?explod\w+|gradient explosion",
     whole=True, soft=True,
@@ -51,7 +51,7 @@ _add(
 
 _C = Kind.USER_ERROR_CHECKPOINT
 _add(
-    "PyTorch", _C, "state_dict|size mismatch|missing key|unexpected key|state dict",
+    "PyTorch", _C, "state_dict|size mismatch|missing key|unexpected key|state dict|incompatible|mismatch|corrupt",
     r"error\(?s?\)? in loading state_dict|size mismatch (?:for|between) \S+|(?:missing"
     r"|unexpected) key\(?s?\)? in (?:source )?state_dict|loaded state dict.{0,80}(?:doesn't|does not|contains"
     r"|mismatch|has different)|state[_ ]?dict.{0,60}(?:mismatch|corrupt|incompatible)",
@@ -66,7 +66,7 @@ _add(
     r"|model file|shard|safetensors)",
 )  # fmt: skip
 _add(
-    "safetensors", _C, "safetensor",
+    "safetensors", _C, "safetensor|while deserializing header",
     r"safetensor\w*error|safetensors.{0,60}(?:header|corrupt|truncat|incomplete)|while deserializing header",
 )  # fmt: skip
 _add(
@@ -79,11 +79,11 @@ _add(
     r"|ckpt)s? (?:\w+ ){0,2}found(?!.{0,60}(?:from scratch|starting|start))|checkpoint\w*(?:exception|error)",
 )  # fmt: skip
 _add(
-    "transformers", _C, "no file named|safetensors",
+    "transformers", _C, "no file named|safetensors|does not appear to have",
     r"no file named.{0,120}found in|error no file named|does not appear to have (?:a )?files? named",
 )  # fmt: skip
 _add(
-    "PyTorch", _C, "loading",
+    "PyTorch", _C, "loading|checkpoint",
     r"error (?:while |when |in )?(?:loading|restoring|resuming).{0,40}(?:checkpoint|weights|model state|optimizer)",
 )  # fmt: skip
 
@@ -93,12 +93,15 @@ _add(
     r"modulenotfounderror|no module named\b|\bimporterror\b|cannot import name|failed to import \S+ because",
 )  # fmt: skip
 _add(
-    "loader", _D, "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar",
+    "loader", _D, "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar|symbol lookup error",
     r"undefined symbol|cannot open shared object|version [`'\"]?(?:glibc|glibcxx|cxxabi)\S{0,20}.{0,4} not found"
     r"|error while loading shared librar|symbol lookup error",
 )  # fmt: skip
 _add(
-    "pip", _D, "distribution|requires|versionconflict|version conflict|incompatible|conflict|packagenotfound",
+    "pip", _D,
+    "distribution|requires|versionconflict|version conflict|incompatible|conflict|packagenotfound"
+    "|require|could not find a version that satisfies|the following dependencies|resolutionimpossible"
+    "|dependency resolver|need",
     r"no matching distribution|could not find a version that satisfies|versionconflict|version conflict|(?:package"
     r"|distribution)notfound\w*|the following dependencies|requires .{0,60}(?:but you have|but you'll have"
     r"|which is not installed|to be installed|but found)|is incompatible with|incompatible version"
@@ -106,7 +109,9 @@ _add(
     r"|resolutionimpossible",
 )  # fmt: skip
 _add(
-    "Python", _D, "not installed|is required|not compiled|cuda_home|building extension|ninja|compile",
+    "Python", _D,
+    "not installed|is required|not compiled|cuda_home|building extension|ninja|compile|build|version"
+    "|load|error compiling|failed to jit",
     r"(?:error|exception|fatal)\b.{0,160}(?:is |are )?not (?:be )?installed|is not installed(?:\.|$)"
     r"|not compiled with (?:cuda|nccl|flash|mpi|gpu)|cuda_home (?:environment variable )?(?:is not set"
     r"|does not exist)|error (?:building|compiling|in building) (?:extension|op|wheel)?|ninja is required"
@@ -116,7 +121,7 @@ _add(
     whole=True,
 )  # fmt: skip
 _add(
-    "Python", _D, "has no attribute",
+    "Python", _D, "has no attribute|numpy|partially initialized module|_array_api not found",
     r"module '\S{1,80}' has no attribute|partially initialized module|numpy\.\w+ size changed"
     r"|compiled using numpy 1|_array_api not found",
 )  # fmt: skip
@@ -128,7 +133,9 @@ _add(
 
 _U = Kind.USER_ERROR_CONFIG
 _add(
-    "Hydra", _U, "omegaconf|hydra|config",
+    "Hydra", _U,
+    "omegaconf|hydra|config|invalid hyperparameter|missingmandatoryvalue|could not override"
+    "|is not in struct|invalid setting|invalid option",
     r"\bomegaconf\.|\bhydra\.errors|could not override|is not in struct|configattributeerror|missingmandatoryvalue"
     r"|(?:invalid|missing|unknown|unsupported|bad) (?:config(?:uration)?|option|hyperparameter"
     r"|setting)s?\b(?=.{0,4}[:'\"` (]|$)|config\w*error\b|missingconfigexception|(?:config"
@@ -141,28 +148,33 @@ _add(
     r"|no such option|invalid choice|unknown option|missing option|invalid value)",
 )  # fmt: skip
 _add(
-    "pydantic", _U, "validation error|validationerror|jsondecodeerror|scannererror|parsererror|tomldecode|yaml.",
+    "pydantic", _U,
+    "validation error|validationerror|jsondecodeerror|scannererror|parsererror|tomldecode|yaml."
+    "|parsing|constructorerror|composererror",
     r"\bvalidation errors? for\b|\bvalidationerror\b|jsondecodeerror|yaml\.\w+\.\w+error|(?:scanner|composer"
     r"|constructor)error|tomldecodeerror|while parsing a (?:block|flow)",
 )  # fmt: skip
 _add(
     "transformers", _U,
-    "valid model identifier|repositorynotfound|gated|401 client|403 client|unauthorized"
-    "|repository not found|entrynotfound|access to model",
+
+    "invalid|valid model identifier|repositorynotfound|gated|401 client|403 client|unauthorized"
+    "|repository not found|entrynotfound|access to model|not a local folder",
     r"not a (?:local folder|valid model identifier)|repository ?not ?found|gatedrepoerror|gated repo"
     r"|40[134] client error|access to model .{0,80}restricted|(?:remote)?entrynotfounderror"
     r"|invalid (?:user )?token|unauthorized",
     whole=True,
 )  # fmt: skip
 _add(
-    "CUDA", _U, "duplicate gpu|ncclinvalid|invalid usage|invalid argument (run",
+    "CUDA", _U, "duplicate gpu|ncclinvalid|invalid usage|invalid argument (run|no socket interface found",
     r"duplicate gpu detected|nccl ?invalid ?(?:usage|argument)|invalid usage|no socket interface found",
     whole=True,
 )  # fmt: skip
 _add(
     "shell", _U,
+
     "command not found|can't open file|no such file|errno 2]|permission denied|is a directory"
-    "|errno 13]|not a directory|enoent|filenotfound|cannot find the path",
+    "|errno 13]|not a directory|enoent|filenotfound|cannot find the path|[errno|notadirectoryerror"
+    "|isadirectoryerror|permissionerror|(os error 13)|(os error 2)",
     r"command not found|can't open file|\[errno (?:2|13|20|21|17)\]|\bno such file or directory\b"
     r"|permission denied|filenotfounderror|notadirectoryerror|isadirectoryerror|permissionerror|\(os error (?:2"
     r"|13)\)|\benoent\b",
@@ -170,8 +182,10 @@ _add(
 )  # fmt: skip
 _add(
     "training loops", _U,
+
     "divisible|must be|should be|expected|got an unexpected|not supported|cannot be|mat1|same device"
-    "|required positional|do not match|does not match|not equal",
+    "|required positional|do not match|does not match|not equal|check batch related parameters"
+    "|the size of tensor a (",
     r"(?:is not|not|must be|should be|isn't|be) (?:evenly )?divisible|check batch related parameters"
     r"|(?:mat1 and mat2|shapes) (?:shapes )?(?:cannot be|do not match|don't match)"
     r"|expected all tensors to be on the same device|got an unexpected keyword argument"

@@ -70,12 +70,14 @@ class Level(Enum):
 class Line:
     """A line as it is classified.
 
+    raw:      as it was written, cut to `LINE_MAX`.
     tag:      whose it is where several write into one log ("[rank0]:"), "" where nobody says.
     text:     without its carriers' marks, blanks at its beginning kept.
     whole:    `text` in lower case; definite: that without the sentences that only think something possible.
     level:    what it calls itself.
     """
 
+    raw: str
     tag: str
     text: str
     whole: str
@@ -91,12 +93,12 @@ class Line:
 def read(raw: str | bytes) -> Line:
     """The line without its carriers' marks. Any text will do, and bytes that are none."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
-    text = _capped(text.rstrip("\r\n"))
+    raw = text = _capped(text.rstrip("\r\n"))
     text = _UNPRINTABLE.sub(" ", _COLOURS.sub("", text)) if not text.isprintable() else text
     level = _level(text)
     tag, text = _without_prefixes(text)
     whole = text.lower()
-    return Line(tag, text, whole, definite(whole), level)
+    return Line(raw, tag, text, whole, definite(whole), level)
 
 
 def _capped(text: str) -> str:
