@@ -84,7 +84,8 @@ def main() -> None:
     results = {
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
-        "log_kinds": log_kind_figures(), "placing": placing_figures(), "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
+        "log_kinds": log_kind_figures(), "placing": placing_figures(), "heartbeats": heartbeat_figures(),
+        "simulation": simulation_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

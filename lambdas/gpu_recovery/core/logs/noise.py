@@ -102,6 +102,7 @@ _fine(
     r"preempt\w*[ :=]{1,3}(?:0|false|none|disabled)\b(?!/)|sequence group .{0,40}preempted|preempt(?:ion)?_mode"
     r"|preempted by preemptionmode|preempt[-_]?able",
 )  # fmt: skip
+_fine("kernel", "disables this message", r"hung_task_timeout_secs\" disables this message")
 _fine(
     "kernel", "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
     r"dynamic preempt|preempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",

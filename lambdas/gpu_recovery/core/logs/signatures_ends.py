@@ -27,7 +27,7 @@ _add(
     "|status",
     r"signals\.sigkill|\bsigkill\b(?!_handler)|(?:exit ?code|return ?code|status|exitcode"
     r"|returncode)\s{0,2}[:=]?\s{0,2}\(?(?:137|-9|9)\b|signal ?(?:9|: ?9|kill)\b|killed by signal|(?:exited|exits?"
-    r"|exit) .{0,24}(?:137|-9)\b|^\s{0,8}killed\s{0,4}$|\bline \d+:\s+\d+ killed\b|task \d+(?:[-,]\d+)*: killed"
+    r"|exit) .{0,24}(?:137|-9)\b|^\s{0,8}killed\s{0,4}$|\bline \d+:\s+\d+ killed\b|tasks? \d[-,\d]{0,80}: killed"
     r"|killed\s+(?:python|torchrun|bash|accelerate|deepspeed|mpirun|srun)|(?:process|worker|child"
     r"|rank)\w*.{0,40} (?:was|were|got|been) killed\b",
 )  # fmt: skip

@@ -173,7 +173,6 @@ _add(
     r"|torch\.(?:cuda\.)?outofmemoryerror|cuda_error_out_of_memory|cudaerrormemoryallocation"
     r"|out of memory.{0,60}(?:\bgpu\b|cuda|allocat\w+ .{0,20}(?:gpu|device))|resource_exhausted: ?(?:out of memory"
     r"|failed to allocate)|cuda failure.{0,12}out of memory|ran out of memory.{0,40}(?:gpu|device|cuda)",
-    whole=True,
 )  # fmt: skip
 _add(
     "PyTorch", _O, "tried to allocate",

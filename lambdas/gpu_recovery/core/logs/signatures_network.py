@@ -130,7 +130,8 @@ _E = Kind.NETWORK_PEER_EXIT
 _add(
     "NCCL", _E, "nccl|unhandled system error",
     r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
-    r"|remote process|proxy (?:call|service)|socket|retcode|peer)|nccl ?remote ?error|unhandled system error"
+    r"|remote process|proxy (?:call|service)|closing connection|socket|retcode|peer)"
+    r"|nccl ?remote ?error|unhandled system error"
     r"|ncclsystemerror|nccl error.{0,60}(?:remote|system error|connection)|nccl.{0,200}remote process exited",
     _CASCADE, soft=True, whole=True,
 )  # fmt: skip

@@ -44,7 +44,8 @@ _add(
 )  # fmt: skip
 _add(
     "Ray", _R,
-    "cannot be|can not be|can't be|scheduled|resource|placement group|node types|insufficient|exceeds the total number of available",
+    "cannot be|can not be|can't be|scheduled|resource|placement group|node types|insufficient"
+    "|exceeds the total number of available",
     r"cannot be scheduled|no available node types|(?:insufficient|infeasible) (?:cluster )?(?:resources?|tasks?"
     r"|actors?|requests?)|infeasible resource|placement group.{0,80}(?:infeasible|cannot|timed? ?out|not ready"
     r"|exceed|unable|failed)|could not (?:be )?(?:fulfilled|satisf\w+) .{0,40}resource"
@@ -136,12 +137,12 @@ _add(
     "schedulers", _T,
 
     "deadlineexceeded|runlimit|maxruntime|max runtime|maximum runtime|max_runtime|active longer"
-    "|job timeout|execution timed out|job attempt duration|execution|duration"
+    "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
     "|exceeded the maximum run|allowed",
     r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
     r"|max_?runtime.{0,24}(?:exceed|reach)|max(?:imum)? (?:run ?time|duration|execution time).{0,40}(?:exceed"
     r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"
-    r"|job attempt duration exceeded|exceeded the maximum (?:execution|run)",
+    r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
 )  # fmt: skip
 
 _K = Kind.PROCESS_KILLED_UNKNOWN

@@ -17,6 +17,7 @@ _WHO = re.compile(
     r"\[(?:rank|default|node)?\d{1,6}\]:? ?"  # torchrun, Megatron
     r"|\[\d+,\d+\]<\w+>: ?"  # mpirun
     r"|\d{1,5}: "  # srun --label
+    r"|(?:\d{1,3}\.){3}\d{1,3}: |[a-z][a-z-]{0,40}\d[\w.-]{0,60}: (?=[ \[T]|[\w.]{1,120}(?:Error|Exception)\b)"  # pdsh
     r"|\((?:[\w.:<>/ -]{1,80} )?pid=\d+(?:, ip=[\w.:-]+)?\) ?"  # Ray
     r"|\(raylet(?:, ip=[\w.:-]+)?\) ?"
     r"|(?!(?:nfs|error|warning|info|python|kernel)\b)[\w.-]{1,64} {1,20}\| "  # docker compose
@@ -41,7 +42,7 @@ _LEVEL = re.compile(
 _INFORMATION = frozenset({"info", "debug", "trace", "notice", "i", "v", "d"})
 _KERNEL_INFO = re.compile(r"INFO: (?:task|rcu)")
 _LEVEL_WITHIN = 200
-_SENTENCES = re.compile(r"(?<=[.?!;])\s+")
+_SENTENCES = re.compile(r"(?<=[.?!;])\s+|,\s+(?=(?:please|you can|you may|try|consider|perhaps|possibly)\b)")
 _CONDITIONAL = re.compile(
     r"\b(?:might|may|could) (?!not\b)(?:also |either |then )?(?:be|been|have|indicate|mean|cause|fail|lead|result"
     r"|run|need|happen|want|suggest|degrade)\b"
@@ -50,11 +51,13 @@ _CONDITIONAL = re.compile(
     r"|\b(?:potential|possible|common) (?:root )?(?:cause|reason)s?\b|\bpossible application crash\b"
     r"|\bplease (?:try|check|make|see|consider|refer|set|use|ensure|verify|note|report|update|increase|reduce)\b"
     r"|\byou (?:can|could|may|might|should|will need|want)\b|\bconsider(?: \w+ing|:)|\btry (?:\w+ing|to)\b"
-    r"|\bif (?:you|this|the|your|reserved|it|there|an?|any|that|not|so)\b|\bin case\b|\bunless\b"
+    r"|\bif (?:you|this|the|your|reserved|it|there|an?|any|that|not|so)\b"
+    r"|\bif [a-z]+ (?:is|are|was|runs?|fails?)\b|\bin case\b|\bunless\b"
     r"|\bto (?:avoid|prevent|fix|debug|resolve|suppress|silence) \w|\bfor debugging\b|\bwould (?:be|have)\b"
 )
 _LED_BY_AN_ERROR = re.compile(
-    r"\s*(?:what\(\): |[a-z_][\w.]{0,120}(?:error|exception|interrupt|exit|refused): )", re.IGNORECASE
+    r"\s*(?:what\(\): |nvrm: |.{0,160}\bnccl warn |[a-z_][\w.]{0,120}(?:error|exception|interrupt|exit|refused): )",
+    re.IGNORECASE,
 )
 
 
@@ -131,7 +134,8 @@ def _without_prefixes(text: str) -> tuple[str, str]:
 def definite(text: str) -> str:
     """Of a line in lower case, the sentences that say what is, not what may be or could be tried.
 
-    An exception's first sentence is always one: it has happened, whatever it thinks of its reason.
+    The first sentence of an exception, of NCCL's warnings and of the driver always does: it has happened, whatever it
+    thinks of its reason.
     """
     if _CONDITIONAL.search(text) is None:
         return text
