@@ -131,7 +131,7 @@ _verb("explain", cli_jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-reco
 _verb(
     "diagnose", cli_diagnose.diagnose,
     "gpu-recovery diagnose --log rank-3.log",
-    f"gpu-recovery logs {JOB} --tail 1000 | gpu-recovery diagnose --log - --json",
+    "gpu-recovery diagnose --log - --json       # what standard input brings",
 )  # fmt: skip
 _verb("queue", cli_queue.queue, "gpu-recovery queue", "gpu-recovery queue --user ana --json")
 _verb("cancel", cli_jobs.cancel, f"gpu-recovery cancel {JOB}", f"gpu-recovery cancel {JOB} --force")
