@@ -21,6 +21,7 @@ from typing import Any
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosing import diagnosing_figures
 from benchmarks.heartbeats import heartbeat_figures
+from benchmarks.log_kinds import log_kind_figures
 from benchmarks.placing import placing_figures
 from benchmarks.simulation import simulation_figures
 
@@ -85,7 +86,7 @@ def main() -> None:
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
         "placing": placing_figures(), "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
-        "diagnosing": diagnosing_figures(),
+        "diagnosing": diagnosing_figures(), "log_kinds": log_kind_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

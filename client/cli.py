@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from . import (
+    cli_diagnose,
     cli_fleet,
     cli_instances,
     cli_jobs,
@@ -32,7 +33,7 @@ from .settings import TOKEN_VARIABLE, URL_VARIABLE, find_settings
 from .table import printable
 
 SECTIONS = {
-    "Jobs": ("submit", "status", "list", "logs", "explain", "queue", "cancel", "suspend", "resume"),
+    "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),
     "Machines": ("instances", "quarantine", "release", "fleet", "redrive"),
     "People and limits": ("token", "quota"),
     "On this machine": ("sandbox", "simulate"),
@@ -127,6 +128,11 @@ _verb(
     f"gpu-recovery logs {JOB} --attempt 1 --rank 3 --tail 50",
 )  # fmt: skip
 _verb("explain", cli_jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-recovery explain {INSTANCE}")
+_verb(
+    "diagnose", cli_diagnose.diagnose,
+    "gpu-recovery diagnose --log rank-3.log",
+    "gpu-recovery diagnose --log - --json       # what standard input brings",
+)  # fmt: skip
 _verb("queue", cli_queue.queue, "gpu-recovery queue", "gpu-recovery queue --user ana --json")
 _verb("cancel", cli_jobs.cancel, f"gpu-recovery cancel {JOB}", f"gpu-recovery cancel {JOB} --force")
 _verb("suspend", cli_jobs.suspend, f'gpu-recovery suspend {JOB} --because "a demo needs the GPUs"')

@@ -86,7 +86,7 @@ def conclusion_of(diagnosis: Diagnosis, plan: Plan, topology: Topology) -> Concl
     gpus = diagnosis.scope.names if diagnosis.scope.kind is ScopeKind.GPU else ()
     return Conclusion(
         plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
-        diagnosis.confidence, diagnosis.decided and few, strongest.english[:500], gpus[:INSTANCES_MAX],
+        round(100 * diagnosis.confidence), diagnosis.decided and few, strongest.english[:500], gpus[:INSTANCES_MAX],
     )  # fmt: skip
 
 

@@ -68,11 +68,11 @@ def first_jobs(policy: RecoveryPolicy) -> list[Job]:
 
 
 CONCLUSIONS = (
-    Conclusion(1, words.Cause.APPLICATION, "job", (), words.Remedy.FAIL, 0.9, True, "ImportError: no such module"),
-    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 0.8, True, "the connection timed out"),
-    Conclusion(1, words.Cause.WORKER_HANG, "instance", IDS[:1], words.Remedy.LEAVE_OUT, 0.8, True, "no answer"),
-    Conclusion(1, words.Cause.GPU_FAULT, "gpu", IDS[:1], words.Remedy.CHECK, 0.9, True, "ECC errors", (f"{IDS[0]}/3",)),
-    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 0.4, False, "perhaps the network"),
+    Conclusion(1, words.Cause.APPLICATION, "job", (), words.Remedy.FAIL, 90, True, "ImportError: no such module"),
+    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 80, True, "the connection timed out"),
+    Conclusion(1, words.Cause.WORKER_HANG, "instance", IDS[:1], words.Remedy.LEAVE_OUT, 80, True, "no answer"),
+    Conclusion(1, words.Cause.GPU_FAULT, "gpu", IDS[:1], words.Remedy.CHECK, 90, True, "ECC errors", (f"{IDS[0]}/3",)),
+    Conclusion(1, words.Cause.NETWORK, "job", (), words.Remedy.RESTART, 40, False, "perhaps the network"),
 )
 """One of each kind that a diagnosis comes to."""
 

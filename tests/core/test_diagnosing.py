@@ -20,13 +20,13 @@ from tests.core import build
 
 CRASHED = build.failure(EndingKind.CRASHED)
 LINE = "ModuleNotFoundError: No module named 'flash_attn'"
-APPLICATION = Conclusion(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 0.95, True, LINE)
-NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 0.8, True, "connection timed out")
+APPLICATION = Conclusion(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 95, True, LINE)
+NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
 HANG = Conclusion(
-    1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 0.8, True, "no answer"
+    1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 80, True, "no answer"
 )  # fmt: skip
 GPU = Conclusion(
-    1, Cause.GPU_FAULT, "gpu i-0b2/3", (build.IDS[1],), Remedy.CHECK, 0.9, True, "ECC errors increased: 0 -> 4",
+    1, Cause.GPU_FAULT, "gpu i-0b2/3", (build.IDS[1],), Remedy.CHECK, 90, True, "ECC errors increased: 0 -> 4",
     ("i-0b2/3",),
 )  # fmt: skip
 

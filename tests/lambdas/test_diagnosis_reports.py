@@ -55,6 +55,7 @@ WHOLE: dict[str, dict[str, Any]] = {
     },
     "log": {"line": "CUDA error", "kind": "cuda_error", "role": "root"},
     "nccl": {"line": "NCCL WARN timeout"},
+    "flight": {"group": "0", "members": [0, 1], "last_enqueued": 7, "last_completed": 6, "frame": "a1"},
 }  # fmt: skip
 """Of every kind a report with all of its fields."""
 OURS = {"report_id", "at_s", "instance_id"}

@@ -15,8 +15,8 @@ from .exchange import Request, Route
 ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"
 _PARTS = (
-    *jobs.ROUTES, *orders.ROUTES, *logs.ROUTES, *diagnoses.ROUTES, *queue.ROUTES, *quotas.ROUTES, *instances.ROUTES, *users.ROUTES,
-    *fleet.ROUTES, *letters.ROUTES,
+    *jobs.ROUTES, *orders.ROUTES, *logs.ROUTES, *diagnoses.ROUTES, *queue.ROUTES, *quotas.ROUTES, *instances.ROUTES,
+    *users.ROUTES, *fleet.ROUTES, *letters.ROUTES,
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ INSTANCES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """`cause` on `instances`, what is done about it, and how sure that is: between 0 and 1.
+    """`cause` on `instances`, what is done about it, and how sure that is, in percent.
 
     where:    the scope in words; sentence: the strongest finding; gpus: those suspected, by index or UUID.
     decided:  whether it is sure enough to be acted on; undecided it is only told.
@@ -23,7 +23,7 @@ class Conclusion:
     where: str
     instances: tuple[str, ...]
     remedy: Remedy
-    confidence: float
+    confidence: int
     decided: bool
     sentence: str
     gpus: tuple[str, ...] = ()
@@ -32,4 +32,4 @@ class Conclusion:
     def said(self) -> str:
         """It in one sentence."""
         sure = "" if self.decided else ", undecided"
-        return f"diagnosis: {self.cause} at {self.where} ({self.confidence:.0%}{sure}): {self.sentence}"
+        return f"diagnosis: {self.cause} at {self.where} ({self.confidence} %{sure}): {self.sentence}"

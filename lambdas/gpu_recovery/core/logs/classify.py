@@ -13,15 +13,20 @@ from dataclasses import dataclass, field
 from .kinds import Kind, Role
 from .noise import ADVICE, FINE
 from .signature import Counter, Signature, first
+from .signatures_ends import SIGNATURES as OF_ENDS
+from .signatures_fabric import SIGNATURES as OF_FABRICS
 from .signatures_gpu import SIGNATURES as OF_GPUS
 from .signatures_host import SIGNATURES as OF_HOSTS
 from .signatures_network import SIGNATURES as OF_NETWORKS
+from .signatures_outside import SIGNATURES as OF_OUTSIDE
 from .signatures_platform import SIGNATURES as OF_PLATFORMS
 from .signatures_program import SIGNATURES as OF_PROGRAMS
-from .text import Line, read
+from .text import Level, Line, read
 from .xids import of_xid
 
-SIGNATURES: tuple[Signature, ...] = (*OF_GPUS, *OF_NETWORKS, *OF_HOSTS, *OF_PLATFORMS, *OF_PROGRAMS)
+SIGNATURES: tuple[Signature, ...] = (
+    *OF_GPUS, *OF_FABRICS, *OF_HOSTS, *OF_PLATFORMS, *OF_OUTSIDE, *OF_NETWORKS, *OF_PROGRAMS, *OF_ENDS,
+)  # fmt: skip
 """In order: the first that fits a line is what it tells of."""
 _TRACEBACK = "traceback (most recent call last)"
 _FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")
@@ -31,7 +36,7 @@ _CHAINED = ("during handling of the above exception", "the above exception was t
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line that tells of something. number: of the line, from 1; line: without its carriers' marks.
+    """A line that tells of something. number: of the line, from 1; line: as it was written, at most `LINE_MAX`.
 
     generic: it knows no more than that something went wrong.
     """
@@ -82,7 +87,7 @@ def classify(lines: Iterable[str | bytes]) -> Classified:
         if _is_of_a_traceback(line, writer):
             continue
         one = _finding(number, line, counter)
-        if writer.open and line.text.strip():
+        if writer.open and line.raw:
             writer.open = False
             if one is not None:
                 found.append(one)
@@ -146,20 +151,22 @@ def _the_specific_one_counts(found: list[Finding], chain: list[int]) -> None:
 def _finding(number: int, line: Line, counter: Counter) -> Finding | None:
     if not line.whole.strip():
         return None
-    if first(FINE, line.whole, line.whole, counter, informs=False) is not None:
+    if first(FINE, line.whole, line.whole, counter, level=Level.NONE) is not None:
         return None
     xid = of_xid(line.definite)
     if xid is not None:
         kind, role = xid
-        return Finding(number, line.text.strip(), kind, role)
-    row = first(SIGNATURES, line.definite, line.whole, counter, informs=line.informs)
+        return Finding(number, line.raw, kind, role)
+    row = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
     if row is None:
-        advises = first(ADVICE, line.whole, line.whole, counter, informs=False) is not None
-        advises = advises or (not line.informs and line.definite != line.whole and _would_be(line, counter))
-        return Finding(number, line.text.strip(), Kind.BENIGN, Role.ADVICE) if advises else None
-    return Finding(number, line.text.strip(), row.kind, row.role, row.generic)
+        advises = first(ADVICE, line.whole, line.whole, counter, level=Level.NONE) is not None
+        advises = advises or (
+            line.level is not Level.INFORMS and line.definite != line.whole and _would_be(line, counter)
+        )
+        return Finding(number, line.raw, Kind.BENIGN, Role.ADVICE) if advises else None
+    return Finding(number, line.raw, row.kind, row.role, row.generic)
 
 
 def _would_be(line: Line, counter: Counter) -> bool:
     """Whether a line that only thinks something possible would tell of something if it said so."""
-    return first(SIGNATURES, line.whole, line.whole, counter, informs=False) is not None
+    return first(SIGNATURES, line.whole, line.whole, counter, level=Level.NONE) is not None

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .kinds import Kind, Role
+from .text import Level
+
+BORNE = frozenset({Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_DEPENDENCY, Kind.USER_ERROR_CHECKPOINT})
+"""What a program has gone on with where it only warns of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,13 @@ class Counter:
     searches: int = 0
 
 
-def first(
-    rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, informs: bool
-) -> Signature | None:
+def first(rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, level: Level) -> Signature | None:
     """The first signature that fits a line; None if none does.
 
-    definite: the line in lower case without what it only thinks possible; whole: with it. informs: it calls itself
-    information.
+    definite: the line in lower case without what it only thinks possible; whole: with it. level: what it calls itself.
     """
     for row in rows:
-        if informs and row.soft:
+        if (level is Level.INFORMS and row.soft) or (level is Level.WARNS and row.kind in BORNE):
             continue
         text = whole if row.whole else definite
         if any(need in text for need in row.needs):

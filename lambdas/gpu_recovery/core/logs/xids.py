@@ -10,12 +10,16 @@ from .kinds import Kind, Role
 
 _XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
 _SXID = re.compile(r"\bsxid\b")
-_FOLLOWS = re.compile(r"(?:due to|because of|caused by|following|follows|after) .{0,24}(?:previous|prior|earlier)|previous (?:xid|error)")
+_FOLLOWS = re.compile(
+    r"(?:due to|because of|caused by|following|follows|after) .{0,24}(?:previous|prior|earlier)|previous (?:xid|error)"
+)
 _ACTION = re.compile(r"recovery action changed.{0,60}?to 0x([0-9a-f]{1,2})")
-_NOTHING_WRONG = re.compile(r"\bxids? (?:errors?|events?|codes?)\b|\bno xid|xid (?:monitor|watch|check|poll|ignor)|xid[ =:]+0\b|xid: none")
+_NOTHING_WRONG = re.compile(
+    r"\bxids? (?:errors?|events?|codes?)\b|\bno xid|xid (?:monitor|watch|check|poll|ignor)|xid[ =:]+0\b|xid: none"
+)
 
-_ECC = (48, 63, 64, 92, 94, 95, 140, 160, 161)
-_NVLINK = (74, 144, 145, 146, 147, 148, 149, 150, 155, 156)
+_ECC = (48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 168)
+_NVLINK = (74, 136, 144, 145, 146, 147, 148, 149, 150, 155, 166, 170)
 _LOST = (54, 79)
 _BY_NUMBER: Mapping[int, tuple[Kind, Role]] = {
     **dict.fromkeys(_ECC, (Kind.HARDWARE_GPU_ECC, Role.ROOT)),
@@ -41,7 +45,7 @@ def of_xid(text: str) -> tuple[Kind, Role] | None:
     if _SXID.search(text) is not None:
         return Kind.HARDWARE_NVLINK, Role.ROOT
     found = _XID.search(text)
-    if found is None or _NOTHING_WRONG.search(text) is not None and "nvrm" not in text:
+    if found is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
         return None
     if _FOLLOWS.search(text) is not None:
         return Kind.XID_CASCADE, Role.CASCADE

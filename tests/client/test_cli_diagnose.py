@@ -1,0 +1,102 @@
+"""`gpu-recovery diagnose --log`: what is wrong, by a log, in words and as JSON, without a deployment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from gpu_recovery_client import cli
+from typer.testing import CliRunner, Result
+
+ECC = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
+LOG = f"""step 1
+n:1:2 [0] NCCL WARN Net : Connection closed by remote peer n2<40112>
+{ECC}
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of a rank whose GPU has failed."""
+    path = tmp_path / "rank-3.log"
+    path.write_text(LOG, encoding="utf-8")
+    return path
+
+
+def diagnose(*words: str, stdin: bytes | None = None) -> Result:
+    """The verb, with no address of any deployment."""
+    return CliRunner().invoke(cli.app, ["diagnose", *words], input=stdin)
+
+
+def test_json_has_each_finding_and_the_verdict(log: Path) -> None:
+    """Number and text of each line with its kind and role; the first root is the cause, though a cascade came first."""
+    result = diagnose("--log", str(log), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    told = json.loads(result.stdout)
+    assert [(one["number"], one["kind"], one["role"]) for one in told["findings"]] == [
+        (2, "network_peer_exit", "cascade"), (3, "hardware_gpu_ecc", "root"), (4, "benign", "advice"),
+    ]  # fmt: skip
+    assert [one["line"] for one in told["findings"]] == LOG.splitlines()[1:]
+    assert told["verdict"] == "hardware_gpu_ecc"
+    assert told["cause"] == told["findings"][1] | {
+        "class": "hardware or node", "policy": "drain, reboot and check the machine; run again elsewhere",
+    }  # fmt: skip
+
+
+def test_words_name_the_line_the_kind_and_what_is_done(log: Path) -> None:
+    """For a person."""
+    result = diagnose("--log", str(log))
+    assert (result.exit_code, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["LINE", "ROLE", "KIND", "TEXT"]
+    assert ECC in lines[2]
+    assert lines[-2:] == [
+        "verdict: hardware_gpu_ecc (hardware or node), line 3 (root)",
+        "then: drain, reboot and check the machine; run again elsewhere",
+    ]
+
+
+def test_standard_input_is_a_log_too(log: Path) -> None:
+    """`gpu-recovery logs` is read without a file between."""
+    from_file = diagnose("--log", str(log), "--json").stdout
+    assert diagnose("--log", "-", "--json", stdin=LOG.encode()).stdout == from_file
+
+
+def test_a_log_of_a_good_run_has_no_cause(tmp_path: Path) -> None:
+    """Nothing is made up."""
+    path = tmp_path / "good.log"
+    path.write_text("step 1\nstep 2\n")
+    assert json.loads(diagnose("--log", str(path), "--json").stdout) == {
+        "findings": [], "verdict": "benign", "cause": None,
+    }  # fmt: skip
+    assert diagnose("--log", str(path)).stdout == "nothing in this log says that anything is wrong\n"
+
+
+def test_bytes_that_are_no_text_are_read_and_steer_no_terminal(tmp_path: Path) -> None:
+    """A crash may leave anything in a log."""
+    path = tmp_path / "torn.log"
+    path.write_bytes(b"\xff\x00\x1b[2J" + ECC.encode() + b"\x1b]0;x\x07\n" + b"\x00" * 100)
+    result = diagnose("--log", str(path))
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "verdict: hardware_gpu_ecc" in result.stdout
+    assert not set(result.stdout) & {"\x1b", "\x00", "\x07"}
+    assert json.loads(diagnose("--log", str(path), "--json").stdout)["verdict"] == "hardware_gpu_ecc"
+
+
+def test_a_line_without_end_is_held_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gigabytes without a line break fit into no memory."""
+    monkeypatch.setattr("gpu_recovery_client.cli_diagnose.PIECE_MAX", 256)
+    path = tmp_path / "endless.log"
+    path.write_text("x" * 1_024 + ECC)
+    assert json.loads(diagnose("--log", str(path), "--json").stdout)["findings"][0]["number"] == 5
+
+
+def test_a_file_that_cannot_be_read_is_a_failure_and_no_log_is_wrong_usage(tmp_path: Path) -> None:
+    """Exit codes as everywhere: 1 failed, 2 usage."""
+    missing = diagnose("--log", str(tmp_path / "none.log"))
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert "none.log cannot be read: No such file or directory" in missing.stderr
+    assert diagnose("--log", str(tmp_path)).exit_code == 1
+    assert diagnose().exit_code == 2
