@@ -29,3 +29,9 @@ def test_with_nothing_but_consequences_they_are_each_others_rivals() -> None:
     """Nobody knows what they follow from: nothing is decided."""
     verdict = asked((rule("b", *FOLLOWERS),), XID)
     assert not verdict.decided and verdict.confidence < 0.05
+
+
+def test_one_consequence_however_clear_leaves_its_cause_decided() -> None:
+    """It is no rival: what follows from the first cannot be right instead of it."""
+    verdict = asked((rule("a", ROOT), rule("b", FOLLOWERS[0])), XID)
+    assert (verdict.cause, verdict.decided, verdict.next_probe) == (Cause.GPU_FAULT, True, None)
