@@ -62,7 +62,7 @@ def _made(of: Callable[..., Report], worker: int | None = None, age_s: float = 2
     return of(report_id="", at_s=AT_S - age_s, **name, **given)
 
 
-def _healthy(alone: Iterable[int], seed: int) -> list[Report]:
+def healthy(alone: Iterable[int], seed: int) -> list[Report]:
     """What workers that nothing is wrong with report."""
     drawn = random.Random(seed)
     found = []
@@ -83,7 +83,7 @@ def _case(
 ) -> FaultCase:  # fmt: skip
     """With the healthy rest: everybody but those whose calls the fault touches."""
     causes = frozenset({cause} if isinstance(cause, Cause) else cause)
-    whole = [*reports, *_healthy(ALL - set(touched), seed=len(name))]
+    whole = [*reports, *healthy(ALL - set(touched), seed=len(name))]
     named = tuple(replace(one, report_id=f"{name}-{n}") for n, one in enumerate(whole))
     return FaultCase(name, family, causes, frozenset(instances), named)
 

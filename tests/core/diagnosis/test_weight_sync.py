@@ -94,7 +94,7 @@ def test_row_10_the_word_match_is_published_as_specified(text: str, row: str, sa
 RDMA = (
     "NCCL WARN NET/IB : Got async event : port error",
     "transport/net_ib.cc:91 NCCL WARN NET/IB : mlx5_2:1 Got async event : device fatal error",
-    "misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory errno 12",
+    "misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed with error Bad address errno 14",
     "NCCL WARN Call to ibv_modify_qp failed with error No such device",
     "infiniband efa_0: Failed to process command ALLOC_PD (opcode 14) comp_status 1 err -12",
     "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
@@ -110,12 +110,19 @@ PEER = (
     "NCCL WARN Net : Connection closed by remote peer, or connection reset by peer",
     "misc/socket.cc:538 NCCL WARN socketStartConnect: Connect to 10.0.0.2<47000> failed : Connection refused",
     "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error",
+    "libfabric:451707:efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message: Invalid address My EFA addr: "
+    "fi_addr_efa://[fe80::1]:0:1 Peer EFA addr: fi_addr_efa://[fe80::2]:0:2",
     "NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error, NCCL version 2.18.1",
 )
 TIMEOUT = (
     "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000)"
     " ran for 600060 milliseconds before timing out.",
+    "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
     "Exception (either an error or timeout) detected by watchdog at work: 1580, last enqueued NCCL work: 1582",
+)
+MEMORY_LIMIT = (
+    "misc/ibvwrap.cc:252 NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory errno 12",
+    "infiniband mlx5_0: create_mkey_callback:131:(pid 2298062): async reg mr failed. status -12",
 )
 HARMLESS = (
     "NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
@@ -146,6 +153,15 @@ def test_row_10_real_lines_of_a_broken_fabric_are_recognised(text: str) -> None:
     assert (verdict.cause, verdict.scope) == (Cause.RDMA, Scope.of(ScopeKind.INSTANCE, "n0"))
     assert verdict.findings[0].english.startswith("w0: RDMA fault: ")
     assert verdict.findings[0].chinese.startswith("w0: RDMA故障: ")
+
+
+@pytest.mark.parametrize("text", MEMORY_LIMIT)
+def test_row_10_memory_that_may_not_be_registered_is_a_limit(text: str) -> None:
+    """No adapter is broken, and no machine is left out for it."""
+    verdict = judged([line(text)], TOPOLOGY)
+    assert (verdict.cause, verdict.scope) == (Cause.CONFIGURATION, Scope.of(ScopeKind.INSTANCE, "n0"))
+    assert verdict.findings[0].english.startswith("w0 may not register so much memory with its adapter")
+    assert verdict.findings[0].chinese.startswith("w0 注册内存失败")
 
 
 @pytest.mark.parametrize("text", PEER)

@@ -22,13 +22,13 @@ _PARTS = ("serialize_s", "upload_s", "download_s", "deserialize_s")
 
 _COLLECTIVE_TIMEOUT = re.compile(
     r"(?:collective\s+)?operation\s+time(?:d\s+)?out|\bran for \d+ milliseconds before timing out"
-    r"|\bwatchdog\b.{0,80}\btimed?[ -]?out\b|\btimeout\b.{0,40}\bdetected by watchdog\b",
+    r"|\btimed out waiting \d+ ?ms\b|\bwatchdog\b.{0,80}\btimed?[ -]?out\b|\btimeout\b.{0,40}\bdetected by watchdog\b",
     re.IGNORECASE,
 )
 _PEER_OR_LINK = re.compile(
     r"\bcompletion\b.{0,80}\b(?:status|error)[ =]+(?:4|5|9|12)\b|\bremote process exited\b"
     r"|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
-    r"|\bunhandled system error\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b",
+    r"|\bunhandled system error\b|\bpeer EFA addr\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b",
     re.IGNORECASE,
 )
 _FABRIC = re.compile(
@@ -44,6 +44,8 @@ _FABRIC_BROKEN = re.compile(
     r"|\bunable to (?:register|post|create)\b",
     re.IGNORECASE,
 )
+_REGISTERS = re.compile(r"\breg(?:_|\s)mr\b|_reg_mr\b|mkey|\bregister memory\b", re.IGNORECASE)
+_NO_MEMORY = re.compile(r"\bcannot allocate memory\b|\b(?:errno|status|err)[ =:(]*-?12\b", re.IGNORECASE)
 _HARMLESS = re.compile(
     r"\bset by environment\b|\bno such file\b|\bcannot open shared object\b|\bnot found\b|\busing internal\b"
     r"|\bACCESS_REG\b|\bfalling back\b|\bdoes not support\b|\bcollective mismatch\b",
@@ -122,7 +124,14 @@ def is_peer_or_link(line: str) -> bool:
 
 def is_fabric_fault(line: str) -> bool:
     """Whether InfiniBand or EFA names a fault of its own: an adapter, a port, a queue that cannot be made."""
-    return not _HARMLESS.search(line) and bool(_FABRIC.search(line)) and bool(_FABRIC_BROKEN.search(line))
+    if _HARMLESS.search(line) or is_memory_limit(line):
+        return False
+    return bool(_FABRIC.search(line)) and bool(_FABRIC_BROKEN.search(line))
+
+
+def is_memory_limit(line: str) -> bool:
+    """Whether memory could not be registered with the adapter: the limit on locked memory, not the adapter."""
+    return bool(_REGISTERS.search(line)) and bool(_NO_MEMORY.search(line))
 
 
 def _collective_timeout(case: Case) -> Iterator[Match]:
@@ -145,6 +154,14 @@ def _fabric(case: Case) -> Iterator[Match]:
             values = {"who": name_of(case, one), "line": one.line}
             yield Match(Cause.RDMA, _machine(case, one), Weight.STRONG, (one.report_id,), values)
             yield Match(Cause.NETWORK, _machine(case, one), Weight.HINT, (one.report_id,), values)
+
+
+def _memory_limit(case: Case) -> Iterator[Match]:
+    for one in case.all(NcclReport):
+        if is_memory_limit(one.line):
+            values = {"who": name_of(case, one), "line": one.line}
+            yield Match(Cause.CONFIGURATION, _machine(case, one), Weight.FAIR, (one.report_id,), values)
+            yield Match(Cause.RDMA, _machine(case, one), Weight.HINT, (one.report_id,), values)
 
 
 def _machine(case: Case, one: NcclReport) -> Scope:
@@ -178,4 +195,8 @@ RULES: tuple[Rule, ...] = (
         _NCCL, _peer_or_link,
     ),
     Rule("10c+", "{who}: RDMA fault: {line}", "{who}: RDMA故障: {line}", _NCCL, _fabric),
+    Rule(
+        "10m+", "{who} may not register so much memory with its adapter: a limit on locked memory: {line}",
+        "{who} 注册内存失败 → 锁定内存上限（memlock）: {line}", _NCCL, _memory_limit,
+    ),
 )  # fmt: skip
