@@ -147,6 +147,14 @@ def test_tracebacks_of_several_ranks_that_are_mixed_are_kept_apart() -> None:
     assert {one.number for one in classify(mixed).findings} == {11, 12}
 
 
+def test_what_another_rank_writes_does_not_end_a_traceback() -> None:
+    """Code that is quoted after it is still quoted."""
+    start, frame = CODE.splitlines()[0], '  File "a.py", line 1, in f'
+    code, end = '    check("ECC uncorrectable")', "KeyError: 'a'"
+    lines = [f"[rank0]: {start}", f"[rank0]: {frame}", "[rank1]: step 5", f"[rank0]: {code}", f"[rank0]: {end}"]
+    assert told(*lines) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]
+
+
 def test_a_log_that_begins_within_a_traceback_is_read_the_same() -> None:
     """The last kilobytes of a log begin anywhere."""
     assert told(*CODE.splitlines()[1:]) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]

@@ -66,15 +66,6 @@ _add(
     _CASCADE, soft=True,
 )  # fmt: skip
 
-_P = Kind.PORT_IN_USE
-_add(
-    "kernel", _P, "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
-    r"address (?:is )?already in use|\beaddrinuse\b|port is already (?:allocated|in use)|\[errno 98\]"
-    r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
-    r"|bind for \S{1,40} failed",
-    whole=True,
-)  # fmt: skip
-
 _T = Kind.COLLECTIVE_TIMEOUT
 _add(
     "c10d", _T, "watchdog",
