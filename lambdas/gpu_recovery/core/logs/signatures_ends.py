@@ -78,7 +78,7 @@ _add(
     "torch elastic", _X,
     "childfailederror|exitcode|exit code|return code|exited with|failed (exit|return"
     "|processraisedexception",
-    r"childfailederror|failed \(exitcode: ?\d+|exit ?code ?[:=]? ?\(?[1-9]\d{0,2}\b"
+    r"childfailederror|failed \(exitcode: ?\d+|exit ?code {0,3}[:=]? ?\(?[1-9]\d{0,2}\b"
     r"|return ?code ?[:=]? ?[1-9]\d{0,2}\b|exited with (?:exit )?(?:code|status) [1-9]"
     r"|returned non-zero exit status|exits with return code = [1-9]|processraisedexception",
     _CASCADE, soft=True, generic=True,
@@ -86,7 +86,8 @@ _add(
 
 # What is left of exceptions: the program's own errors.
 _EXCEPTION = (
-    r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit|\w{1,80}errorgroup)"
+    r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit"
+    r"|\w{1,80}errorgroup)"
     r"(?:\(|: |:?\s{0,4}$)"
 )
 _add(

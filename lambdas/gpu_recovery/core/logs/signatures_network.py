@@ -165,7 +165,7 @@ _add(
     "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal"
     "|exitcode:|sending",
     r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
-    r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode: ?-15\b|killing subprocess \d+"
+    r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode {0,3}: ?-15\b|killing subprocess \d+"
     r"|sigterm (?:received|caught)|terminated by signal 15",
     _CASCADE, whole=True,
 )  # fmt: skip
