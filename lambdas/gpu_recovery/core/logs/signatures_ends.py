@@ -54,8 +54,9 @@ _add(
     "|floating point exception|aborted|signal 6|signal 4|signal 7|signal 8|signal 11|exitcode: -"
     "|exit code 13|code -|signal|return",
     r"fatal python error|\bcore dumped\b|\bsig(?:abrt|bus|fpe|ill)\b|\bbus error\b|illegal instruction(?! param)"
-    r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b|exit ?code:? ?-(?:4"
-    r"|6|7|8|11)\b|exit ?code:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
+    r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b"
+    r"|exit ?code {0,3}:? ?-(?:4"
+    r"|6|7|8|11)\b|exit ?code {0,3}:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
     r"|task \d+: aborted",
 )  # fmt: skip
 _add(

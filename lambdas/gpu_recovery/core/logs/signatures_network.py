@@ -163,7 +163,7 @@ _add(
 _add(
     "torch elastic", _E,
     "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal"
-    "|exitcode:|sending",
+    "|exitcode|sending",
     r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
     r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode {0,3}: ?-15\b|killing subprocess \d+"
     r"|sigterm (?:received|caught)|terminated by signal 15",
