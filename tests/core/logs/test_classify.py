@@ -125,6 +125,20 @@ def test_a_rank_that_the_launcher_ends_is_a_cascade_and_no_crash() -> None:
     assert told(line) == [(1, Kind.NETWORK_PEER_EXIT, Role.CASCADE)]
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("-9", Kind.PROCESS_KILLED_UNKNOWN), ("-11", Kind.PROCESS_CRASH), ("-6", Kind.PROCESS_CRASH),
+        ("-15", Kind.NETWORK_PEER_EXIT), ("1", Kind.PROCESS_CRASH), ("0", Kind.BENIGN),
+    ],
+)  # fmt: skip
+def test_an_exit_code_says_how_a_rank_ended(code: str, kind: Kind) -> None:
+    """In the table of torch elastic as in its one line."""
+    assert classify([f"  exitcode  : {code} (pid: 4242)"]).kind is kind
+    line = f"E1122 10:00:00.1 7 torch/distributed/elastic/api.py:869] failed (exitcode: {code}) local_rank: 0"
+    assert code == "0" or classify([line]).kind is kind
+
+
 # -- tracebacks --------------------------------------------------------------------------------------------------------
 
 CODE = """Traceback (most recent call last):
@@ -145,6 +159,14 @@ def test_tracebacks_of_several_ranks_that_are_mixed_are_kept_apart() -> None:
     lines = CODE.splitlines()
     mixed = [f"[rank{rank}]: {line}" for line in lines for rank in (0, 1)]
     assert {one.number for one in classify(mixed).findings} == {11, 12}
+
+
+def test_what_another_rank_writes_does_not_end_a_traceback() -> None:
+    """Code that is quoted after it is still quoted."""
+    start, frame = CODE.splitlines()[0], '  File "a.py", line 1, in f'
+    code, end = '    check("ECC uncorrectable")', "KeyError: 'a'"
+    lines = [f"[rank0]: {start}", f"[rank0]: {frame}", "[rank1]: step 5", f"[rank0]: {code}", f"[rank0]: {end}"]
+    assert told(*lines) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]
 
 
 def test_a_log_that_begins_within_a_traceback_is_read_the_same() -> None:

@@ -62,9 +62,9 @@ _fine(
 
     "error|fail|no oom|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0"
     "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
-    r"\bno (?:\w+ )?(?:oom\w*|errors?|nans?|xids?|faults?|failures?|issues?|problems?"
+    r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
-    r"|\bwithout (?:any )?errors?\b|\b(?:errors?|failures?|failed)[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|failed"
+    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|failed"
     r"|nan|xid)\b",
 )  # fmt: skip
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
@@ -86,7 +86,7 @@ _fine(
     "|async_error_handling|use_high_priority|enable_timing",
     r"processgroup\w*.{0,60}(?:initiali[sz]ation options|created|created with|environments?:)"
     r"|(?:\w+_)?timeout(?:\(ms\))?: ?\d+,? .{0,40}(?:use_high_priority|async_error_handling|enable_timing)"
-    r"|torch_nccl_async_error_handling.{0,20}(?:set|: ?\d|=|default)|torch_nccl\w+ ?(?:set to|: ?\d|= ?\d)",
+    r"|torch_nccl_async_error_handling.{0,20}(?:set|: ?\d|=|default)|^\W{0,4}torch_nccl\w+ ?(?:set to|: ?\d|= ?\d)",
 )  # fmt: skip
 _fine(
     "Ray", "object store is using /tmp|dashboard|metrics head|prometheus|metrics",

@@ -54,8 +54,9 @@ _add(
     "|floating point exception|aborted|signal 6|signal 4|signal 7|signal 8|signal 11|exitcode: -"
     "|exit code 13|code -|signal|return",
     r"fatal python error|\bcore dumped\b|\bsig(?:abrt|bus|fpe|ill)\b|\bbus error\b|illegal instruction(?! param)"
-    r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b|exit ?code:? ?-(?:4"
-    r"|6|7|8|11)\b|exit ?code:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
+    r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b"
+    r"|exit ?code {0,3}:? ?-(?:4"
+    r"|6|7|8|11)\b|exit ?code {0,3}:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
     r"|task \d+: aborted",
 )  # fmt: skip
 _add(
@@ -78,7 +79,7 @@ _add(
     "torch elastic", _X,
     "childfailederror|exitcode|exit code|return code|exited with|failed (exit|return"
     "|processraisedexception",
-    r"childfailederror|failed \(exitcode: ?\d+|exit ?code ?[:=]? ?\(?[1-9]\d{0,2}\b"
+    r"childfailederror|failed \(exitcode: ?\d+|exit ?code {0,3}[:=]? ?\(?[1-9]\d{0,2}\b"
     r"|return ?code ?[:=]? ?[1-9]\d{0,2}\b|exited with (?:exit )?(?:code|status) [1-9]"
     r"|returned non-zero exit status|exits with return code = [1-9]|processraisedexception",
     _CASCADE, soft=True, generic=True,
@@ -86,7 +87,8 @@ _add(
 
 # What is left of exceptions: the program's own errors.
 _EXCEPTION = (
-    r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit|\w{1,80}errorgroup)"
+    r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit"
+    r"|\w{1,80}errorgroup)"
     r"(?:\(|: |:?\s{0,4}$)"
 )
 _add(

@@ -66,7 +66,7 @@ _add(
 _add(
     "libfabric", _R, "net/ofi",
     r"net/ofi.{0,160}(?:completed with error|fail|unable|couldn't|could not|error|timed? ?out"
-    r"|invalid)(?!.{0,60}(?:tuner|optional|using internal|fallback))",
+    r"|invalid)(?!.{0,60}(?:tuner|optional|, using|using internal|fallback))",
     soft=True,
 )  # fmt: skip
 _add(

@@ -201,7 +201,8 @@ _add(
     r"\b(?:cuda|hip)(?: (?:driver|runtime|kernel|api|launch))* (?:error|failure)\b(?!s?(?: handling|s? might"
     r"| check))|\bcuda_error_(?!out|assert|ecc)\w+|\bcudaerror[a-z]{4,}|(?:cublas|cudnn|cusparse|cusolver|cufft"
     r"|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error|triton error \["
-    r"|thrust::system::system_error|cudart.{0,40}(?:failed|error)",
+    r"|check failed: .{0,60}(?:cuda|cudnn|cublas)_?(?:status_)?success|thrust::system::system_error"
+    r"|cudart.{0,40}(?:failed|error)",
 )  # fmt: skip
 _add(
     "CUDA", _C, "illegal memory|misaligned address|launch fail|warp |launch timed out",

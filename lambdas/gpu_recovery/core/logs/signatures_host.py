@@ -50,6 +50,15 @@ _add(
     r"|ulimit)\b.{0,40}(?:reach|exceed|too low)|(?:reached|exceeded).{0,40}(?:ulimit|pids\.max|max user processes)",
 )  # fmt: skip
 
+_P = Kind.PORT_IN_USE
+_add(
+    "kernel", _P, "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
+    r"address (?:is )?already in use|\beaddrinuse\b|port is already (?:allocated|in use)|\[errno 98\]"
+    r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
+    r"|bind for \S{1,40} failed",
+    whole=True,
+)  # fmt: skip
+
 _C = Role.CONFIRMATION
 _H = Kind.HOST_OOM
 _add(

@@ -66,15 +66,6 @@ _add(
     _CASCADE, soft=True,
 )  # fmt: skip
 
-_P = Kind.PORT_IN_USE
-_add(
-    "kernel", _P, "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
-    r"address (?:is )?already in use|\beaddrinuse\b|port is already (?:allocated|in use)|\[errno 98\]"
-    r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
-    r"|bind for \S{1,40} failed",
-    whole=True,
-)  # fmt: skip
-
 _T = Kind.COLLECTIVE_TIMEOUT
 _add(
     "c10d", _T, "watchdog",
@@ -172,9 +163,9 @@ _add(
 _add(
     "torch elastic", _E,
     "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal"
-    "|exitcode:|sending",
+    "|exitcode|sending",
     r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
-    r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode: ?-15\b|killing subprocess \d+"
+    r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode {0,3}: ?-15\b|killing subprocess \d+"
     r"|sigterm (?:received|caught)|terminated by signal 15",
     _CASCADE, whole=True,
 )  # fmt: skip

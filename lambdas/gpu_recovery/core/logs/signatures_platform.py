@@ -83,8 +83,9 @@ _add(
     "Docker", _C, "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
     r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
     r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
-    r"|download)\w*\b.{0,24}(?:image|layer|reference|\btar\b|docker|rootfs)|toomanyrequests|(?:image"
-    r"|repository) .{0,200}(?:not found(?:: manifest)?|does not exist|no such image)|no such image"
+    r"|download)\w*\b.{0,24}(?:image|layer|reference|\btar\b|docker|rootfs)|toomanyrequests"
+    r"|repository .{0,80}does not exist"
+    r"|\bimage .{0,200}(?:not found(?:: manifest)?|does not exist|no such image)|no such image"
     r"|error pulling image|pull rate limit|image platform .{0,60}does not match"
     r"|filesystem layer verification failed|httpreaderseeker|registry\S{0,80}.{0,60}(?:unauthorized|denied|timeout"
     r"|connection refused|no basic auth|i/o timeout|client\.timeout|x509)|no basic auth credentials"
@@ -140,7 +141,8 @@ _add(
     "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
     "|exceeded the maximum run|allowed",
     r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
-    r"|max_?runtime.{0,24}(?:exceed|reach)|max(?:imum)? (?:run ?time|duration|execution time).{0,40}(?:exceed"
+    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time"
+    r"|duration|execution time).{0,40}(?:exceed"
     r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"
     r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
 )  # fmt: skip

@@ -12,7 +12,8 @@ _NAN = r"(?:[-+]?nan|[-+]?inf(?:inity)?)"
 _N = Kind.NUMERICAL_NAN
 _add(
     "training loops", _N, "nan|inf",
-    rf"\b(?:\w{{0,20}}_)?(?:loss|grad(?:ient)?s?(?:[_ ]?norm)?|gnorm|grad_norm|perplexity|ppl|activations?"
+    rf"\b(?!max_|min_|best_|clip_)(?:\w{{0,20}}_)?(?:loss|grad(?:ient)?s?(?:[_ ]?norm)?|gnorm|grad_norm|perplexity"
+    rf"|ppl|activations?"
     rf"|logits)(?:[_ ]\w{{1,12}})?[\"']?\s?(?:[:=|]|is|are|was|became|becomes|went|to|of|contains?"
     rf"|-?>)\s{{0,4}}[\[(]?(?:tensor\(\[?|array\(\[?)?[\"']?{_NAN}\b(?!.{{0,30}}(?:to -?\d|improv))",
 )  # fmt: skip

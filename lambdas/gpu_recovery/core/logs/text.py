@@ -35,7 +35,7 @@ _WHEN = re.compile(
 )
 _LEVEL = re.compile(
     r"\b(INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|\b(\w{2,30}Warning):"
-    r"|\[([EWIFVD])\d{3,4} |^([EWIF])\d{4} "
+    r"|\[([EWIFVD])\d{3,4} |^([EWIF])\d{4} |(?:^| )([EWIF]) (?=tensorflow|external|xla)"
     r"|\b(?:level|severity)[\"']?[=:] ?[\"']?(\w{1,12})|<(info|debug|trace|warn)>"
     r"|^(info|debug|trace)\b(?=[: ])"
 )
@@ -53,7 +53,8 @@ _CONDITIONAL = re.compile(
     r"|\byou (?:can|could|may|might|should|will need|want)\b|\bconsider(?: \w+ing|:)|\btry (?:\w+ing|to)\b"
     r"|\bif (?:you|this|the|your|reserved|it|there|an?|any|that|not|so)\b"
     r"|\bif [a-z]+ (?:is|are|was|runs?|fails?)\b|\bin case\b|\bunless\b"
-    r"|\bto (?:avoid|prevent|fix|debug|resolve|suppress|silence) \w|\bfor debugging\b|\bwould (?:be|have)\b"
+    r"|(?<!failed )(?<!unable )\bto (?:avoid|prevent|fix|debug|resolve|suppress|silence) \w|\bfor debugging\b"
+    r"|\bwould (?:be|have)\b"
 )
 _LED_BY_AN_ERROR = re.compile(
     r"\s*(?:what\(\): |nvrm: |.{0,160}\bnccl warn |[a-z_][\w.]{0,120}(?:error|exception|interrupt|exit|refused): )",
