@@ -53,6 +53,7 @@ CORE_LIBRARY = {
     "hashlib",
     "itertools",
     "json",
+    "math",
     "re",
     "typing",
 }

@@ -26,6 +26,8 @@ RIVALS_MAX = 5
 BLAMES_MACHINES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})
 """The causes that a machine with a history is likelier to be the place of."""
 LEMON_WEIGHT = Weight.WEAK
+UNTHOUGHT_OF = 2.2
+"""The share of what nobody has thought of: a hint alone, or a weak sign, decides nothing."""
 CERTAIN = 0.99
 """No verdict is surer than this (row 35): a rival is always thinkable."""
 
@@ -117,16 +119,19 @@ def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Sc
     places: dict[Cause, list[float]] = {}
     for (cause, _), score in scores.items():
         places.setdefault(cause, []).append(score)
-    whole = 1.0 + math.fsum(math.exp(max(of)) for of in places.values())  # 1: for what nobody has thought of
+    whole = UNTHOUGHT_OF + math.fsum(math.exp(max(of)) for of in places.values())
     of_cause = {cause: math.exp(max(of)) / whole for cause, of in places.items()}
     within = {cause: math.fsum(math.exp(score) for score in of) for cause, of in places.items()}
     return {key: of_cause[key[0]] * math.exp(score) / within[key[0]] for key, score in scores.items()}
 
 
 def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:
-    """The sum over rows of the strongest match of each, with what is remembered of the machine."""
+    """The sum over rows of the strongest match of each, with what is remembered of the machine.
+
+    Consequences count only among themselves: many ranks that wait make no hint a cause.
+    """
     by_row: dict[str, float] = {}
-    for one in found:
+    for one in [one for one in found if not one.follows] or found:
         by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)
     cause, scope = key
     known = 0.0

@@ -214,7 +214,7 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} data receive timed out → header received, body stuck, suspected large transfer or packet loss",
         "Worker {who} 数据接收超时 → 已收到header，疑似大数据传输或网络丢包", _CALLED,
         _Says(_late(RpcStage.BODY), (
-            (Cause.NETWORK, Weight.FAIR), (Cause.NETWORK_SLOW, Weight.WEAK), (Cause.WORKER_HANG, Weight.HINT),
+            (Cause.NETWORK, Weight.FAIR), (Cause.NETWORK_SLOW, Weight.HINT), (Cause.WORKER_HANG, Weight.HINT),
         )),
     ),
     Rule("29", "RPC diagnosis for {who}: {diagnosis}", "RPC diagnosis for {who}: {diagnosis}", _CALLED, _object),
