@@ -128,13 +128,18 @@ def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Sc
 def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:
     """The sum over rows of the strongest match of each, with what is remembered of the machine.
 
-    Consequences count only among themselves: many ranks that wait make no hint a cause.
+    What is a consequence counts apart from what is not: many ranks that wait make no hint a cause.
     """
-    by_row: dict[str, float] = {}
-    for one in [one for one in found if not one.follows] or found:
-        by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)
     cause, scope = key
     known = 0.0
     if cause in BLAMES_MACHINES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
-        known = LEMON_WEIGHT * min(max(0.0, case.history.lemons.get(scope.names[0], 0.0)), 1.0)  # NaN: 0
-    return math.fsum(by_row.values()) + known
+        lemon = case.history.lemons.get(scope.names[0], 0.0)
+        known = LEMON_WEIGHT * min(max(lemon if math.isfinite(lemon) else 0.0, 0.0), 1.0)
+    return known + max(_sum(one for one in found if one.follows is follows) for follows in (False, True))
+
+
+def _sum(found: Iterable[Finding]) -> float:
+    by_row: dict[str, float] = {}
+    for one in found:
+        by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)
+    return math.fsum(by_row.values())
