@@ -98,6 +98,11 @@ class RecoveryClient(Calls):
         """Why a job is where it is: `pending`, as `dry_run` tells it, while it waits, and every decision on it."""
         return self._having("decisions", "GET", f"/jobs/{segment('job id', job_id)}/explain")
 
+    def diagnose(self, job_id: str, attempt: int | None = None) -> View:
+        """What failed in an attempt of a job (the latest unless told), where, and how sure that is."""
+        body: dict[str, Any] = {"job_id": job_id} | ({} if attempt is None else {"attempt": attempt})
+        return self._having("page", "POST", "/diagnoses", body=body)
+
     def queue(self) -> View:
         """The line: who waits and why, who runs, quotas with what is used of them, reservations."""
         return self._having("waiting", "GET", "/queue")

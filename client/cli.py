@@ -130,6 +130,8 @@ _verb(
 _verb("explain", cli_jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-recovery explain {INSTANCE}")
 _verb(
     "diagnose", cli_diagnose.diagnose,
+    f"gpu-recovery diagnose {JOB}",
+    "gpu-recovery diagnose --file reports.jsonl",
     "gpu-recovery diagnose --log rank-3.log",
     "gpu-recovery diagnose --log - --json       # what standard input brings",
 )  # fmt: skip

@@ -29,7 +29,7 @@ IMPORTS = {
     "client": {
         "gpu_recovery_client", "httpx", "typer", "rich", "yaml", "gpu_recovery.wire", "gpu_recovery.core.job.record",
         "gpu_recovery.core.instance.record", "gpu_recovery.core.names", "gpu_recovery.core.queue.priority",
-        "gpu_recovery.core.logs",
+        "gpu_recovery.core.logs", "gpu_recovery.core.diagnosis", "gpu_recovery.case_files",
     },
     "health_check": {"health_check", "boto3", "botocore"},
     # A GPU instance has Python and the driver; the wheel brings what of the health check reads the kernel's log.

@@ -100,3 +100,48 @@ def test_a_file_that_cannot_be_read_is_a_failure_and_no_log_is_wrong_usage(tmp_p
     assert "none.log cannot be read: No such file or directory" in missing.stderr
     assert diagnose("--log", str(tmp_path)).exit_code == 1
     assert diagnose().exit_code == 2
+
+
+REPORTS = """\
+{"type": "worker", "name": "w0", "instance_id": "i-0a", "rank": 0}
+{"type": "worker", "name": "w1", "instance_id": "i-0b", "rank": 1}
+
+{"type": "stage", "id": "s1", "at_s": 10, "instance": "i-0b", "worker": "w1", "rank": 1, "stage": "rollout", \
+"gpu": "3", "probe": "passed", "synchronised": true, "matches": false}
+"""
+
+
+def test_reports_are_judged_without_a_deployment(tmp_path: Path) -> None:
+    """The page in two languages, the same verdict as JSON."""
+    path = tmp_path / "reports.jsonl"
+    path.write_text(REPORTS, encoding="utf-8")
+    told = json.loads(diagnose("--file", str(path), "--json").stdout)
+    assert (told["cause"], told["decided"]) == ("GPU_FAULT", True)
+    assert told["evidence"] == ["s1"]
+    english, chinese = diagnose("--file", str(path)), diagnose("--file", str(path), "--language", "zh")
+    assert "What: GPU_FAULT" in english.stdout and "(s1)" in english.stdout
+    assert "原因: GPU_FAULT" in chinese.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1: not JSON"), ("[" * 100_000, "line 1: not JSON"), ("7", "reports[0]"),
+        ('{"type": "later", "id": "x", "at_s": 1}', "reports[0]"),
+        ('{"type": "worker", "name": "w"}', "workers[0]: must have a name and an instance_id"),
+        ('{"type": "worker", "name": "w", "instance_id": "i", "colour": "red"}', "workers[0].colour"),
+    ],
+)  # fmt: skip
+def test_reports_that_cannot_be_read_are_named(tmp_path: Path, text: str, said: str) -> None:
+    """Exit code 1, the file and the line, and nothing on standard output."""
+    path = tmp_path / "reports.jsonl"
+    path.write_text(text, encoding="utf-8")
+    result = diagnose("--file", str(path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("sft-1", "--log", "x"), ("--file", "x", "--log", "y")])
+def test_exactly_one_thing_is_diagnosed(words: tuple[str, ...]) -> None:
+    """A usage error otherwise."""
+    assert diagnose(*words).exit_code == 2
