@@ -13,7 +13,7 @@ from datetime import datetime
 from .core.attempt import Plan
 from .core.diagnosis.case import History, Topology, Worker
 from .core.diagnosis.diagnose import Diagnosis, diagnose
-from .core.diagnosis.reports import ExitReport, LogFinding, Progress, Report, SilenceReport, XidReport
+from .core.diagnosis.reports import ExitReport, LogFinding, Progress, Report, SilenceReport, StageReport, XidReport
 from .core.diagnosis.thresholds import Thresholds
 from .core.diagnosis.words import Scope, ScopeKind
 from .core.instance.record import Instance
@@ -76,18 +76,30 @@ def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[
     return Topology(named or workers)
 
 
-def conclusion_of(diagnosis: Diagnosis, plan: Plan, topology: Topology) -> Conclusion | None:
+def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclusion | None:
     """What the job keeps of a diagnosis; None where nothing was found."""
     if not diagnosis.findings:
         return None
-    instances = instances_of(diagnosis.scope, plan, topology)
+    instances = instances_of(diagnosis.scope, plan, heard.topology)
     strongest = max(diagnosis.findings, key=lambda one: (one.weight, one.row))
     few = len(instances) <= INSTANCES_MAX
-    gpus = diagnosis.scope.names if diagnosis.scope.kind is ScopeKind.GPU else ()
+    gpus = _gpus(heard, diagnosis, instances)
     return Conclusion(
         plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
-        round(100 * diagnosis.confidence), diagnosis.decided and few, strongest.english[:500], gpus[:INSTANCES_MAX],
+        round(100 * diagnosis.confidence), diagnosis.decided and few, strongest.english[:500], gpus,
     )  # fmt: skip
+
+
+def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
+    """The GPUs that the evidence names, as `<instance>/<index or UUID>`."""
+    cited = set(diagnosis.evidence)
+    named = {
+        f"{instance_id}/{one.gpu}"
+        for one in heard.reports
+        if one.report_id in cited and isinstance(one, StageReport | XidReport) and one.gpu
+        if (instance_id := heard.topology.instance_of(one)) in instances
+    }
+    return tuple(sorted(named))[:INSTANCES_MAX]
 
 
 def instances_of(scope: Scope, plan: Plan, topology: Topology) -> tuple[str, ...]:

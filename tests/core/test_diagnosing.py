@@ -100,6 +100,12 @@ def test_a_suspected_gpu_takes_its_usual_way_through_the_check() -> None:
     assert build.applied(build.checked(after, found)).status is JobStatus.RECOVERING
 
 
+def test_to_end_a_job_takes_more_than_to_start_it_again() -> None:
+    """An error of the program that is likely, but not sure, is checked like any failure."""
+    after = build.applied(diagnosed(ended(), replace(APPLICATION, confidence=74)))
+    assert after.status is JobStatus.DIAGNOSING and not is_spared(after)
+
+
 @pytest.mark.parametrize("conclusion", [APPLICATION, NETWORK, HANG])
 def test_what_is_undecided_goes_to_the_check(conclusion: Conclusion) -> None:
     """Whatever it is: it is only told."""

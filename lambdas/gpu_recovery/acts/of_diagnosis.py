@@ -18,7 +18,7 @@ def gather(kit: Kit, job: Job, pending: Pending) -> Acted:
     if plan is None:
         return DONE
     heard = witnesses.heard(kit.store, kit.actions, kit.policy, job, plan, kit.now)
-    conclusion = witnesses.conclusion_of(heard.diagnosis(kit.policy, kit.now), plan, heard.topology)
+    conclusion = witnesses.conclusion_of(heard, heard.diagnosis(kit.policy, kit.now), plan)
     if conclusion is None:
         return DONE
     return Acted((Message(job.job_id, events.Diagnosed(at=kit.now, attempt=order.attempt, conclusion=conclusion)),))

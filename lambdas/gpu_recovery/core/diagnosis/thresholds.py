@@ -43,7 +43,7 @@ class Thresholds:
     """An instance is slow if its best pairwise test took so many medians (DLRover's network check)."""
     stalled_s: float = 600.0
     """No rank of a job reports progress for so long while its machines are heard of: it is stalled."""
-    decided: float = 0.6
+    decided: float = 0.55
     """A hypothesis below this confidence is undecided."""
     margin: float = 0.2
     """So is one whose nearest rival is this close."""

@@ -22,6 +22,9 @@ GOES_ON = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
 ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 """Errors of the program that would come again. Memory and NaN have machines for rivals, which the check rules out."""
 
+END_PERCENT = 75
+"""How sure a diagnosis must be to end a job for good: a start in vain costs an attempt, an end in error the run."""
+
 
 def current(job: Job) -> Conclusion | None:
     """The conclusion on the job's last attempt, if there is one."""
@@ -58,4 +61,5 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
 
 
 def _ends(conclusion: Conclusion) -> bool:
-    return conclusion.remedy is Remedy.FAIL and conclusion.cause in ENDS
+    sure = conclusion.decided and conclusion.confidence >= END_PERCENT
+    return sure and conclusion.remedy is Remedy.FAIL and conclusion.cause in ENDS

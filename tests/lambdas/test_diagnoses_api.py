@@ -1,0 +1,200 @@
+"""POST /api/v2/diagnoses, and what the functions make of an attempt whose witnesses speak: with moto's DynamoDB."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.aws import wiring
+from gpu_recovery.core.diagnosis.reports import Check as Probe
+from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport
+from gpu_recovery.core.events import AllRanksStopped, JobLookDue
+from gpu_recovery.core.job.record import JobStatus, StopPurpose
+from gpu_recovery.core.names import attempt_id
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.recovery import Recovery
+
+from tests.aws.records import JOB, NOW, instance, job, later, plan
+from tests.lambdas.calling import Api, refused, user_token
+from tests.lambdas.conftest import Functions
+from tests.lambdas.test_jobs_reading_api import logging
+
+FIRST, SECOND = plan().instances
+CRASH = RankFailure(1, SECOND, NOW, Ending(EndingKind.FAILED, 1, "exited with code 1"))
+LIES = StageReport(
+    report_id="r1", at_s=NOW.timestamp(), instance_id=SECOND, rank=1, stage="rollout", gpu="3", probe=Probe.PASSED,
+    synchronised=True, matches=False,
+)  # fmt: skip
+
+
+@pytest.fixture
+def api(functions: Functions) -> Api:
+    """The API of a deployment with two instances."""
+    for one in (FIRST, SECOND):
+        functions.store.save_instance(instance(one))
+    return Api(functions)
+
+
+def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: Any) -> None:
+    """A gang of two that is being stopped because rank 1 has exited with 1; what rank 1 wrote, and was told of it."""
+    logging(api)
+    store = api.functions.store
+    fields: dict[str, Any] = {
+        "status": JobStatus.STOPPING, "attempt": 1, "stop_purpose": StopPurpose.DIAGNOSE, "launched": True,
+        "instances": plan().instances, "failure": CRASH, "stop_reason": "rank 1 exited with code 1",
+    }  # fmt: skip
+    store.create_job(job(**fields | changes), "")
+    store.begin_attempt(plan())
+    for rank in (0, 1):
+        store.record_task(plan(), rank, plan().instances[rank], f"task-{rank}")
+    at = int(NOW.timestamp() * 1000)
+
+    def read(asked: dict[str, Any]) -> dict[str, Any]:
+        mine = lines if asked["logStreamName"].endswith("task-1") else ()
+        events = [{"timestamp": at + number, "message": line, "ingestionTime": at} for number, line in enumerate(mine)]
+        return {"events": events, "nextForwardToken": "f/1", "nextBackwardToken": "b/1"}
+
+    api.functions.aws.answers["GetLogEvents"] = read
+    if reports:
+        store.add_reports(JOB, 1, SECOND, reports)
+
+
+def loop(api: Api) -> Recovery:
+    """The loop that the functions share, at the time of the test."""
+    return replace(wiring.recovery(), clock=lambda: api.functions.now)
+
+
+def ended(api: Api) -> Any:
+    """What becomes of the job once every rank has ended."""
+    loop(api).tell(JOB, AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=1))
+    return api.functions.job()
+
+
+IMPORT = "ModuleNotFoundError: No module named 'flash_attn'"
+
+
+def test_the_log_of_a_program_that_cannot_run_fails_the_job_at_once(api: Api) -> None:
+    """With its line in the reason and the mail; no instance is checked."""
+    failed(api, "step 1", IMPORT)
+    after = ended(api)
+    assert (after.status, after.conclusion.remedy) == (JobStatus.FAILED, "FAIL")
+    assert IMPORT in after.reason
+    assert any(IMPORT in asked["Message"] for asked in api.functions.aws.asked("Publish"))
+    assert api.functions.aws.asked("RunTask") == []
+
+
+def test_a_gpu_that_lies_is_checked_with_a_finger_on_it(api: Api) -> None:
+    """Every instance is checked, and the suspect's check is told which GPU."""
+    failed(api, reports=(LIES,))
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.DIAGNOSING, "GPU_FAULT")
+    runs = {}
+    for asked in api.functions.aws.asked("RunTask"):
+        pairs = asked["overrides"]["containerOverrides"][0]["environment"]
+        environment = {one["name"]: one["value"] for one in pairs}
+        runs[environment["INSTANCE_ID"]] = environment.get("FOCUS")
+    assert runs == {FIRST: None, SECOND: "3"}
+
+
+def test_a_notice_that_was_never_acknowledged_is_no_machines_fault(api: Api) -> None:
+    """The job is started again without a check."""
+    lost = EventReport(
+        report_id="e1", at_s=NOW.timestamp() - 700, instance_id=SECOND, rank=1, request_id="q", event="rollout_start",
+        state=Delivery.FAILED, last_state=Delivery.DELIVERED, error="TimeoutError",
+    )  # fmt: skip
+    failed(api, reports=(lost,))
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.RECOVERING, "EVENT_UNPROCESSED"), after.reason
+    assert api.functions.aws.asked("RunTask") == []
+
+
+def test_a_log_that_cannot_be_read_keeps_no_machine_from_being_checked(api: Api) -> None:
+    """Finding out helps; it must not be waited for."""
+    failed(api)
+
+    def deny(asked: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("the logs are away")
+
+    api.functions.aws.answers["GetLogEvents"] = deny
+    with pytest.raises(ExceptionGroup, match="found out"):
+        ended(api)
+    assert len(api.functions.aws.asked("RunTask")) == 2
+    assert api.functions.job().status is JobStatus.DIAGNOSING
+
+
+def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
+    """As JSON and as a page in both languages; nothing is written."""
+    failed(api, reports=(LIES,))
+    before = api.functions.kept()
+    answer = api.post("/diagnoses", {"job_id": JOB})
+    assert (answer.status, answer.body["cause"], answer.body["attempt"]) == (200, "GPU_FAULT", 1)
+    assert answer.body["scope"]["names"] and "r1" in answer.body["evidence"]
+    assert "What: GPU_FAULT" in answer.body["page"]["en"] and "原因: GPU_FAULT" in answer.body["page"]["zh"]
+    assert api.functions.kept() == before
+
+
+def test_a_viewer_may_ask(api: Api) -> None:
+    """It changes nothing."""
+    failed(api)
+    token = user_token(api, "ana", "viewer")
+    assert api.post("/diagnoses", {"job_id": JOB}, token=token).status == 200
+
+
+def test_a_case_that_is_brought_along_is_judged(api: Api) -> None:
+    """Without any job; what is kept of it is nothing."""
+    case = {
+        "reports": [{"type": "stage", "id": "s", "at_s": 5, "instance": "i-0b", "stage": "rollout", "gpu": "1",
+                     "probe": "passed", "synchronised": True, "matches": False}],
+        "workers": [{"name": "w", "instance_id": "i-0b"}],
+    }  # fmt: skip
+    before = api.functions.kept()
+    answer = api.post("/diagnoses", case)
+    assert (answer.status, answer.body["cause"], answer.body["job_id"]) == (200, "GPU_FAULT", None)
+    assert api.functions.kept() == before
+    again = json.loads(json.dumps(case))
+    again["reports"] *= 3
+    assert api.post("/diagnoses", again).body == answer.body
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ([], 400, "body"), ({"job_id": "none"}, 404, "job_id"), ({"job_id": 7}, 404, "job_id"),
+        ({"job_id": JOB, "attempt": 9}, 404, "attempt"), ({"job_id": JOB, "attempt": "1"}, 404, "attempt"),
+        ({"job_id": JOB, "reports": []}, 400, "reports"), ({"colour": 1}, 400, "colour"),
+        ({"reports": 7}, 400, "reports"), ({"reports": [7]}, 400, "reports[0]"), ({"at_s": True}, 400, "at_s"),
+        ({"workers": [{"name": "w"}]}, 400, "workers[0]"), ({"workers": [{"name": 1}]}, 400, "workers[0].name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_diagnosed_is_refused(api: Api, body: Any, status: int, field: str) -> None:
+    """A problem document names the field."""
+    failed(api)
+    refused(api.post("/diagnoses", body), status, field)
+
+
+def test_a_gang_that_stands_still_is_found_and_stopped(api: Api) -> None:
+    """Its ranks run, its machines are heard of, and no value has grown for `stalled_s`; while one grows it runs on."""
+    stands = [
+        Progress(report_id=f"p{n}", at_s=NOW.timestamp() + 60 * n, instance_id=FIRST, rank=0, value=7.0)
+        for n in range(20)
+    ]
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=NOW, look_at=later(600))
+    store = api.functions.store
+    api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
+    for rank in (0, 1):
+        store.add_running(JOB, 1, rank)
+    store.add_reports(JOB, 1, FIRST, stands[:11])
+    look = api.functions.job().look_at
+    assert look is not None
+    api.functions.now = later(600)
+    loop(api).tell(JOB, JobLookDue(at=later(600), attempt=1, look_at=look))
+    assert api.functions.job().status is JobStatus.RUNNING
+    store.add_reports(JOB, 1, FIRST, stands[11:])
+    api.functions.now = later(1_150)
+    look = api.functions.job().look_at
+    assert look is not None
+    loop(api).tell(JOB, JobLookDue(at=later(1_150), attempt=1, look_at=look))
+    after = api.functions.job()
+    assert after.status is JobStatus.STOPPING and "no rank has got on for" in after.stop_reason
