@@ -1,7 +1,8 @@
-"""Who has a GPU: a lock between the processes of one instance (rows 47-49).
+"""Who has a GPU: a lock between the processes of one instance, or of a job (rows 47-50).
 
-It is the kernel's (flock), so the crash of whoever holds it gives it back; one that hangs keeps it, and its name is
-there to be asked for. An owner is a role, such as "train": processes of one role hold the lock together.
+On one instance it is the kernel's (flock), so the crash of whoever holds it gives it back; one that hangs keeps it, and
+its name is there to be asked for. An owner is a role, such as "train": on one instance processes of one role hold the
+lock together. Between instances it is a lease of the API (`leases`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import weakref
 from collections.abc import Callable
 from types import TracebackType
 
+from .leases import POLL_S as LEASE_POLL_S
+from .leases import Lease, of_process
 from .sending import log
 from .telling import voice
 
@@ -28,20 +31,28 @@ _held: weakref.WeakSet[GpuLock] = weakref.WeakSet()
 class GpuLock:
     """The lock of one GPU for one owner; also a context. Every process that is to meet here names the same folder.
 
+    gpu: its number, or a name; of a distributed lock the same name means the same lock in the whole job.
+    distributed: it is one of the job, wherever its processes are.
+    `token` is then the fencing token while it is had. Raises ValueError where the environment names no job or API.
     folder: by default the one that the agent and the ranks of an instance share, where there is one, else the
     machine's for temporary files. `now` and `sleep` are the clock's.
     """
 
     def __init__(
-        self, owner: str, gpu: int = 0, *, folder: str | None = None, now: Callable[[], float] = time.monotonic,
+        self, owner: str, gpu: int | str = 0, *, distributed: bool = False, folder: str | None = None,
+        lease: Lease | None = None, now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         if not OWNER.fullmatch(owner):
             raise ValueError(f"{owner!r} is no owner: letters, digits, _ and -, at most 32")
-        self.owner, self.name = owner, f".gpu_{int(gpu)}_lock"
+        if not OWNER.fullmatch(str(gpu)):
+            raise ValueError(f"{gpu!r} names no GPU: letters, digits, _ and -, at most 32")
+        self.owner, self.name = owner, f".gpu_{gpu}_lock"
         self._folder, self._now, self._sleep = folder or shared_folder(), now, sleep
         self._file: int | None = None
         self._times = 0
+        me = voice().teller
+        self._lease = of_process(f"gpu_{gpu}", owner, me.process, me.rank, now) if distributed else lease
 
     def acquire(self, timeout_s: float = TIMEOUT_S) -> bool:
         """Wait until no other owner has it. Raises TimeoutError after `timeout_s`; who has it may have it twice."""
@@ -61,28 +72,50 @@ class GpuLock:
                 told = holder
                 log.warning("GPU locked by %s, waiting...", holder)
                 self._tell("waiting", holder, waited)
-            self._sleep(POLL_S)
+            self._sleep(POLL_S if self._lease is None else LEASE_POLL_S)
 
     def release(self) -> bool:
         """Give it back, as often as it was acquired. False if it is somebody else's, or nobody's."""
-        if self._file is None:
-            holder = self.holder()
-            log.warning("GPU owned by %s, cannot release", holder)
-            self._tell("release refused", holder or "", None)
-            return False
+        if self._file is None and self.token is None:
+            return self._refused(self.holder())
         self._times -= 1
         if self._times == 0:
-            os.close(self._file)
-            self._file = None
-            _held.discard(self)
+            other = self._let_go()
+            if other:
+                return self._refused(other)  # the lease was over meanwhile, and is another's now
             log.info("GPU released by %s", self.owner)
             self._tell("released", "", None)
         return True
 
+    @property
+    def token(self) -> int | None:
+        """The fencing token of a distributed lock while it is had: whatever is written goes with it."""
+        return None if self._lease is None else self._lease.token
+
+    def _has_it(self) -> bool:
+        return self._file is not None if self._lease is None else self._lease.is_held
+
+    def _let_go(self) -> str:
+        """Give it back; who has it if that was somebody else."""
+        if self._lease is not None:
+            return self._lease.give_back()
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+        _held.discard(self)
+        return ""
+
+    def _refused(self, holder: str | None) -> bool:
+        log.warning("GPU owned by %s, cannot release", holder)
+        self._tell("release refused", holder or "", None)
+        return False
+
     def holder(self) -> str | None:
         """Who has the GPU now, None if nobody."""
-        if self._file is not None:
+        if self._has_it():
             return self.owner
+        if self._lease is not None:
+            return self._lease.who()
         mutex = self._open(f"{self.name}.mutex")
         try:
             _locked(mutex, fcntl.LOCK_EX)  # whoever looks at the same moment would take us for a holder
@@ -101,9 +134,13 @@ class GpuLock:
 
     def _try(self) -> str:
         """Take it: "" if it is ours now, else who has it ("?" while somebody is just taking it)."""
-        if self._file is not None:
+        if self._has_it():
             self._times += 1
             return ""
+        if self._lease is not None:
+            holder = self._lease.take()
+            self._times = 0 if holder else 1
+            return holder
         mutex = self._open(f"{self.name}.mutex")
         try:
             if not _locked(mutex, fcntl.LOCK_EX):
@@ -154,7 +191,7 @@ class GpuLock:
         waited = None if waited_s is None else round(waited_s, 1)
         voice().tell(
             "lock", urgent=state not in ("held", "released"), lock=self.name[1:], owner=self.owner, state=state,
-            holder=holder, waited_s=waited,
+            holder=holder, waited_s=waited, token=self.token,
         )  # fmt: skip
 
 
