@@ -1,4 +1,4 @@
-"""Reports for diagnoses in memory: the part of `ports.Store` that keeps them, with the answers that DynamoDB gives."""
+"""Reports for diagnoses, and locks, in memory: that part of `ports.Store`, with the answers that DynamoDB gives."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gpu_recovery.core.diagnosis.reports import Report
+from gpu_recovery.core.gpu_lock import GpuLock
+from gpu_recovery.ports import StaleRecord
 from gpu_recovery.report_ring import ReportsKept, added
 
 
@@ -14,6 +16,7 @@ class MemoryReports:
 
     def __init__(self) -> None:
         self.reported: dict[tuple[str, int, str], ReportsKept] = {}
+        self.locks: dict[tuple[str, str], GpuLock] = {}
 
     def add_reports(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Report], lost: int = 0
@@ -28,3 +31,11 @@ class MemoryReports:
     def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
         found = {one: self.reported.get((job_id, attempt, one)) for one in instance_ids}
         return {one: kept for one, kept in found.items() if kept is not None}
+
+    def load_lock(self, job_id: str, name: str) -> GpuLock:
+        return self.locks.get((job_id, name), GpuLock(job_id, name))
+
+    def save_lock(self, lock: GpuLock) -> None:
+        if self.load_lock(lock.job_id, lock.name).revision != lock.revision:
+            raise StaleRecord(f"lock {lock.name} of job {lock.job_id} was written since revision {lock.revision}")
+        self.locks[lock.job_id, lock.name] = replace(lock, revision=lock.revision + 1)

@@ -17,6 +17,7 @@ from .core.diagnosis.reports import Report
 from .core.errors import RecoveryError
 from .core.events import Checked, DepartureAnnounced, HealthReported, InstanceObserved
 from .core.fleet import Fleet
+from .core.gpu_lock import GpuLock
 from .core.heartbeat import Beat, Order
 from .core.instance.record import Claim, Instance, InstanceStatus
 from .core.job.record import Job, JobStatus
@@ -322,6 +323,12 @@ class Store(Protocol):
         Of an attempt on an instance the latest are kept, as `report_ring` has it; times to the millisecond. `lost`
         more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
         """
+
+    def load_lock(self, job_id: str, name: str) -> GpuLock:
+        """The lock of the job, freshly read; one that nobody ever had where there is none."""
+
+    def save_lock(self, lock: GpuLock) -> None:
+        """Keep it if nobody wrote it since its revision. Raises StaleRecord."""
 
     def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
         """What was told of the attempt on those of the instances that told anything, freshly read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -294,14 +295,41 @@ def test_a_real_agent_hears_a_training_and_survives_garbage(api: Api, node: Node
     wait_until(lambda: _sent(socket_path, json.dumps(numbered(1)).encode()))
     told = api.next(lambda report: bool(report.get("diagnosis")) and report.get("diagnosis_lost") == len(GARBAGE))
     assert [one["id"] for one in told["diagnosis"]] == ["progress-1"] and told["diagnosis"][0]["age_s"] >= 0
-    again = api.next(lambda report: bool(report.get("diagnosis")))
-    assert again["sequence"] == told["sequence"]
+    # Once nothing else changes, what is repeated is the same report.
+    api.until(
+        lambda found: any(
+            one["sequence"] == other["sequence"] and one.get("diagnosis") and other.get("diagnosis")
+            for one, other in itertools.pairwise(found)
+        )
+    )
     api.lasting = ok(left_out=1)
     api.next(lambda report: "diagnosis" not in report)
     assert agent.poll() is None
     assert node.said().count("1 reports of trainings were not kept") == 1
     agent.terminate()
     assert agent.wait(60) == 0 and not socket_path.exists()
+
+
+@pytest.mark.slow
+def test_the_last_word_of_a_rank_is_told_no_later_than_its_end(api: Api, node: Node) -> None:
+    """From the program through the wrapper, the socket and the agent: what failed, with the exit that follows it."""
+    node.running.mkdir()
+    node.agent()
+    wait_until((node.running / SOCKET).exists)
+    program = (
+        "from gpu_recovery_client import diagnosis\n"
+        "with diagnosis.stage('rollout', step=3):\n    raise RuntimeError('CUDA error: uncorrectable ECC error')\n"
+    )
+    assert node.rank("python3", "-c", program).wait(60) == 1
+    reports = api.until(lambda found: any(one.get("exits") for one in found))
+    ended = next(n for n, one in enumerate(reports) if one.get("exits"))
+    told = [entry for one in reports[: ended + 1] for entry in one.get("diagnosis", [])]
+    assert [(one["type"], one["moment"], one["step"]) for one in told] == [
+        ("stage", "before", 3),
+        ("stage", "after", 3),
+    ]
+    assert told[1]["error"] == "RuntimeError: CUDA error: uncorrectable ECC error"
+    assert {(one["job"], one["attempt"], one["rank"]) for one in told} == {("run-1", 1, 0)}
 
 
 def _sent(path: Path, line: bytes) -> bool:

@@ -56,7 +56,8 @@ def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Pa
     assert "gpu-recovery-run = gpu_recovery_agent.wrapper:main" in entry
     assert "gpu_recovery_client/training.py" in names and "gpu_recovery_client/api.py" not in names
     program = "import gpu_recovery_agent.__main__, gpu_recovery_agent.wrapper, gpu_recovery_agent.sensors.nvml_child"
-    program += "; from gpu_recovery_client import training; print(training.receive_suspend_command())"
+    program += "; from gpu_recovery_client import diagnosis, training; print(training.receive_suspend_command())"
+    program += "\nwith diagnosis.stage('rollout'): diagnosis.progress(1)"
     alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}
     done = subprocess.run(
         [sys.executable, "-S", "-c", program], env=alone, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 EXAMPLES = 12
 SCHEMA = schemathesis.openapi.from_dict(document(ROUTES))
 OPERATIONS = {f"{one.ok().method.upper()} {one.ok().path}": one.ok() for one in SCHEMA.get_all_operations()}
-KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab"}
+KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"}
 CHECKS: list[CheckFunction] = [
     schemathesis.checks.not_a_server_error, status_code_conformance, content_type_conformance,
     response_schema_conformance,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .beat_store import BeatStore
+from .lock_store import LockStore
 from .report_store import ReportStore
 
 
-class DynamoStore(ReportStore, BeatStore):
+class DynamoStore(ReportStore, LockStore, BeatStore):
     """`ports.Store` on two DynamoDB tables; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, job_table: str, instance_table: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from ..attempts import AttemptStatus
 from ..core.diagnosis.words import Cause, Probe, Remedy, ScopeKind
 from ..core.failure import FailureKind
+from ..core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
 from ..core.instance.record import InstanceStatus
 from ..core.job.record import JobStatus, Origin
 from ..core.job.spec import (
@@ -158,6 +159,9 @@ _LIMITS: dict[str, Schema] = {
     "instances": none_or(by_name({"type": "integer", "minimum": 0})), "max_running_jobs": _LIMIT,
     "max_running_jobs_per_user": _LIMIT,
 }  # fmt: skip
+_LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": spelt(OWNER.pattern)}
+_LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
+_FENCE: Schema = between(1, 2**53 - 1)
 _LETTER = record(queue=one_of(Grave), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT))
 
 SCHEMAS: dict[str, Schema] = {
@@ -165,7 +169,7 @@ SCHEMAS: dict[str, Schema] = {
         "type": "object", "required": ["type", "title", "status", "detail", "code"],
         "properties": {
             "type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT, "code": TEXT, "field": TEXT, "job_id": TEXT,
-            "retry_after_s": WHOLE, "errors": many(record(field=TEXT, detail=TEXT)),
+            "retry_after_s": WHOLE, "lock": ANYTHING, "errors": many(record(field=TEXT, detail=TEXT)),
         },
     },
     "JobSpec": _JOB_SPEC,
@@ -232,5 +236,15 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "DeadLetters": record(queues=many(record(queue=one_of(Grave), letters=WHOLE, shown=many(_LETTER)))),
     "Redriven": record(letters=many(_LETTER), left=by_name(WHOLE), stopped_because=none_or(TEXT)),
+    "Lock": record(
+        job_id=TEXT, name=TEXT, owner=none_or(TEXT), token=WHOLE, instance_id=none_or(TEXT),
+        acquired_at=none_or(TIME), expires_at=none_or(TIME), has_ended=YES,
+    ),
+    "LockWish": wish(
+        ("job_id", "owner"), **_LOCK_OF, holder=none_or(spelt(HOLDER.pattern)), rank=none_or(between(0, 1_000_000)),
+        lease_s=_LEASE,
+    ),
+    "LockRenewal": wish(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE, lease_s=_LEASE),
+    "LockReturn": wish(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE),
     "OpenApi": ANYTHING,
 }  # fmt: skip

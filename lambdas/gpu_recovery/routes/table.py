@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from . import diagnoses, fleet, instances, jobs, letters, logs, openapi, orders, queue, quotas, users
+from . import diagnoses, fleet, instances, jobs, letters, locks, logs, openapi, orders, queue, quotas, users
 from .answers import Answer, Refused
 from .callers import NOBODY, caller_of
 from .desk import Desk
@@ -16,7 +16,7 @@ ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"
 _PARTS = (
     *jobs.ROUTES, *orders.ROUTES, *logs.ROUTES, *diagnoses.ROUTES, *queue.ROUTES, *quotas.ROUTES, *instances.ROUTES,
-    *users.ROUTES, *fleet.ROUTES, *letters.ROUTES,
+    *users.ROUTES, *fleet.ROUTES, *letters.ROUTES, *locks.ROUTES,
 )  # fmt: skip
 
 

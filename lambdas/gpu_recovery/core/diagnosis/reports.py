@@ -64,6 +64,7 @@ class StageReport(Report):
     synchronised: bool = False
     matches: bool | None = None
     error: str = ""
+    is_synchronising: bool = False
     operation: str = ""
     allocated_gb: float | None = None
     reserved_gb: float | None = None

@@ -1,0 +1,208 @@
+"""From a training process to the agent of its instance: a bounded queue, one thread, datagrams that nobody waits for.
+
+Whoever tells something appends to a queue and goes on, a microsecond or two; all else happens in the thread. Where the
+agent does not listen the queue fills, the oldest goes and is counted, and the training notices nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+WAITING_MAX, WORK_MAX = 1_024, 64
+TURN_S = 1.0
+DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 32_768, 4_096
+LATE_S = 0.2
+"""So long the end of the process may be held up by what is still to be sent."""
+TROUBLE = (
+    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
+    NameError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What the work of the thread may raise, whoever's code it is: it costs one report, and never the training."""
+log = logging.getLogger("gpu_recovery.diagnosis")
+Values = dict[str, Any]
+
+
+@dataclass
+class _Repeated:
+    """Work that is done every so often."""
+
+    every_s: float
+    work: Callable[[], None]
+    due_at: float
+    ended: bool = False
+
+
+class Sender:
+    """Sends to the socket at `path`, None for nowhere. Every thread may use it.
+
+    lost: how many reports were dropped, and not yet told to be.
+    """
+
+    def __init__(self, path: str | None, now: Callable[[], float] = time.monotonic) -> None:
+        self._path, self.now = path, now
+        self._queue: deque[tuple[float, Values]] = deque()
+        self._latest: dict[object, tuple[float, Values, float]] = {}
+        self._sent_at: dict[object, float] = {}
+        self._once: deque[Callable[[], None]] = deque()
+        self._repeated: list[_Repeated] = []
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._socket: socket.socket | None = None
+        self.lost = 0
+
+    # -- from the training -------------------------------------------------------------------------------------------
+
+    def put(self, values: Values, *, urgent: bool = False) -> None:
+        """Tell it. With `urgent`, at once, and whatever was withheld before it."""
+        if self._path is None:
+            return
+        if urgent:
+            self._withheld(everything=True)
+        self._append(self.now(), values)
+        self._begin()
+        if urgent:
+            self._wake.set()
+
+    def put_latest(self, key: object, values: Values, gap_s: float, at: float | None = None) -> None:
+        """Tell it, but of one `key` no more than one report in `gap_s` seconds: the latest. `at`: when, if not now."""
+        if self._path is not None:
+            self._latest[key] = (self.now() if at is None else at, values, gap_s)
+            self._begin()
+
+    def work(self, work: Callable[[], None]) -> None:
+        """Have the thread do it, soon."""
+        if len(self._once) >= WORK_MAX:
+            self.lost += 1
+            return
+        self._once.append(work)
+        self._begin()
+
+    def every(self, seconds: float, work: Callable[[], None]) -> Callable[[], None]:
+        """Have the thread do it every so often, from now on; what is returned ends it."""
+        repeated = _Repeated(seconds, work, self.now())
+        self._repeated.append(repeated)
+        self._begin()
+
+        def stop() -> None:
+            repeated.ended = True
+
+        return stop
+
+    def finish(self) -> None:
+        """Send what waits, within LATE_S: the process ends."""
+        deadline = self.now() + LATE_S
+        with suppress(*TROUBLE):
+            self._withheld(everything=True)
+            while self._queue and self._flush() and self.now() < deadline:
+                pass
+
+    # -- in the thread -----------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """One turn of the thread: the work that is due, then everything that may be sent. Never waits."""
+        now = self.now()
+        self._repeated = [one for one in self._repeated if not one.ended]
+        for one in self._repeated:
+            if one.due_at <= now:
+                one.due_at = now + one.every_s
+                self._do(one.work)
+        for _ in range(len(self._once)):
+            self._do(self._once.popleft())
+        self._withheld(everything=False)
+        while self._queue and self._flush():
+            pass
+
+    def _begin(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name="gpu-recovery-diagnosis", daemon=True)
+            with suppress(RuntimeError):  # the interpreter is on its way out: `finish` sends
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(TURN_S * (0.8 + 0.4 * random.random()))  # the processes of an instance not all at once
+            self._wake.clear()
+            self.turn()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except TROUBLE as error:
+            self.lost += 1
+            log.debug("a report could not be made: %s: %s", type(error).__name__, error)
+
+    def _append(self, at: float, values: Values) -> None:
+        if len(self._queue) >= WAITING_MAX:
+            with suppress(IndexError):
+                self._queue.popleft()
+                self.lost += 1
+        self._queue.append((at, values))
+
+    def _withheld(self, *, everything: bool) -> None:
+        """Into the queue: the latest of each key, where its gap is over."""
+        now = self.now()
+        due = [
+            (entry[0], key)
+            for key, entry in list(self._latest.items())
+            if everything or now - self._sent_at.get(key, -1e9) >= entry[2]
+        ]
+        for _, key in sorted(due, key=lambda one: one[0]):
+            entry = self._latest.pop(key, None)
+            if entry is not None:
+                if len(self._sent_at) > WAITING_MAX:
+                    self._sent_at.clear()
+                self._sent_at[key] = now
+                self._append(entry[0], entry[1])
+
+    def _flush(self) -> bool:
+        """One datagram with as much as it holds; False if it cannot be sent now, and waits."""
+        now, lost = self.now(), self.lost
+        lines = [json.dumps({"type": "lost", "count": lost}).encode()] if lost else []
+        room = DATAGRAM_BYTES_MAX - sum(map(len, lines))
+        taken: list[tuple[float, Values]] = []
+        while self._queue:
+            try:
+                at, values = self._queue.popleft()
+            except IndexError:
+                break
+            line = encoded({**values, "age_s": round(max(now - at, 0.0), 2)})
+            if len(line) > LINE_BYTES_MAX:
+                self.lost += 1
+                continue
+            if len(line) + 1 > room:
+                self._queue.appendleft((at, values))
+                break
+            room -= len(line) + 1
+            taken.append((at, values))
+            lines.append(line)
+        if not lines or self._send(b"\n".join(lines)):
+            self.lost -= lost
+            return True
+        self._queue.extendleft(reversed(taken))
+        return False
+
+    def _send(self, datagram: bytes) -> bool:
+        try:
+            if self._socket is None:
+                how = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                self._socket = socket.socket(socket.AF_UNIX, how)
+            self._socket.sendto(datagram, self._path or "")
+        except OSError:
+            return False  # the agent is not there, or has not read the last ones yet
+        return True
+
+
+def encoded(values: Values) -> bytes:
+    """One line of a datagram. What has no form in JSON goes as text: it must not cost the others."""
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=False, default=str)
+    return text.encode("utf-8", errors="replace")
