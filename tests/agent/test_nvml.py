@@ -17,6 +17,8 @@ from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from tests.agent.node import Node, wait_until
 
 pytestmark = pytest.mark.slow
+THERMAL_SLOWDOWN, POWER_BRAKE = 0x40, 0x80
+"""Of the hardware: bits of nvmlClocksEventReasons."""
 
 
 class Watched:
@@ -133,6 +135,69 @@ def test_the_recovery_that_the_driver_asks_for_is_an_impairment(
     assert watched.reading()["gpus"][0]["recovery_action"] == action
     found = watched.health()
     assert found.status == "impaired" and words in found.sentence
+
+
+def test_why_the_clocks_are_held_back_is_in_the_inventory_and_no_reason_to_look(node: Node, watched: Watched) -> None:
+    """NVML's bits as they are, a thermal and a power brake of the hardware among them; a question without an answer
+    is null with its reason, and no change of theirs makes another inventory of it."""
+    node.set_nvml(gpus=[{"reasons": THERMAL_SLOWDOWN | POWER_BRAKE}])
+    slowed = watched.reading()
+    assert slowed["gpus"][0]["clocks_event_reasons"] == 0xC0 and watched.health() == health.Health("ok")
+    node.set_nvml(gpus=[{"reasons": 0}])
+    free = watched.reading()
+    assert free["gpus"][0]["clocks_event_reasons"] == 0
+    assert health.digest(health.inventory(slowed, None)) == health.digest(health.inventory(free, None))
+    node.set_nvml(gpus=[{"raises": {"nvmlDeviceGetCurrentClocksEventReasons": 3}}])
+    (gpu,) = watched.reading()["gpus"]
+    assert gpu["clocks_event_reasons"] is None and "clocks_event_reasons" in gpu["missing"]["Not Supported (3)"]
+
+
+def test_a_link_that_goes_down_is_another_inventory(node: Node, watched: Watched) -> None:
+    """A digit for each link; the totals of errors over all links, up to NVLink 4, are gauges."""
+    node.set_nvml(gpus=[{"links": "1111", "link_errors": 3}])
+    up = watched.reading()
+    assert up["gpus"][0]["links"] == "1111"
+    assert up["gpus"][0]["link_errors"] == {"crc_flit": 3, "crc_data": 3, "replay": 3, "recovery": 3}
+    node.set_nvml(gpus=[{"links": "1101", "link_errors": 9}])
+    down = watched.reading()
+    assert down["gpus"][0]["links"] == "1101" and down["gpus"][0]["link_errors"]["replay"] == 9
+    assert health.digest(health.inventory(up, None)) != health.digest(health.inventory(down, None))
+
+
+def test_from_nvlink_5_on_each_link_that_is_up_counts_for_itself(node: Node, watched: Watched) -> None:
+    """The totals are gone, and the sum over the links is told; a link that is down is not asked."""
+    counts = {"208/0": 5, "208/2": 7, "211/0": 1, "213/2": 2, "214/1": 900}
+    zeros = {f"{number}/{link}": 0 for number in nvml_reading.LINK_FIELDS for link in range(3)}
+    totals = {str(number): 3 for number in nvml_reading.LINK_TOTALS}
+    node.set_nvml(gpus=[{"links": "101", "link_fields": zeros | counts, "raises": totals}])
+    (gpu,) = watched.reading()["gpus"]
+    assert gpu["link_errors"] == {
+        "receive": 12, "integrity": 1, "recovered": 2, "recovery_failed": 0, "recovery_events": 0,
+    }  # fmt: skip
+    assert set(gpu["missing"]["Not Supported (3)"]) >= {"link_errors.crc_flit", "link_errors.recovery"}
+    assert watched.health() == health.Health("ok")
+
+
+def test_nvlink_5_without_a_link_that_is_up_asks_for_no_field(node: Node, watched: Watched) -> None:
+    """There is nothing to add up, and nothing that could fail."""
+    totals = {str(number): 3 for number in nvml_reading.LINK_TOTALS}
+    node.set_nvml(gpus=[{"links": "00", "raises": totals}])
+    (gpu,) = watched.reading()["gpus"]
+    assert (gpu["links"], gpu["link_errors"]) == ("00", {})
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_whether_a_gpu_is_divided_is_told(node: Node, watched: Watched, on: bool) -> None:
+    """MIG on or off; a GPU that knows no MIG is neither. Switching it is another inventory."""
+    node.set_nvml(gpus=[{"mig": on}, {}])
+    reading = watched.reading()
+    divided, other = reading["gpus"]
+    assert (divided["mig"], other["mig"]) == (on, None) and "mig" not in divided.get("missing", {}).get(
+        "Not Supported (3)", []
+    )
+    node.set_nvml(gpus=[{"mig": not on}, {}])
+    changed = watched.reading()
+    assert health.digest(health.inventory(reading, None)) != health.digest(health.inventory(changed, None))
 
 
 def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> None:
