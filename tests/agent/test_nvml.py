@@ -207,6 +207,25 @@ def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> 
     assert watched.health() == health.Health("impaired", "GPU 0: its count of SRAM errors has passed the threshold")
 
 
+def test_gap_7_a_gpu_is_told_with_its_health_and_silence_is_never_zero_gpus_that_are_well(
+    node: Node, watched: Watched
+) -> None:
+    """Seed 000's agent knows memory and processes, takes a process for use, knows no MIG, and tells of no GPUs, with
+    `ok`, when nvidia-smi hangs."""
+    node.set_nvml(gpus=[{"mig": True, "reasons": THERMAL_SLOWDOWN, "ecc": [1, 2, 0, 3], "processes": [4242]}])
+    reading = watched.reading()
+    (gpu,) = reading["gpus"]
+    assert reading["driver"] == "580.82.07" and gpu["clocks_event_reasons"] == THERMAL_SLOWDOWN and gpu["mig"] is True
+    assert gpu["ecc"]["corrected_volatile"] == 1 and gpu["ecc"]["uncorrected_aggregate"] == 3
+    assert gpu["processes"] == [{"pid": 4242, "memory": None}] and watched.health() == health.Health("ok")
+    node.set_nvml(hang="nvmlDeviceGetCount")
+    watched.now += 15.0
+    watched.sensor.look()
+    watched.now += 30.0
+    assert watched.sensor.look()
+    assert watched.health().status == "impaired" and len(health.gpus_in(watched.sensor.gpus)) == 1
+
+
 def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched) -> None:
     """A list that is shorter than before says nothing of whom it leaves out."""
     node.set_nvml(gpus=[{}, {}])
