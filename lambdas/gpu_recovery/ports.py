@@ -332,6 +332,9 @@ class Actions(Protocol):
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """StopTask for each; a task that ECS does not know or that has stopped is no error."""
 
+    def stop_task(self, task_id: str, reason: str) -> bool:
+        """StopTask for one; False if ECS knows no such task."""
+
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         """The ids of the tasks with this `startedBy`, running or lately stopped."""
 

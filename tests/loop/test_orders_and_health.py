@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, SxidSeen, XidSeen
+from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RunningRank, SxidSeen, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.hearing import Hearing
@@ -33,6 +33,32 @@ def test_a_forced_cancel_leaves_an_order_that_is_repeated_until_the_rank_is_gone
     assert scene.beats(0, running=()).orders == ()
     assert scene.beats(0).orders == ()
     assert scene.beats(1).orders == first
+
+
+def test_a_suspension_goes_through_ecs_and_no_agent_hears_of_it(scene: Scene) -> None:
+    """One SIGTERM: a second would end the grace."""
+    scene.recovery.tell(JOB, events.SuspendRequested(at=scene.now, attempt=1, by="ada"))
+    assert (scene.job.status, scene.aws.stopped) == (JobStatus.SUSPENDING, ["task-0"])
+    assert scene.beats(0).orders == () and scene.beats(1).orders == ()
+
+
+@pytest.mark.parametrize("told_attempt", [1, 0])
+def test_where_ecs_knows_no_task_of_rank_0_the_suspension_goes_through_its_agent(
+    scene: Scene, told_attempt: int
+) -> None:
+    """With the job's own grace, to rank 0's instance alone; repeated until the rank is gone."""
+    scene.aws.forgotten.add("task-0")
+    scene.recovery.tell(JOB, events.SuspendRequested(at=scene.now, attempt=1, by="ada"))
+    assert (scene.job.status, scene.aws.stopped) == (JobStatus.SUSPENDING, [])
+    running = (RunningRank(JOB, told_attempt, 0),)
+    (order,) = scene.beats(0, running=running).orders
+    assert (order.kind, order.job_id, order.attempt) == (OrderKind.SUSPEND, JOB, told_attempt)
+    assert order.grace_s == scene.job.spec.suspend_grace_s
+    assert scene.beats(0, running=running).orders == (order,)
+    assert [scene.beats(n).orders for n in (1, 2, 3)] == [()] * 3
+    scene.passes(200)
+    scene.beats(0, running=())
+    assert scene.store.beats(IDS[:1])[IDS[0]].orders == {}
 
 
 def test_health_is_told_when_it_changes_and_not_each_time(scene: Scene) -> None:
