@@ -10,7 +10,6 @@ from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, RecoveryPolicy, policy_from
-from gpu_recovery.core.xid import XidProfile
 
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
@@ -177,5 +176,5 @@ class DeploymentSettings:
         """What the functions read: the preset, the thresholds that differ from it, the switches that are on, and whose
         judgement of XIDs is followed where it is another than the default."""
         switched_on = {switch: True for switch in SWITCHES if getattr(self, switch)}
-        judged = {} if self.xid_policy == XidProfile.NVIDIA else {"xid_profile": self.xid_policy}
+        judged = {} if self.xid_policy == policy_from({}).xid_profile else {"xid_profile": self.xid_policy}
         return {"preset": self.preset, **self.policy, **switched_on, **judged}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import decisions, heartbeats, placing, simulation
+from benchmarks import agent, decisions, heartbeats, placing, simulation
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
+    "agent": lambda: agent.agent_figures(0.2),
     "decisions": lambda: decisions.decision_figures(3),
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
     "placing": lambda: placing.placing_figures(((4, 8), (8, 32)), rounds=1),
@@ -19,7 +21,8 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")
 def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
     """None has rotted since it was last measured."""
     figures = SMALL[name]()
