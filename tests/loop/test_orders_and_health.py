@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RunningRank, SxidSeen, XidSeen
+from gpu_recovery.core.heartbeat import (
+    RANKS_KEPT_MAX,
+    Beat,
+    GpuHealth,
+    OrderKind,
+    RankBeat,
+    RunningRank,
+    SxidSeen,
+    XidSeen,
+)
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.hearing import Hearing
@@ -200,3 +209,17 @@ def test_commands_are_begun_until_the_time_is_over_and_none_after(scene: Scene) 
     with dies_before(whole.store, "settle_instance"), suppress(Died):
         whole.beats(0, health=GpuHealth.IMPAIRED)
     assert len(scene.instance().commands) == len(whole.instance().commands) - 1
+
+
+def test_a_heartbeat_remembers_no_more_ranks_than_its_item_may_hold(scene: Scene) -> None:
+    """The reconciler takes out the longest unseen, so that no report must."""
+    for attempt in range(2, RANKS_KEPT_MAX + 5):
+        scene.passes(1)
+        scene.store.keep_beat(
+            Beat(IDS[0], scene.now, ranks={str(scene.log(0, attempt)): RankBeat(JOB, attempt, 0, scene.now)}), True
+        )
+    scene.beats()
+    scene.sweep()
+    left = scene.store.beats(IDS[:1])[IDS[0]].ranks
+    assert {rank.attempt for rank in left.values()} == {1, *range(6, RANKS_KEPT_MAX + 5)}
+    assert len(left) == RANKS_KEPT_MAX

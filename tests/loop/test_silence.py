@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu_recovery import silence
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import RANKS_KEPT_MAX, Beat, GpuHealth, RankBeat, RankExit, RunningRank, XidSeen
+from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.policy import policy_from
@@ -498,17 +498,3 @@ def test_whatever_happens_a_job_whose_every_rank_is_heard_is_running_and_no_gpu_
         scene.round()
     assert scene.job.status is S.RUNNING, scene.job.reason
     assert not any(scene.instance(n).silent_since for n in range(4)) and scene.store.load_fleet().deaf is None
-
-
-def test_a_heartbeat_remembers_no_more_ranks_than_its_item_may_hold(scene: Scene) -> None:
-    """The reconciler takes out the longest unseen, so that no report must."""
-    for attempt in range(2, RANKS_KEPT_MAX + 5):
-        scene.passes(1)
-        scene.store.keep_beat(
-            Beat(IDS[0], scene.now, ranks={str(scene.log(0, attempt)): RankBeat(JOB, attempt, 0, scene.now)}), True
-        )
-    scene.beats()
-    scene.sweep()
-    left = scene.store.beats(IDS[:1])[IDS[0]].ranks
-    assert {rank.attempt for rank in left.values()} == {1, *range(6, RANKS_KEPT_MAX + 5)}
-    assert len(left) == RANKS_KEPT_MAX
