@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.agent import agent_figures
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosing import diagnosing_figures
 from benchmarks.heartbeats import heartbeat_figures
@@ -85,8 +86,8 @@ def main() -> None:
     results = {
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
-        "placing": placing_figures(), "heartbeats": heartbeat_figures(), "simulation": simulation_figures(),
-        "diagnosing": diagnosing_figures(), "log_kinds": log_kind_figures(),
+        "placing": placing_figures(), "heartbeats": heartbeat_figures(), "agent": agent_figures(),
+        "simulation": simulation_figures(), "diagnosing": diagnosing_figures(), "log_kinds": log_kind_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

@@ -16,12 +16,12 @@ POLICY = PRESETS[Preset.ADAPTIVE]
 DECISIONS = 2_000
 
 
-def decision_figures() -> dict[str, Any]:
+def decision_figures(decisions: int = DECISIONS) -> dict[str, Any]:
     """Microseconds a decision."""
-    return {"decide_us": _decide_us()}
+    return {"decide_us": _decide_us(decisions)}
 
 
-def _decide_us() -> float:
+def _decide_us(decisions: int) -> float:
     queued = job.created("bench-1", _spec(2), POLICY, NOW).record
     events = (
         JobPlaced(at=NOW, attempt=0, version=queued.version, instances=("i-1", "i-2"), epochs=(0, 0)),
@@ -29,11 +29,11 @@ def _decide_us() -> float:
         AllRanksRunning(at=NOW, attempt=1),
     )
     began = time.perf_counter()
-    for _ in range(DECISIONS // len(events)):
+    for _ in range(decisions // len(events)):
         record = queued
         for event in events:
             record = job.decide(record, event, POLICY, NOW).record
-    return round((time.perf_counter() - began) / (DECISIONS // len(events) * len(events)) * 1e6, 1)
+    return round((time.perf_counter() - began) / (decisions // len(events) * len(events)) * 1e6, 1)
 
 
 def _spec(nnodes: int) -> JobSpec:

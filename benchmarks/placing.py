@@ -12,6 +12,7 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -93,22 +94,22 @@ def _waiting(number: int, drawn: random.Random) -> Waiting:
     )
 
 
-def placing_figures() -> dict[str, Any]:
+def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:
     """Milliseconds a pass by size, and the exponent by which it grows from the first size to the last.
 
     n is the number of jobs and hosts together. Processor time of this process: others on the machine disturb it less.
     """
-    taken = {(hosts, jobs): _place_ms(hosts, jobs) for hosts, jobs in SIZES}
-    small, large = SIZES[0], SIZES[-1]
+    taken = {(hosts, jobs): _place_ms(hosts, jobs, rounds) for hosts, jobs in sizes}
+    small, large = sizes[0], sizes[-1]
     exponent = math.log(taken[large] / taken[small]) / math.log(sum(large) / sum(small))
     figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
     return figures | {"growth_exponent": round(exponent, 3)}
 
 
-def _place_ms(hosts: int, jobs: int) -> float:
+def _place_ms(hosts: int, jobs: int, rounds: int) -> float:
     snapshot = snapshot_of(hosts, jobs)
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         gc.collect()
         began = time.process_time()
         answer = place(snapshot, POLICY, NOW)

@@ -18,33 +18,33 @@ SEEDS_RUN = 100
 GANG, RECOVERIES = 256, 3
 
 
-def simulation_figures() -> dict[str, Any]:
+def simulation_figures(seeds: int = SEEDS_RUN, gang: int = GANG, recoveries: int = RECOVERIES) -> dict[str, Any]:
     """Seeds and events per second, and milliseconds per instance of a recovery: with invariants asked, and without."""
     return {
-        **_seeds(),
-        f"recovery_ms_per_instance_at_{GANG}": _recovery_ms(LARGE),
-        f"recovery_ms_per_instance_at_{GANG}_unwatched": _recovery_ms(FASTEST),
+        **_seeds(seeds),
+        f"recovery_ms_per_instance_at_{gang}": _recovery_ms(LARGE, gang, recoveries),
+        f"recovery_ms_per_instance_at_{gang}_unwatched": _recovery_ms(FASTEST, gang, recoveries),
     }
 
 
-def _seeds() -> dict[str, float]:
+def _seeds(seeds: int) -> dict[str, float]:
     """The seeds that `python -m simulator run` plays, by one process; all is checked."""
     began = time.process_time()
-    found = tally(range(SEEDS_RUN))
+    found = tally(range(seeds))
     taken_s = time.process_time() - began
     return {"seeds_per_s": round(found.seeds / taken_s, 1), "events_per_s": round(found.events / taken_s)}
 
 
-def _recovery_ms(economy: Economy) -> float:
+def _recovery_ms(economy: Economy, gang: int, recoveries: int) -> float:
     """A rank of the gang crashes on GPUs that work: every rank is stopped, every instance checked, all relaunched."""
-    world = World(instances=GANG, economy=economy)
-    job_id = world.submit(GANG, attempts_max=RECOVERIES + 2)
+    world = World(instances=gang, economy=economy)
+    job_id = world.submit(gang, attempts_max=recoveries + 2)
     world.until_status(job_id, JobStatus.RUNNING)
     began = time.process_time()
     with rare_collections():
-        for _ in range(RECOVERIES):
+        for _ in range(recoveries):
             world.let_pass(2_400)
             world.exit(job_id, 1, 139)
             world.until_status(job_id, JobStatus.STOPPING)
             world.until_status(job_id, JobStatus.RUNNING)
-    return round((time.process_time() - began) / RECOVERIES / GANG * 1e3, 3)
+    return round((time.process_time() - began) / recoveries / gang * 1e3, 3)

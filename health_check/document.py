@@ -12,8 +12,9 @@ from health_check.kernel_evidence import XidSeen
 from health_check.recovery_action import RecoveryAction
 from health_check.settings import Settings
 from health_check.verdict import Verdict
+from health_check.xid_table import XID_TABLE_VERSION
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 VERSION_MAX = 64
 REASON_MAX = 500
 
@@ -36,6 +37,7 @@ def document(
         "focus": list(settings.focus),
         "suspects": sorted(examination.evidence.suspects),
         "xid_policy": settings.xid_policy,
+        "xid_table_version": XID_TABLE_VERSION,
         "diagnostics": [_diagnostic(diagnosis) for diagnosis in examination.diagnoses],
         "outcome": verdict.outcome,
         "exit_code": verdict.outcome.exit_code,

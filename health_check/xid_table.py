@@ -10,12 +10,16 @@ history.
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 RECOVERY_ACTION_CHANGED = 154
+_TABLE = Path(__file__).with_name("xid_table.csv")
+XID_TABLE_VERSION = f"2026-11-{hashlib.sha256(_TABLE.read_bytes()).hexdigest()[:8]}"
+"""By which rows a verdict was reached: the month of the catalogue, and a digest, for no row changes unnoticed."""
 
 
 class XidClass(StrEnum):
@@ -73,9 +77,7 @@ def _read(path: Path, policy: XidPolicy) -> dict[int, KnownXid]:
         return table
 
 
-TABLES: Mapping[XidPolicy, Mapping[int, KnownXid]] = {
-    policy: _read(Path(__file__).with_name("xid_table.csv"), policy) for policy in XidPolicy
-}
+TABLES: Mapping[XidPolicy, Mapping[int, KnownXid]] = {policy: _read(_TABLE, policy) for policy in XidPolicy}
 
 
 def known(code: int, policy: XidPolicy) -> KnownXid:

@@ -16,6 +16,8 @@ from infra.setting_readers import Reader, boolean, integer, integer_of, items, o
 NAMESPACE = "gpu-recovery:"
 SWITCHES = ("replace", "observe_only")
 """Fields of the policy that are settings of their own: what turns them on must be seen at a glance."""
+SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
+"""Fields of the policy that the settings beside them decide."""
 RAY_NEEDS = ("ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)  # what CloudWatch Logs accepts
@@ -80,7 +82,8 @@ class DeploymentSettings:
     health_check_image: str = _setting("", text(r"(\S{1,512})?", "an image reference"))
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
-    # Vendors disagree on a few XIDs: NVIDIA's catalogue, or the list that ECS Managed Instances act on.
+    # Vendors disagree on a few XIDs: NVIDIA's catalogue, or the list that ECS Managed Instances act on. The health
+    # check and the control plane follow the same: the policy's `xid_profile` is this.
     xid_policy: str = _setting("nvidia", one_of("nvidia", "aws"))
 
     # A Ray cluster as a pool of its own. Empty: there is none, and nothing of it is made.
@@ -133,9 +136,9 @@ class DeploymentSettings:
         for name in RAY_NEEDS if not wrong and self.has_ray else ():
             if not getattr(self, name):
                 wrong.append(f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard")
-        for switch in SWITCHES if not wrong else ():
+        for switch, setting in SETTINGS_OF_THEIR_OWN.items() if not wrong else ():
             if switch in self.policy:
-                wrong.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{switch}")
+                wrong.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{setting}")
         if not wrong:
             # The very function that reads them in Lambda: a misspelt threshold must not wait for a cold start.
             try:
@@ -170,6 +173,8 @@ class DeploymentSettings:
 
     @property
     def recovery_policy(self) -> dict[str, Any]:
-        """What the functions read: the preset, the thresholds that differ from it, and the switches that are on."""
+        """What the functions read: the preset, the thresholds that differ from it, the switches that are on, and whose
+        judgement of XIDs is followed where it is another than the default."""
         switched_on = {switch: True for switch in SWITCHES if getattr(self, switch)}
-        return {"preset": self.preset, **self.policy, **switched_on}
+        judged = {} if self.xid_policy == policy_from({}).xid_profile else {"xid_profile": self.xid_policy}
+        return {"preset": self.preset, **self.policy, **switched_on, **judged}

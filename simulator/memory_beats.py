@@ -12,7 +12,6 @@ from gpu_recovery.core.heartbeat import (
     Order,
     Standing,
     past_runs,
-    remembered,
     retry_after_s,
     standing,
     window_of,
@@ -68,6 +67,17 @@ class MemoryBeats:
         self.heard[instance_id] = replace(known, ranks=ranks)
         return True
 
+    def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
+        known = self.heard.get(instance_id)
+        if known is None or any(
+            log not in known.ranks or known.ranks[log].seen_at != at for log, at in seen_at.items()
+        ):
+            return False
+        self.heard[instance_id] = replace(
+            known, ranks={log: rank for log, rank in known.ranks.items() if log not in seen_at}
+        )
+        return True
+
     def mark_doubled(self, instance_id: str, at: datetime) -> None:
         if instance_id in self.heard:
             self.heard[instance_id] = replace(self.heard[instance_id], doubled_at=at)
@@ -93,10 +103,7 @@ class MemoryBeats:
 
 
 def _present(after: Beat, beat: Beat, known: Beat) -> Beat:
-    takes_over = known.run not in ("", beat.run or known.run)
-    old = remembered(known.ranks, beat.ranks) if known.window != after.window or takes_over else ()
-    ranks = {log: rank for log, rank in {**known.ranks, **beat.ranks}.items() if log not in old}
-    after = replace(after, seen_at=beat.seen_at, silent_since=None, ranks=ranks)
+    after = replace(after, seen_at=beat.seen_at, silent_since=None, ranks={**known.ranks, **beat.ranks})
     if beat.boot_id:
         after = replace(after, booted_at=beat.booted_at)
     if beat.run:

@@ -16,6 +16,7 @@
     notify.py         words to systemd: ready, and still turning
     journal.py        lines for the system's journal, each said once
     clock.py          the two clocks that nobody sets
+    record.py         gpu-recovery-record: what NVML answers once, and what each question costs
 
     metadata.py       the files of a rank: who runs, how it ended
     wrapper.py        gpu-recovery-run: the first process of a rank

@@ -54,6 +54,8 @@ class Entrance(Generic[KeptToken]):
         self._store, self._clock, self._form = store, clock, form
         self._read: dict[str, tuple[datetime, KeptToken | None]] = {}
         self._unknown: deque[datetime] = deque()
+        self.reads = 0
+        """How often the store was read."""
 
     def opened_by(self, token: str) -> KeptToken:
         """What is kept of this token. Raises TokenMissing, TokenInvalid and TooManyReports."""
@@ -77,6 +79,7 @@ class Entrance(Generic[KeptToken]):
         was_valid = found is not None and found[1] is not None
         if len(self._unknown) >= UNKNOWN_MAX and not was_valid:
             raise TooManyReports(int(KEPT.total_seconds()))
+        self.reads += 1
         token = self._store.load_token(token_id)
         if token is None:
             self._unknown.append(now)

@@ -2,13 +2,16 @@
 
 The heartbeat as it was before comes back with that write, so whoever is heard of again, or has booted, is found without
 reading. A rank is looked up once: what was launched there stays launched there, and what has ended is told apart by its
-attempt wherever it matters.
+attempt wherever it matters. A rank that is not known there, or was not told its attempt, is looked up once a minute.
+
+A report that is no news makes at most one call beside its write, and none where a token was read for it: a look and an
+inventory can wait for the next.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -34,6 +37,10 @@ from .ports import AnotherAgent
 from .recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
+LOOKED = timedelta(seconds=60)
+"""How long the answer to a look stands for ranks that only the claims of the moment can tell."""
+LOOKED_MAX = 2 * LOOKED
+"""And how long where another look would be a call too many: well within the time after which a rank is lost."""
 XIDS_NAMED_MAX = 4
 
 
@@ -55,20 +62,35 @@ class Answer:
 
 
 @dataclass
+class _Spare:
+    """Whether the report may make one call more."""
+
+    left: bool
+
+    def spent(self) -> None:
+        self.left = False
+
+
+@dataclass
 class Hearing:
-    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again."""
+    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again.
+
+    _asked: of a rank without an attempt, or not known there, when its instance was looked at and what it was taken for.
+    """
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
+    _asked: dict[tuple[str, RunningRank | int], tuple[datetime, RunningRank | None]] = field(default_factory=dict)
 
-    def hear(self, report: Report) -> Answer:
+    def hear(self, report: Report, spare: bool = True) -> Answer:
         """Keep what `report` says and tell whoever must know.
 
+        spare: False where a token was read for it already, so that nothing else should be that can wait.
         Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
         """
-        recovery, now = self.recovery, self.recovery.clock()
+        recovery, now, more = self.recovery, self.recovery.clock(), _Spare(spare)
         present = report.age_s < recovery.policy.suspect_s
-        ranks, refused = self._ranks(report) if present else ({}, ())
+        ranks, refused = self._ranks(report, more) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
         beat = Beat(
             report.instance_id, now, report.boot_id or "", booted_at, report.sequence or 0, report.interval_s,
@@ -76,16 +98,19 @@ class Hearing:
             health=report.health, digest=report.digest, run=report.run,
         )  # fmt: skip
         before = self._kept(beat, present)
-        if report.inventory is not None:
+        known_digest = before.digest if before is not None else ""
+        # A new one is kept whatever it costs; the same again, with other gauges, comes with the next report as well.
+        waits = report.inventory is not None and not more.left and report.digest != "" and known_digest == report.digest
+        if report.inventory is not None and not waits:
             text = json.dumps(report.inventory, separators=(",", ":"))
             recovery.store.keep_inventory(report.instance_id, report.digest, text, now)
         revived = self._presence(before, beat, report) if present and before is not None else 0
         self._ended(report)
         self._health(before, report, present)
         left_out = keep_observed(recovery.store, report, before, ranks, self._look_up, now)
-        known_digest = before.digest if before is not None else ""
+        lacks = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return Answer(
-            len(ranks), revived, bool(report.digest) and report.inventory is None and known_digest != report.digest,
+            len(ranks), revived, lacks or waits,
             self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused, left_out,
         )  # fmt: skip
 
@@ -103,17 +128,20 @@ class Hearing:
 
     # -- ranks ---------------------------------------------------------------------------------------------------------
 
-    def _ranks(self, report: Report) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
+    def _ranks(
+        self, report: Report, more: _Spare
+    ) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
         """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
-        named = [rank for rank in report.running or () if rank.attempt]
         unnamed = [rank for rank in report.running or () if not rank.attempt]
-        reported = {rank.log_id: rank for rank in named}
+        reported = {rank.log_id: rank for rank in report.running or () if rank.attempt}
         logs = (*reported, *(report.running_logs or ()))
-        if unnamed or any((report.instance_id, log) not in self._known for log in logs):
-            # A person's task is not told its attempt: whose it is, only the claim of this moment says.
-            claimed = self._look_up(report.instance_id)
-            reported |= {one.log_id: one for rank in unnamed for one in claimed if _is_same(one, rank)}
-            logs = (*dict.fromkeys((*reported, *logs)),)
+        unsure: list[RunningRank | int] = [*unnamed, *(x for x in logs if (report.instance_id, x) not in self._known)]
+        if not self._were_looked_at(report.instance_id, unsure, more):
+            self._look_for(report.instance_id, unsure)
+        # A person's task is not told its attempt: whose it is, only the claim of this moment says.
+        meant = (self._asked[report.instance_id, rank][1] for rank in unnamed)
+        reported |= {one.log_id: one for one in meant if one is not None}
+        logs = (*dict.fromkeys((*reported, *logs)),)
         found: dict[int, RunningRank] = {}
         refused: list[tuple[RunningRank, str]] = []
         for log in logs:
@@ -125,11 +153,32 @@ class Hearing:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
+    def _were_looked_at(self, instance_id: str, unsure: Sequence[RunningRank | int], more: _Spare) -> bool:
+        """Whether the last look at the instance still answers for these."""
+        if not unsure:
+            return True
+        long = LOOKED if more.left else LOOKED_MAX
+        looked = (self._asked.get((instance_id, one)) for one in unsure)
+        stand = all(one is not None and self.recovery.clock() - one[0] < long for one in looked)
+        if not stand:
+            more.spent()
+        return stand
+
+    def _look_for(self, instance_id: str, unsure: Sequence[RunningRank | int]) -> None:
+        """Find out about these, and remember that nobody need do so for a while."""
+        claimed = self._look_up(instance_id)
+        if len(self._asked) > KNOWN_MAX:
+            self._asked.clear()
+        for rank in unsure:
+            same = (one for one in claimed if not isinstance(rank, int) and _is_same(one, rank))
+            self._asked[instance_id, rank] = self.recovery.clock(), next(same, None)
+
     def _look_up(self, instance_id: str) -> list[RunningRank]:
         """The ranks that have their GPUs on the instance, and will be known without another look."""
         record = self.recovery.store.load_instance(instance_id)
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
+            self._asked.clear()
         claimed: list[RunningRank] = []
         for job_id, claim in record.claims.items() if record is not None else ():
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)

@@ -97,8 +97,8 @@ class NodeApi:
     def _with_token(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
         scheme, _, token = _headers(event).get("authorization", "").partition(" ")
-        instance_id = self._door.instance_of(token.strip() if scheme.lower() == "bearer" else "")
-        return self._heard(report(instance_id, _json(body)))
+        instance_id, spare = self._let_in(token if scheme.lower() == "bearer" else "")
+        return self._heard(report(instance_id, _json(body)), spare)
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
@@ -106,28 +106,33 @@ class NodeApi:
         session = SESSION.fullmatch(signer)
         if session is None or session.group(*ROLE.groupindex) not in self._roles:
             raise Refused(403, "invalid_signer", "only the instances of the roles in node_role_arns may sign reports")
-        return self._heard(report(session["instance"], _json(body)))
+        return self._heard(report(session["instance"], _json(body)), spare=True)
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        instance_id, document = self._older(event)
-        self._hearing.hear(report_of_gpus(instance_id, document))
+        instance_id, spare, document = self._older(event)
+        self._hearing.hear(report_of_gpus(instance_id, document), spare)
         return {"ok": True, "ts": self._ts()}
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        instance_id, document = self._older(event)
-        heard = self._hearing.hear(report_of_tasks(instance_id, document))
+        instance_id, spare, document = self._older(event)
+        heard = self._hearing.hear(report_of_tasks(instance_id, document), spare)
         return {"ok": True, "updated": heard.updated, "revived": heard.revived, "ts": self._ts()}
 
-    def _older(self, event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """(instance, body) of a call of seed 000, which carries its token in the body."""
+    def _older(self, event: Mapping[str, Any]) -> tuple[str, bool, Mapping[str, Any]]:
+        """(instance, spare, body) of a call of seed 000, which carries its token in the body."""
         document = _json(_body(event))
         if not isinstance(document, dict):
             raise Refused(400, "invalid_json", "the body must be a JSON object")
         token = document.get("token")
-        return self._door.instance_of(token.strip() if isinstance(token, str) else ""), document
+        return *self._let_in(token if isinstance(token, str) else ""), document
 
-    def _heard(self, said: Report) -> dict[str, Any]:
-        heard = self._hearing.hear(said)
+    def _let_in(self, token: str) -> tuple[str, bool]:
+        """The instance that a token speaks for, and whether it was known: then the report has a call to spare."""
+        reads = self._door.reads
+        return self._door.instance_of(token.strip()), self._door.reads == reads
+
+    def _heard(self, said: Report, spare: bool) -> dict[str, Any]:
+        heard = self._hearing.hear(said, spare)
         next_s = self._recovery.policy.suspect_s // BEATS_PER_SUSPICION
         return {
             "ok": True, "ts": self._ts(), "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),

@@ -287,9 +287,13 @@ class Store(Protocol):
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
         nothing else.
-        `beat.ranks` are those it reports; others that are remembered stay, the latest RANKS_KEPT_MAX. Another run than
+        `beat.ranks` are those it reports; others that are remembered stay, until they are forgotten. Another run than
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
+
+    def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
+        """Forget these ranks, by running log, none of which was seen since the time beside it; False, and nothing is
+        forgotten, if one was."""
 
     def mark_doubled(self, instance_id: str, at: datetime) -> None:
         """Enter that operators were told of two agents on one instance."""
@@ -348,6 +352,9 @@ class Actions(Protocol):
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """StopTask for each; a task that ECS does not know or that has stopped is no error."""
+
+    def stop_task(self, task_id: str, reason: str) -> bool:
+        """StopTask for one; False if ECS knows no such task."""
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         """The ids of the tasks with this `startedBy`, running or lately stopped."""

@@ -14,7 +14,7 @@ from .core import events
 from .core.attempt import Progress
 from .core.fleet import Fleet
 from .core.fleet import listening as listening_to
-from .core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, running_log_id
+from .core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, outgrown, running_log_id
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.record import Job
 from .core.notices import of_fleet
@@ -48,6 +48,7 @@ def compare_beats(this: Round) -> None:
     fleet = _listen(recovery, len(lost & in_use), len(in_use), now)
     fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
     failures += try_each(lambda one: _tell_what_was_heard(recovery, *one), fresh)
+    failures += try_each(lambda one: _forget_ranks(recovery, one), beats.values())
     if fleet is not None and fleet.deaf is None:
         failures += try_each(lambda one: _tell_silent_ranks(recovery, *one), fresh)
         failures += try_each(lambda one: _tell_silent(recovery, records[one], beats[one]), sorted(lost))
@@ -112,6 +113,13 @@ def _forget(recovery: Recovery, record: Instance) -> None:
     """No word for a day: its agent was taken away, and the instance works without one, as those that never had any."""
     if record.silent_since is not None:
         recovery.tell(record.instance_id, events.InstanceHeard(at=recovery.clock()))
+
+
+def _forget_ranks(recovery: Recovery, beat: Beat) -> None:
+    """A heartbeat remembers no more ranks than its item may hold; a report is not kept waiting for that."""
+    old = outgrown(beat)
+    if old:
+        recovery.store.forget_ranks(beat.instance_id, old)
 
 
 def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> None:

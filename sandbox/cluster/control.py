@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import ApiError, CuredBy, Instance, Outcome, RebootBehaviour, StatusCheck, Task
+from sandbox.cluster.model import ApiError, CuredBy, Instance, Outcome, Process, RebootBehaviour, StatusCheck, Task
 from sandbox.cluster.model_views import iso
 from sandbox.cluster.power import Power
 
@@ -19,9 +19,9 @@ class Control:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
-        """`POST fault | launch | impair | schedule | health | announce | agents`, `GET state | events?after=N`.
+        """`POST fault | launch | impair | schedule | health | forget | announce | agents`,
 
-        Raises ApiError 404 for others.
+        `GET state | events?after=N`. Raises ApiError 404 for others.
         """
         parts = urlsplit(url)
         actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
@@ -30,6 +30,7 @@ class Control:
             ("POST", "/_sandbox/impair"): self.impair,
             ("POST", "/_sandbox/schedule"): self.schedule,
             ("POST", "/_sandbox/health"): self.health,
+            ("POST", "/_sandbox/forget"): self.forget,
             ("POST", "/_sandbox/announce"): self.announce,
             ("POST", "/_sandbox/agents"): self.agents,
             ("GET", "/_sandbox/state"): self.state,
@@ -91,6 +92,17 @@ class Control:
         return self._about(
             instance, lambda found, now: watchers.report_health(self._cluster, found, kind, status, reason, now)
         )
+
+    def forget(self, task: str) -> dict[str, Any]:
+        """ECS knows nothing of the task from now on, and tells nothing of it; its process lives on."""
+        with self._driver.lock:
+            found = self._cluster.find_task(task, self._driver.now())
+            if found is None or not found.is_live:
+                raise ApiError("InvalidParameterException", f"{task} is no task that lives")
+            self._cluster.instance_of(found).live.remove(found.task_id)
+            del self._cluster.tasks[found.task_id]
+            found.process = Process.ENDED
+            return {"forgotten": found.task_id}
 
     def _about(self, instance_id: str, operation: Callable[[Instance, datetime], Outcome]) -> dict[str, Any]:
         with self._driver.lock:

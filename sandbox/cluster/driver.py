@@ -62,6 +62,7 @@ class Driver:
         self.hosts: dict[str, Host] = {}
         self.node_agents = NodeAgents()
         self.processes: dict[str, TaskProcess] = {}
+        self._runs_on: dict[str, str] = {}  # the instance of each process, also of those that the cluster forgot
         self._taken: set[str] = set()  # tasks an agent has begun to start or to stop
         self._waiters: list[threading.Thread] = []
         self.closing = False
@@ -120,7 +121,7 @@ class Driver:
                 reason = str(error)
                 self.change(lambda now: tasks.process_failed(self.cluster, task, reason, now))
                 return
-            self.processes[task.task_id] = process
+            self.processes[task.task_id], self._runs_on[task.task_id] = process, task.instance_id
             waiter = threading.Thread(target=self._wait, args=(task, process), name=f"task-{task.task_id[:8]}")
             self._waiters = [thread for thread in self._waiters if thread.is_alive()] + [waiter]
             waiter.start()
@@ -167,6 +168,7 @@ class Driver:
         code = process.wait()
         with self.lock:
             self.processes.pop(task.task_id, None)
+            self._runs_on.pop(task.task_id, None)
             self._taken.discard(f"stop {task.task_id}")
             if not self.closing and task.process is Process.RUNNING:  # a dead machine's processes end untold
                 self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
@@ -184,7 +186,7 @@ class Driver:
         """The machine loses power. The model must know first (`went_down`), or exits would be reported."""
         self.node_agents.end(instance.instance_id)
         for task_id, process in list(self.processes.items()):
-            if self.cluster.tasks[task_id].instance_id == instance.instance_id:
+            if self._runs_on[task_id] == instance.instance_id:
                 process.signal(signal.SIGKILL)
 
 

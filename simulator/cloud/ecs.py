@@ -143,7 +143,7 @@ class OrderlyEcs(Ecs):
         return tuple(answers.values())
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        self.each(lambda task_id: self._stop(task_id, reason), task_ids)
+        self.each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
     def describe_tasks(
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None

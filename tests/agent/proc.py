@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-BOOT = "2140b5a1-227e-4df0-8705-9a648f76203c"
+BOOT = "3e0b9a4c-71d2-4c66-8f05-b1a9d27e6c38"
 NAMESPACE = 1
 
 

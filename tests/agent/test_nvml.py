@@ -17,6 +17,8 @@ from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from tests.agent.node import Node, wait_until
 
 pytestmark = pytest.mark.slow
+THERMAL_SLOWDOWN, POWER_BRAKE = 0x40, 0x80
+"""Of the hardware: bits of nvmlClocksEventReasons."""
 
 
 class Watched:
@@ -135,11 +137,93 @@ def test_the_recovery_that_the_driver_asks_for_is_an_impairment(
     assert found.status == "impaired" and words in found.sentence
 
 
+def test_why_the_clocks_are_held_back_is_in_the_inventory_and_no_reason_to_look(node: Node, watched: Watched) -> None:
+    """NVML's bits as they are, a thermal and a power brake of the hardware among them; a question without an answer
+    is null with its reason, and no change of theirs makes another inventory of it."""
+    node.set_nvml(gpus=[{"reasons": THERMAL_SLOWDOWN | POWER_BRAKE}])
+    slowed = watched.reading()
+    assert slowed["gpus"][0]["clocks_event_reasons"] == 0xC0 and watched.health() == health.Health("ok")
+    node.set_nvml(gpus=[{"reasons": 0}])
+    free = watched.reading()
+    assert free["gpus"][0]["clocks_event_reasons"] == 0
+    assert health.digest(health.inventory(slowed, None)) == health.digest(health.inventory(free, None))
+    node.set_nvml(gpus=[{"raises": {"nvmlDeviceGetCurrentClocksEventReasons": 3}}])
+    (gpu,) = watched.reading()["gpus"]
+    assert gpu["clocks_event_reasons"] is None and "clocks_event_reasons" in gpu["missing"]["Not Supported (3)"]
+
+
+def test_a_link_that_goes_down_is_another_inventory(node: Node, watched: Watched) -> None:
+    """A digit for each link; the totals of errors over all links, up to NVLink 4, are gauges."""
+    node.set_nvml(gpus=[{"links": "1111", "link_errors": 3}])
+    up = watched.reading()
+    assert up["gpus"][0]["links"] == "1111"
+    assert up["gpus"][0]["link_errors"] == {"crc_flit": 3, "crc_data": 3, "replay": 3, "recovery": 3}
+    node.set_nvml(gpus=[{"links": "1101", "link_errors": 9}])
+    down = watched.reading()
+    assert down["gpus"][0]["links"] == "1101" and down["gpus"][0]["link_errors"]["replay"] == 9
+    assert health.digest(health.inventory(up, None)) != health.digest(health.inventory(down, None))
+
+
+def test_from_nvlink_5_on_each_link_that_is_up_counts_for_itself(node: Node, watched: Watched) -> None:
+    """The totals are gone, and the sum over the links is told; a link that is down is not asked."""
+    counts = {"208/0": 5, "208/2": 7, "211/0": 1, "213/2": 2, "214/1": 900}
+    zeros = {f"{number}/{link}": 0 for number in nvml_reading.LINK_FIELDS for link in range(3)}
+    totals = {str(number): 3 for number in nvml_reading.LINK_TOTALS}
+    node.set_nvml(gpus=[{"links": "101", "link_fields": zeros | counts, "raises": totals}])
+    (gpu,) = watched.reading()["gpus"]
+    assert gpu["link_errors"] == {
+        "receive": 12, "integrity": 1, "recovered": 2, "recovery_failed": 0, "recovery_events": 0,
+    }  # fmt: skip
+    assert set(gpu["missing"]["Not Supported (3)"]) >= {"link_errors.crc_flit", "link_errors.recovery"}
+    assert watched.health() == health.Health("ok")
+
+
+def test_nvlink_5_without_a_link_that_is_up_asks_for_no_field(node: Node, watched: Watched) -> None:
+    """There is nothing to add up, and nothing that could fail."""
+    totals = {str(number): 3 for number in nvml_reading.LINK_TOTALS}
+    node.set_nvml(gpus=[{"links": "00", "raises": totals}])
+    (gpu,) = watched.reading()["gpus"]
+    assert (gpu["links"], gpu["link_errors"]) == ("00", {})
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_whether_a_gpu_is_divided_is_told(node: Node, watched: Watched, on: bool) -> None:
+    """MIG on or off; a GPU that knows no MIG is neither. Switching it is another inventory."""
+    node.set_nvml(gpus=[{"mig": on}, {}])
+    reading = watched.reading()
+    divided, other = reading["gpus"]
+    assert (divided["mig"], other["mig"]) == (on, None) and "mig" not in divided.get("missing", {}).get(
+        "Not Supported (3)", []
+    )
+    node.set_nvml(gpus=[{"mig": not on}, {}])
+    changed = watched.reading()
+    assert health.digest(health.inventory(reading, None)) != health.digest(health.inventory(changed, None))
+
+
 def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> None:
     """Errors of its SRAM beyond the threshold: no reset gives it a longer life."""
     node.set_nvml(gpus=[{"sram": 1}])
     watched.reading()
     assert watched.health() == health.Health("impaired", "GPU 0: its count of SRAM errors has passed the threshold")
+
+
+def test_gap_7_a_gpu_is_told_with_its_health_and_silence_is_never_zero_gpus_that_are_well(
+    node: Node, watched: Watched
+) -> None:
+    """Seed 000's agent knows memory and processes, takes a process for use, knows no MIG, and tells of no GPUs, with
+    `ok`, when nvidia-smi hangs."""
+    node.set_nvml(gpus=[{"mig": True, "reasons": THERMAL_SLOWDOWN, "ecc": [1, 2, 0, 3], "processes": [4242]}])
+    reading = watched.reading()
+    (gpu,) = reading["gpus"]
+    assert reading["driver"] == "580.82.07" and gpu["clocks_event_reasons"] == THERMAL_SLOWDOWN and gpu["mig"] is True
+    assert gpu["ecc"]["corrected_volatile"] == 1 and gpu["ecc"]["uncorrected_aggregate"] == 3
+    assert gpu["processes"] == [{"pid": 4242, "memory": None}] and watched.health() == health.Health("ok")
+    node.set_nvml(hang="nvmlDeviceGetCount")
+    watched.now += 15.0
+    watched.sensor.look()
+    watched.now += 30.0
+    assert watched.sensor.look()
+    assert watched.health().status == "impaired" and len(health.gpus_in(watched.sensor.gpus)) == 1
 
 
 def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from gpu_recovery_agent.telling import DENIED, NOT_ALONE
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "agent"
 PACKAGE = Path(gpu_recovery_agent.__file__).parent
+UNIT = "gpu-recovery-agent.service"
 PAGE = (AGENT / "README.md").read_text()
 OF_THE_RANK = {"JOB_ID", "ATTEMPT", "RANK", "EPOCH", "RUNNING_LOG_ID", "NODE_RANK"}
 
@@ -92,6 +94,19 @@ def test_the_unit_has_the_rights_it_needs_and_no_others() -> None:
     assert not takes_away & set(found)
     assert found["ReadWritePaths"] in found["Environment"]
     assert "GPU_RECOVERY_TOKEN=" not in found["Environment"] and "LoadCredential" not in found
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
+def test_systemd_itself_finds_the_unit_hardened() -> None:
+    """By its own count of what is left open, from 0 to 10: below 4, the devices and capabilities that the agent needs
+    among it. A line that it cannot read, or that it knows no more, is said on its error channel."""
+    command = ("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=40", str(AGENT / UNIT))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    if "unrecognized option" in done.stderr or "Unknown command" in done.stderr:
+        pytest.skip("this systemd analyses no file")
+    complaints = [line for line in done.stderr.splitlines() if UNIT in line]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert complaints == [] and "Overall exposure level" in done.stdout
 
 
 def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from tests.agent.api import Api, Said, ok, refusal, serving
-from tests.agent.node import TOKEN, Node, wait_until
+from tests.agent.api import WITHIN_S, Api, Said, ok, refusal, serving
+from tests.agent.node import ROOT, TOKEN, Node, wait_until
 
 pytestmark = pytest.mark.slow
+AGENT = ROOT / "agent"
+OTHER_BOOT = "6f1d0c2b-3a58-4e7e-9b41-0d5a7c8e9f10"
 
 
 def exits_of(report: dict) -> list[int]:
@@ -43,6 +46,41 @@ def test_a_report_says_who_speaks_and_the_token_travels_in_its_header_alone(api:
     assert not any(b"s3cret" in one.raw for one in api.heard)
     assert "s3cret" not in node.said()
     assert b"s3cret" not in Path(f"/proc/{agent.pid}/cmdline").read_bytes()
+
+
+def test_gap_6_a_token_is_in_no_body_and_goes_to_nobody_who_was_not_named(api: Api, node: Node) -> None:
+    """Seed 000's agent puts it into each body, over plain HTTP, and has an address of its own where none is given."""
+    node.agent()
+    api.count(2)
+    assert not any(TOKEN.encode() in one.raw for one in api.heard)
+    for address in ("http://10.0.0.1:8000", "http://gputasker.example.org", ""):
+        agent = node.agent(GPU_RECOVERY_API_URL=address)
+        assert agent.wait(WITHIN_S) == 78
+    assert "GPU_RECOVERY_API_URL must be the address of the API" in node.said() and TOKEN not in node.said()
+    sources = "\n".join(path.read_text() for path in AGENT.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    assert "StrictHostKeyChecking" not in sources and "_create_unverified_context" not in sources
+    assert not re.search(r"https?://(?!127\.0\.0\.1)\d+\.\d+\.\d+\.\d+", sources)
+
+
+def test_gap_8_a_pid_that_lives_again_is_no_rank_and_its_end_is_told(api: Api, node: Node) -> None:
+    """Seed 000's agent asks `kill(pid, 0)`, which whoever has the pid answers, and removes the file with the exit."""
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        node.running.mkdir()
+        ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        of = {"remote_pid": other.pid, "remote_pgid": other.pid, "job_id": "run-1", "attempt": 1, "timestamp": 1}
+        for log, start, boot in ((100, ticks, boot_id()), (101, ticks + 1, boot_id()), (102, ticks, OTHER_BOOT)):
+            content = {**of, "running_log_id": log, "rank": log - 100, "start_ticks": start, "boot_id": boot}
+            (node.running / f"{log}.json").write_text(json.dumps(content))
+        node.agent()
+        assert [one["rank"] for one in api.count(1)[0]["running"]] == [0]
+    finally:
+        other.kill()
+        other.wait()
+    assert node.rank("sh", "-c", "exit 7", rank=3).wait(WITHIN_S) == 7
+    (told,) = api.next(lambda report: "exits" in report)["exits"]
+    assert (told["rank"], told["code"]) == (3, 7)
+    assert api.next(lambda report: "exits" not in report)["running"] == []
 
 
 def test_200_orders_are_carried_out_once_each(api: Api, node: Node) -> None:

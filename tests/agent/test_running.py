@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from gpu_recovery_agent.journal import Journal
@@ -244,6 +247,65 @@ def test_the_introspection_of_ecs_names_the_containers_of_running_tasks() -> Non
     assert containers_in({"Tasks": tasks}) == {"d1"}
     for strange in (None, [], {}, {"Tasks": 3}, {"Tasks": [{"KnownStatus": "RUNNING", "Containers": "x"}]}):
         assert containers_in(strange) == set()
+
+
+class EcsAgent(BaseHTTPRequestHandler):
+    """The introspection of an ECS agent on the loopback: it answers with `answers`, one each time."""
+
+    answers: ClassVar[list[tuple[int, bytes]]] = []
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        status, body = self.answers.pop(0)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def ecs() -> Iterator[str]:
+    """Its address."""
+    EcsAgent.answers[:], EcsAgent.asked[:] = [], []
+    with ThreadingHTTPServer(("127.0.0.1", 0), EcsAgent) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+def test_a_rank_in_a_container_of_ecs_is_found_through_the_introspection(place: Place, ecs: str) -> None:
+    """Over HTTP, as the ECS agent answers: the rank of a running task is told, that of a stopped one is not."""
+    ours, over = "a" * 64, "b" * 64
+    place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{ours}", environment=environment())
+    place.proc.add(22, 3, inner=(22, 1), cgroup=f"0::/ecs/task/{over}", environment=environment(RANK="6"))
+    tasks = [
+        {"Arn": "arn:t1", "DesiredStatus": "RUNNING", "KnownStatus": "RUNNING", "Family": "gpu-training",
+         "Version": "3", "Containers": [{"DockerId": ours, "DockerName": "ecs-main", "Name": "main"}]},
+        {"Arn": "arn:t2", "DesiredStatus": "STOPPED", "KnownStatus": "STOPPED", "Containers": [{"DockerId": over}]},
+    ]  # fmt: skip
+    EcsAgent.answers.append((200, json.dumps({"Tasks": tasks}).encode()))
+    (live,) = RanksWithoutFile(ecs, place.proc.folder, Journal()).look([], [])
+    assert (live.rank.job, live.rank.rank, live.pid) == ("run-1", 0, 20)
+    assert EcsAgent.asked == ["/v1/tasks"]
+
+
+def test_an_ecs_agent_that_answers_anything_else_names_nobody(
+    place: Place, ecs: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An error, another shape, no JSON at all, one cut short: said where nothing was understood, and asked again."""
+    place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{'a' * 64}", environment=environment())
+    whole = json.dumps({"Tasks": [{"KnownStatus": "RUNNING", "Containers": [{"DockerId": "a" * 64}]}]}).encode()
+    EcsAgent.answers += [(503, whole), (200, b"[]"), (200, b"<html>"), (200, whole[:-9]), (200, whole)]
+    sensor = RanksWithoutFile(ecs, place.proc.folder, Journal())
+    assert [len(sensor.look([], [])) for _ in range(5)] == [0, 0, 0, 0, 1]
+    said = capfd.readouterr().err
+    assert said.count("no ECS agent answers") == 1 and f"the ECS agent answers at {ecs}" in said
 
 
 def test_a_node_without_an_ecs_agent_is_said_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

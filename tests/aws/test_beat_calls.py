@@ -54,14 +54,28 @@ def calls_of(store: DynamoStore, report: Beat, present: bool = True) -> list[str
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_a_heartbeat_is_one_call_and_two_where_a_window_begins(moto_store: DynamoStore, ranks: int) -> None:
+def test_a_heartbeat_is_one_call_also_where_a_window_begins(moto_store: DynamoStore, ranks: int) -> None:
     """However many ranks run there: 0 to 8."""
     numbers = range(ranks)
     assert calls_of(moto_store, beat(1, 0, *numbers)) == ["update_item", "put_item"]
     for sequence in range(2, 6):
         assert calls_of(moto_store, beat(sequence, 15 * sequence, *numbers)) == ["update_item"]
-    assert calls_of(moto_store, beat(6, REPORTS_WINDOW_S, *numbers)) == ["update_item"] * 2
-    assert calls_of(moto_store, beat(7, REPORTS_WINDOW_S + 15, *numbers)) == ["update_item"]
+    for window in (1, 2, 3):
+        for n in (0, 1):
+            one = beat(4 + 2 * window + n, window * REPORTS_WINDOW_S + 15 * n, *numbers)
+            assert calls_of(moto_store, one) == ["update_item"]
+            assert kept(moto_store).reports == n + 1
+
+
+@pytest.mark.parametrize(("windows", "calls"), [(2, 2), (3, 1), (4, 2), (7, 1)])
+def test_a_count_of_long_ago_is_not_counted_on(moto_store: DynamoStore, windows: int, calls: int) -> None:
+    """After a silence of whole windows each count begins anew, at the price of one call where one is left over."""
+    for n in range(REPORTS_MAX):
+        moto_store.keep_beat(beat(n + 1, 1), True)
+    at = windows * REPORTS_WINDOW_S
+    assert calls_of(moto_store, beat(REPORTS_MAX + 1, at)) == ["update_item"] * calls
+    assert kept(moto_store).reports == 1
+    assert calls_of(moto_store, beat(REPORTS_MAX + 2, at + 15)) == ["update_item"]
 
 
 def test_a_reboot_a_late_report_and_one_of_seed_000_cost_no_more(moto_store: DynamoStore) -> None:
@@ -96,13 +110,16 @@ def test_two_first_reports_at_once_are_both_heard(moto_store: DynamoStore) -> No
     assert (kept(moto_store).sequence, kept(moto_store).reports) == (2, 2)
 
 
-def test_two_reports_that_open_a_window_are_both_counted(moto_store: DynamoStore) -> None:
-    """Neither takes the other's place."""
+@pytest.mark.parametrize(("windows", "before", "calls"), [(1, 1, 1), (2, 1, 1), (2, 2, 3)])
+def test_two_reports_that_open_a_window_are_both_counted(
+    moto_store: DynamoStore, windows: int, before: int, calls: int
+) -> None:
+    """Neither takes the other's place, wherever the second comes in between."""
     moto_store.keep_beat(beat(1), True)
-    other = by_gputasker(REPORTS_WINDOW_S, 0)
-    racing, client = counted(moto_store, before={2: lambda: moto_store.keep_beat(other, True)})
-    racing.keep_beat(beat(2, REPORTS_WINDOW_S + 1), True)
-    assert client.made == ["update_item"] * 3
+    other = by_gputasker(windows * REPORTS_WINDOW_S, 0)
+    racing, client = counted(moto_store, before={before: lambda: moto_store.keep_beat(other, True)})
+    racing.keep_beat(beat(2, windows * REPORTS_WINDOW_S + 1), True)
+    assert client.made == ["update_item"] * calls
     found = kept(moto_store)
     assert (found.sequence, found.reports, len(found.ranks)) == (2, 2, 1)
 
@@ -112,11 +129,12 @@ def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: Dynam
     moto_store.keep_beat(beat(1), True)
 
     def overtaken(call: Any, request: dict[str, Any]) -> Any:
-        """Another window each time, as no clock would have it."""
-        never = {":w": {"N": "-1"}}
+        """Another window each time, with a count of its own, as no clock would have it."""
         moto_store.jobs.client.update_item(
-            TableName=moto_store.machines.name, Key=request["Key"], UpdateExpression="SET #w = #w + :w",
-            ExpressionAttributeNames={"#w": "window"}, ExpressionAttributeValues=never,
+            TableName=moto_store.machines.name, Key=request["Key"],
+            UpdateExpression="SET #w = #w + :w, reports_even = :n, reports_odd = :n",
+            ExpressionAttributeNames={"#w": "window"},
+            ExpressionAttributeValues={":w": {"N": "-1"}, ":n": {"N": "1"}},
         )  # fmt: skip
         return call(**request)
 

@@ -19,6 +19,7 @@ from gpu_recovery.core.heartbeat import (
     Order,
     OrderKind,
     RankBeat,
+    outgrown,
     running_log_id,
 )
 from gpu_recovery.core.instance.rules import CLOCK_SKEW
@@ -250,17 +251,32 @@ def test_a_rank_that_is_no_longer_reported_is_remembered_as_it_was_last_seen(sto
     assert {rank.rank: rank.seen_at for rank in kept(store).ranks.values()} == {0: NOW, 1: later(15)}
 
 
-def test_ranks_long_unseen_are_forgotten_first_at_the_first_report_of_a_window(store: Store) -> None:
-    """No more than the item can hold; those that are reported are never forgotten."""
+def test_ranks_long_unseen_outgrow_a_heartbeat_first_and_are_forgotten_together(store: Store) -> None:
+    """No more than the item can hold; those that are reported are never among them."""
     for attempt in range(1, RANKS_KEPT_MAX + 4):
         at = later(attempt)
         seen = ranks(at, 0, attempt=attempt)
         store.keep_beat(Beat(A, at, BOOT, NOW - UP, attempt, 15, seen), True)
     store.keep_beat(beat(90, REPORTS_WINDOW_S, 0, 1), True)
+    assert store.mark_rank_silent(A, int(log(0, attempt=2)), later(2))
+    old = outgrown(kept(store))
+    assert old == {log(0, attempt=n): later(n) for n in range(2, 6)}
+    assert store.forget_ranks(A, old)
     left = kept(store).ranks
-    assert len(left) == RANKS_KEPT_MAX
+    assert len(left) == RANKS_KEPT_MAX and outgrown(kept(store)) == {}
     assert {log(0), log(1)} <= set(left)
     assert {rank.attempt for rank in left.values()} - {1} == set(range(6, RANKS_KEPT_MAX + 4))
+
+
+def test_a_rank_that_was_seen_meanwhile_is_not_forgotten(store: Store) -> None:
+    """Nor any that was to be forgotten with it; of an instance that is not known there is nothing to forget."""
+    assert not store.forget_ranks(A, {log(0): NOW})
+    store.keep_beat(beat(1, 0, 0, 1), True)
+    store.keep_beat(beat(2, 15, 1), True)
+    assert not store.forget_ranks(A, {log(0): NOW, log(1): NOW})
+    assert not store.forget_ranks(A, {log(2): NOW})
+    assert set(kept(store).ranks) == {log(0), log(1)}
+    assert store.forget_ranks(A, {log(0): NOW, log(1): later(15)}) and kept(store).ranks == {}
 
 
 # -- silence -----------------------------------------------------------------------------------------------------------

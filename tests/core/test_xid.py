@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
-from gpu_recovery.core.xid import XidClass, class_of
+from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, class_of
 
 from health_check import xid_table
 from health_check.xid_table import TABLES, XidPolicy
 
 
-def test_the_number_has_the_class_of_the_health_checks_table() -> None:
+@pytest.mark.parametrize("profile", XidProfile)
+def test_the_number_has_the_class_of_the_health_checks_table(profile: XidProfile) -> None:
     """Two places that cannot import each other, one table: every row of it, and every number around it."""
-    table = TABLES[XidPolicy.NVIDIA]
+    table = TABLES[XidPolicy(profile.value)]
     assert set(table) == set(range(1, 173))
     for code in range(300):
         expected = table[code].xid_class if code in table else xid_table.UNKNOWN.xid_class
-        assert class_of(code).value == expected.value, code
+        assert class_of(code, profile).value == expected.value, code
+
+
+def test_the_profiles_are_the_same_and_differ_where_the_table_says_so() -> None:
+    """By name; each has rules of repetition; the rows with a word of AWS's are all of the difference."""
+    assert [one.value for one in XidProfile] == [one.value for one in XidPolicy] and set(REPEATS) == set(XidProfile)
+    ours = {code for code, row in TABLES[XidPolicy.AWS].items() if row.fixed}
+    differ = {code for code in range(300) if class_of(code) is not class_of(code, XidProfile.AWS)}
+    assert ours and differ == {
+        c for c in ours if TABLES[XidPolicy.AWS][c].xid_class != TABLES[XidPolicy.NVIDIA][c].xid_class
+    }
+
+
+@pytest.mark.parametrize("policy", XidPolicy)
+def test_both_tables_are_the_catalogues_rows(policy: XidPolicy) -> None:
+    """Every number once, in order, each with its mnemonic and the class of its column."""
+    with xid_table._TABLE.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["code"]) for row in rows] == list(range(1, 173))
+    for row in rows:
+        known = TABLES[policy][int(row["code"])]
+        wanted = (row["aws"] if policy is XidPolicy.AWS else "") or row["class"]
+        assert (known.mnemonic, known.xid_class.value) == (row["mnemonic"], wanted), row["code"]
 
 
 def test_the_classes_are_the_same_words() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from health_check.examine import judge
 from health_check.kernel_log import KernelLog
 from health_check.remedies import EXITS, Outcome, Remedy, Severity
 from health_check.verdict import CHECK, DCGM, DRIVER, KERNEL_LOG
-from health_check.xid_table import XidClass, XidPolicy
+from health_check.xid_table import XID_TABLE_VERSION, XidClass, XidPolicy
 from tests.health_check.diagnostics import OUTPUTS, output
 from tests.health_check.examinations import (
     BOOT,
@@ -39,7 +40,7 @@ def test_the_document_says_what_was_found_and_when() -> None:
     written = document_of(judged(text, 205), examination((text, 205)))
     message = "CUDA detected an unrecoverable double-bit error"
     assert written == {
-        "schema_version": 2,
+        "schema_version": 3,
         "check_id": "check/i-0abc/3",
         "instance_id": "i-0abc",
         "boot_id": "8a3b1c9e-7a52-4b0e-9f5e-2f8f1c0d7e11",
@@ -50,6 +51,7 @@ def test_the_document_says_what_was_found_and_when() -> None:
         "focus": [],
         "suspects": [],
         "xid_policy": "nvidia",
+        "xid_table_version": XID_TABLE_VERSION,
         "diagnostics": [{"level": 2, "gpus": None, "exit_code": 205}],
         "outcome": "REBOOT",
         "exit_code": 1,
@@ -118,7 +120,7 @@ def test_the_schema_refuses_an_exit_code_that_contradicts_the_outcome() -> None:
     written = document_of(judged(text, 205), examination((text, 205)))
     changes: list[dict[str, Any]] = [
         {"exit_code": 0}, {"outcome": "FINE"}, {"findings": []}, {"booted_at": "today"}, {"more": 1},
-        {"level": 5}, {"schema_version": 1}, {"xids": [{"code": 79}]}, {"driver": None},
+        {"level": 5}, {"schema_version": 2}, {"xid_table_version": "2026"}, {"xids": [{"code": 79}]}, {"driver": None},
     ]  # fmt: skip
     for change in changes:
         assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(written | change)
@@ -135,6 +137,12 @@ def test_the_schema_knows_the_words_of_the_program() -> None:
     assert SCHEMA["$defs"]["xid"]["properties"]["class"]["enum"] == list(XidClass)
     assert set(SCHEMA["properties"]["xid_policy"]["enum"]) == set(XidPolicy)
     assert set(SCHEMA["properties"]["exit_code"]["enum"]) == {outcome.exit_code for outcome in Outcome}
+
+
+def test_the_version_of_the_table_of_xids_is_that_of_its_rows() -> None:
+    """Whoever changes a row changes what verdicts are reached by, and the document says so."""
+    rows = (Path(__file__).parents[2] / "health_check/xid_table.csv").read_bytes()
+    assert XID_TABLE_VERSION.rsplit("-", 1)[1] == hashlib.sha256(rows).hexdigest()[:8]
 
 
 def host_proc(folder: Path, *, boot_id: str | None, stat: str | None) -> Path:

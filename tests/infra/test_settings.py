@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery.core.policy import CHECK_S_BY_LEVEL, policy_from
+from gpu_recovery.core.xid import XidProfile
 
 from health_check.settings import TIMEOUT_S_BY_LEVEL
+from health_check.xid_table import XidPolicy
 from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("chat_topic", 2),
         ("policy", {"replace": True}),
         ("policy", {"observe_only": True}),
+        ("policy", {"xid_profile": "aws"}),
         ("observe_only", "perhaps"),
         ("xid_policy", "amd"),
         ("log_level", "TRACE"),
@@ -121,6 +124,15 @@ def test_text_from_the_command_line_becomes_the_typed_value(name: str, text: obj
     found = getattr(_settings(**{name: text}), name)
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("profile", XidProfile)
+def test_one_setting_says_whose_judgement_of_xids_the_check_and_the_control_plane_follow(profile: XidProfile) -> None:
+    """Two that differ would have the one repair what the other lets pass."""
+    settings = _settings(xid_policy=profile.value)
+    assert policy_from(settings.recovery_policy).xid_profile is profile
+    assert _settings().recovery_policy == {"preset": "adaptive"}
+    assert XidPolicy(settings.xid_policy).value == profile.value
 
 
 @pytest.mark.parametrize(("level", "seconds"), [(3, 2_880), (4, 10_980)])

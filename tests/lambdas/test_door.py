@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
+import gpu_recovery
 import pytest
 from gpu_recovery.door import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
 from gpu_recovery.ports import TooManyReports
@@ -13,6 +17,10 @@ from gpu_recovery.tokens import NodeToken, TokenList, digest_of, issue, revoke
 from tests.aws.records import NOW, A, later
 
 SECRET = "s" * 43
+PACKAGE = Path(gpu_recovery.__file__).parent
+HOLD_SECRETS = ("door.py", "routes/callers.py", "routes/cursors.py")
+SECRETS = re.compile(r"\b(digest|digest_of|token|authorization|expected|raw|_mac)\b")
+EQUALITY = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 @dataclass
@@ -145,6 +153,22 @@ def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf,
     with pytest.raises(TokenInvalid):
         door.instance_of(first.token)
     assert door.instance_of(second.token) == A
+
+
+def test_secrets_are_compared_in_constant_time_and_in_no_other_way() -> None:
+    """Equality ends at the first character that differs, and its time tells how many were right. In every module that
+    holds a secret against another, no `==` and no `in` has one on either side, and each has its call of `hmac`."""
+    compared, calls = [], {}
+    for name in HOLD_SECRETS:
+        tree = list(ast.walk(ast.parse((PACKAGE / name).read_text(encoding="utf-8"))))
+        calls[name] = sum(isinstance(one, ast.Attribute) and one.attr == "compare_digest" for one in tree)
+        for node in tree:
+            if isinstance(node, ast.Compare) and any(isinstance(one, EQUALITY) for one in node.ops):
+                compared += [f"{name}: {ast.unparse(node)}"] if SECRETS.search(ast.unparse(node)) else []
+    assert compared == []
+    assert [name for name, count in calls.items() if count == 1] == list(HOLD_SECRETS)
+    others = [path for path in PACKAGE.rglob("*.py") if "hmac" in path.read_text(encoding="utf-8")]
+    assert {path.relative_to(PACKAGE).as_posix() for path in others} == set(HOLD_SECRETS)
 
 
 def test_a_revoked_token_opens_nothing_a_minute_later(door: Door, shelf: Shelf) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -66,6 +67,80 @@ def test_a_heartbeat_is_one_call_once_its_token_is_known(agent: Agent, say: Call
     agent.functions.now = later(90)
     assert say(agent, 4).status == 200
     assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1}
+
+
+MINUTES, BEAT_S = 15, 15
+SPOKEN_OF = [
+    *(RANK | {"job": f"{JOB}-{n}", "pid": 100 + n} for n in range(6)),
+    {"job": f"{JOB}-6", "attempt": 0, "rank": 0, "pid": 106, "ticks": 99},
+    {"job": "nobodys", "attempt": 3, "rank": 0, "pid": 107, "ticks": 99},
+]
+"""Eight ranks: six of ours, one that a person started and that was told no attempt, and one that is not known there."""
+
+
+def crowd(agent: Agent) -> None:
+    """Instance A works for seven jobs, one GPU each."""
+    claims = {f"{JOB}-{n}": replace(claim(), rank=0, gpus=1) for n in range(7)}
+    agent.functions.store.save_instance(replace(agent.functions.instance(), claims=claims))
+
+
+def beats_for_minutes(agent: Agent, running: list[dict[str, Any]], inventories: bool = True) -> list[Counter[str]]:
+    """What each report of a quarter of an hour costs, as an agent makes them that sends inventories when it must."""
+    costs, due, wanted = [], 0, False
+    for number in range(MINUTES * 60 // BEAT_S):
+        agent.functions.now = later(number * BEAT_S)
+        body = BEAT | {"sequence": number + 1, "uptime_s": 600 + number * BEAT_S, "running": running}
+        body |= {"health": {"status": "ok", "digest": "d-1"}}
+        if inventories and (wanted or number * BEAT_S >= due):
+            body |= {"inventory": {"agent": "0.3.0", "driver": "580", "gpus": [{"uuid": "GPU-1", "power_w": number}]}}
+            due = number * BEAT_S + 300
+        said = agent.call(REPORTS, body)
+        assert said.status == 200
+        wanted = said.body["inventory"]
+        costs.append(agent.functions.aws.operations("dynamodb"))
+    return costs
+
+
+def test_no_heartbeat_costs_more_than_two_calls_whatever_runs_there(agent: Agent) -> None:
+    """A quarter of an hour: windows begin, tokens are read anew, inventories come, ranks are not told their attempt."""
+    crowd(agent)
+    first, *rest = beats_for_minutes(agent, SPOKEN_OF)
+    assert first.total() == 5  # the token, the claims, two for the first item, the inventory
+    assert max(cost.total() for cost in rest) == 2
+    assert all(cost["UpdateItem"] == 1 for cost in rest)
+    reads, kept = sum(cost["GetItem"] for cost in rest), sum(cost["PutItem"] for cost in rest)
+    assert reads <= 2 * MINUTES and kept == MINUTES // 5 - 1
+    beat, inventory = agent.functions.store.beats([A])[A], agent.functions.store.inventory(A)
+    assert {rank.seen_at for rank in beat.ranks.values()} == {later(MINUTES * 60 - BEAT_S)} and len(beat.ranks) == 7
+    assert inventory is not None and inventory[2] >= later(600)
+
+
+def test_ranks_that_were_told_who_they_are_are_never_read_again(agent: Agent) -> None:
+    """Then the only read is that of the token, once a minute: with it cached there is none."""
+    crowd(agent)
+    _, *rest = beats_for_minutes(agent, SPOKEN_OF[:6], inventories=False)
+    assert all(cost in (Counter(UpdateItem=1), Counter(UpdateItem=1, GetItem=1)) for cost in rest)
+    assert sum(cost["GetItem"] for cost in rest) == MINUTES - 1
+
+
+def test_a_rank_without_an_attempt_is_of_the_attempt_that_has_the_gpus_within_a_minute(agent: Agent) -> None:
+    """What it was taken for is believed no longer than a token is; another process is asked about at once."""
+    crowd(agent)
+    beats_for_minutes(agent, SPOKEN_OF[6:7], inventories=False)
+    again = replace(agent.functions.instance(), claims={f"{JOB}-6": replace(claim(2), rank=0, gpus=1)})
+    agent.functions.store.save_instance(again)
+    begun = MINUTES * 60
+
+    def attempt_seen(after: int, **rank: int) -> int:
+        at = begun + after
+        agent.functions.now = later(at)
+        body = BEAT | {"sequence": at, "uptime_s": 600 + at, "running": [SPOKEN_OF[6] | rank]}
+        assert agent.call(REPORTS, body).status == 200
+        seen = agent.functions.store.beats([A])[A].ranks.values()
+        return next(one.attempt for one in seen if one.seen_at == later(at))
+
+    assert attempt_seen(0, pid=207) == 2
+    assert attempt_seen(75) == 2
 
 
 def test_a_report_that_comes_late_is_stale(agent: Agent) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 from gpu_recovery import silence
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.events import HealthReported, InstanceObserved
 from gpu_recovery.core.heartbeat import Report, RunningRank, running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.core.signals import MachineState
+from gpu_recovery.core.signals import HealthKind, HealthStatus, MachineState
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.hearing import Answer, Hearing
 from gpu_recovery.ports import Machine, MachineStatus, Store
@@ -47,10 +47,15 @@ class Aws:
     """`ports.Actions` as far as silence asks: who is dead, by what word, and what was said and stopped."""
 
     dead: dict[str, MachineState] = field(default_factory=dict)
+    impaired: dict[str, HealthKind] = field(default_factory=dict)
     disconnected: set[str] = field(default_factory=set)
     said: list[commands.NotifyOperator] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     rebooted: list[str] = field(default_factory=list)
+    forgotten: set[str] = field(default_factory=set)
+    """Tasks that ECS does not know."""
+    listings: list[str] = field(default_factory=list)
+    """How often EC2 was asked about many."""
 
     def notify(self, message: commands.NotifyOperator) -> None:
         self.said.append(message)
@@ -63,6 +68,11 @@ class Aws:
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.stopped += task_ids
+
+    def stop_task(self, task_id: str, reason: str) -> bool:
+        if task_id not in self.forgotten:
+            self.stopped.append(task_id)
+        return task_id not in self.forgotten
 
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         """Every task runs, as long as nobody tells ECS otherwise; of a machine that is off it knows no better."""
@@ -90,7 +100,15 @@ class Aws:
         return f"task-of-{check_id}"
 
     def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
-        return {one: MachineStatus(self.dead.get(one, MachineState.RUNNING), (), ()) for one in instance_ids}
+        self.listings.append("ec2")
+        return {
+            one: MachineStatus(self.dead.get(one, MachineState.RUNNING), self._health_of(one), ())
+            for one in instance_ids
+        }
+
+    def _health_of(self, instance_id: str) -> tuple[HealthReported, ...]:
+        kind = self.impaired.get(instance_id)
+        return () if kind is None else (HealthReported(at=NOW, kind=kind, status=HealthStatus.IMPAIRED, since=NOW),)
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
         name = container_instance_id.removeprefix("ci-")

@@ -7,7 +7,16 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, SxidSeen, XidSeen
+from gpu_recovery.core.heartbeat import (
+    RANKS_KEPT_MAX,
+    Beat,
+    GpuHealth,
+    OrderKind,
+    RankBeat,
+    RunningRank,
+    SxidSeen,
+    XidSeen,
+)
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.hearing import Hearing
@@ -33,6 +42,32 @@ def test_a_forced_cancel_leaves_an_order_that_is_repeated_until_the_rank_is_gone
     assert scene.beats(0, running=()).orders == ()
     assert scene.beats(0).orders == ()
     assert scene.beats(1).orders == first
+
+
+def test_a_suspension_goes_through_ecs_and_no_agent_hears_of_it(scene: Scene) -> None:
+    """One SIGTERM: a second would end the grace."""
+    scene.recovery.tell(JOB, events.SuspendRequested(at=scene.now, attempt=1, by="ada"))
+    assert (scene.job.status, scene.aws.stopped) == (JobStatus.SUSPENDING, ["task-0"])
+    assert scene.beats(0).orders == () and scene.beats(1).orders == ()
+
+
+@pytest.mark.parametrize("told_attempt", [1, 0])
+def test_where_ecs_knows_no_task_of_rank_0_the_suspension_goes_through_its_agent(
+    scene: Scene, told_attempt: int
+) -> None:
+    """With the job's own grace, to rank 0's instance alone; repeated until the rank is gone."""
+    scene.aws.forgotten.add("task-0")
+    scene.recovery.tell(JOB, events.SuspendRequested(at=scene.now, attempt=1, by="ada"))
+    assert (scene.job.status, scene.aws.stopped) == (JobStatus.SUSPENDING, [])
+    running = (RunningRank(JOB, told_attempt, 0),)
+    (order,) = scene.beats(0, running=running).orders
+    assert (order.kind, order.job_id, order.attempt) == (OrderKind.SUSPEND, JOB, told_attempt)
+    assert order.grace_s == scene.job.spec.suspend_grace_s
+    assert scene.beats(0, running=running).orders == (order,)
+    assert [scene.beats(n).orders for n in (1, 2, 3)] == [()] * 3
+    scene.passes(200)
+    scene.beats(0, running=())
+    assert scene.store.beats(IDS[:1])[IDS[0]].orders == {}
 
 
 def test_health_is_told_when_it_changes_and_not_each_time(scene: Scene) -> None:
@@ -174,3 +209,17 @@ def test_commands_are_begun_until_the_time_is_over_and_none_after(scene: Scene) 
     with dies_before(whole.store, "settle_instance"), suppress(Died):
         whole.beats(0, health=GpuHealth.IMPAIRED)
     assert len(scene.instance().commands) == len(whole.instance().commands) - 1
+
+
+def test_a_heartbeat_remembers_no_more_ranks_than_its_item_may_hold(scene: Scene) -> None:
+    """The reconciler takes out the longest unseen, so that no report must."""
+    for attempt in range(2, RANKS_KEPT_MAX + 5):
+        scene.passes(1)
+        scene.store.keep_beat(
+            Beat(IDS[0], scene.now, ranks={str(scene.log(0, attempt)): RankBeat(JOB, attempt, 0, scene.now)}), True
+        )
+    scene.beats()
+    scene.sweep()
+    left = scene.store.beats(IDS[:1])[IDS[0]].ranks
+    assert {rank.attempt for rank in left.values()} == {1, *range(6, RANKS_KEPT_MAX + 5)}
+    assert len(left) == RANKS_KEPT_MAX

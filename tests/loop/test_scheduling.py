@@ -41,6 +41,10 @@ class Launching:
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.stopped += task_ids
 
+    def stop_task(self, task_id: str, reason: str) -> bool:
+        self.stopped.append(task_id)
+        return True
+
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         return ()
 

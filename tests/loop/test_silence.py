@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu_recovery import silence
 from gpu_recovery.core import events
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank
+from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.policy import policy_from
@@ -225,6 +225,18 @@ def test_gap_7_an_agent_that_says_nothing_of_its_gpus_does_not_say_that_they_are
     for health in (None, GpuHealth.UNKNOWN):
         scene.beats(0, health=health)
         assert scene.instance().health[HealthKind.NODE_AGENT].status is not HealthStatus.OK
+
+
+@pytest.mark.parametrize(("xid", "status"), [(79, InstanceStatus.CHECKING), (43, InstanceStatus.AVAILABLE)])
+def test_gap_7_an_xid_leads_to_a_check_and_a_process_on_a_gpu_to_nothing(
+    scene: Scene, xid: int, status: InstanceStatus
+) -> None:
+    """Seed 000 hears of no fault, and takes any process for use: here the claims say who has which GPU."""
+    gpus = [{"uuid": "GPU-1", "processes": [{"pid": 4242, "memory": None}]}]
+    inventory = {"agent": "0.3.0", "driver": "580", "gpus": gpus}
+    scene.beats(0, health=GpuHealth.OK, digest="d-1", inventory=inventory, xids=(XidSeen(xid, "GPU-1"),))
+    record = scene.instance()
+    assert (record.status, {job: one.gpus for job, one in record.claims.items()}) == (status, {JOB: 8})
 
 
 def test_gap_8_ranks_that_were_seen_under_another_boot_have_ended(scene: Scene) -> None:

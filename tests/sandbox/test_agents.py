@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
@@ -185,6 +187,21 @@ def test_a_killed_agent_makes_its_job_lost_and_a_new_one_brings_it_back(fleet: F
     assert [one["to"] for one in job["history"]][-3:] == ["RUNNING", "LOST", "RUNNING"]
 
 
+def test_gputaskers_agent_brings_a_lost_rank_back(fleet: Fleet) -> None:
+    """By the number of the rank's running log, through the gateway: `revived` counts it, once."""
+    node, _ = fleet.work[fleet.at]
+    node.kill()
+    fleet.becomes(fleet.job, "LOST")
+    task = {"running_log_id": str(running_log_id(fleet.job, 1, 0)), "remote_pid": "4242", "remote_pgid": "4242"}
+    body = {"token": fleet.state["node_tokens"][fleet.at], "tasks": [task], "timestamp": "1763715600"}
+    told = [post(fleet.state, "/api/v1/report_tasks/", body) for _ in range(2)]
+    assert [(status, said["ok"], said["updated"], said["revived"]) for status, said, _ in told] == [
+        (200, True, 1, 1), (200, True, 1, 0),
+    ]  # fmt: skip
+    assert fleet.becomes(fleet.job, "RUNNING")["attempt"] == 1
+    node.start()
+
+
 def test_a_stale_writer_is_refused_and_an_agent_that_is_twice_refused_ends(fleet: Fleet) -> None:
     """409 with the sequence that was heard. The agent goes on from there once; again, and it is not alone: 78."""
     node, road = fleet.work[fleet.at]
@@ -224,8 +241,11 @@ def test_a_forced_cancel_ends_a_rank_that_ignores_sigterm(fleet: Fleet) -> None:
     assert [(one["job"], one["signal"]) for one in told[-1]] == [(job_id, signal.SIGKILL)]
 
 
-def test_what_happened_while_the_api_was_away_arrives_and_nobody_was_present(fleet: Fleet) -> None:
-    """An exit and an XID wait; the rank that ended meanwhile is not said to have lived a moment longer."""
+def test_what_happened_while_the_api_was_away_for_a_whole_stale_period_arrives_and_nobody_was_present(
+    fleet: Fleet,
+) -> None:
+    """An exit and an XID wait; the rank that ended meanwhile is not said to have lived a moment longer. Two minutes of
+    it, by the agent's own clock, are in tests/agent/test_away.py."""
     place = fleet.at
     node, road = fleet.work[place]
     road.closed.set()
@@ -246,6 +266,8 @@ def test_what_happened_while_the_api_was_away_arrives_and_nobody_was_present(fle
     assert [one["xid"] for body in reports for one in body.get("xids", [])] == [13]
     assert [body["running"] for body in reports] == [[]] * len(reports)
     assert fleet.seen(fleet.job) == seen
+    away = datetime.fromisoformat(fleet.beat(place)["seen_at"]) - datetime.fromisoformat(heard)
+    assert away > timedelta(seconds=QUICK["heartbeat_stale_s"])
 
 
 def test_a_reboot_is_proved_by_the_agent_alone(fleet: Fleet) -> None:
@@ -275,3 +297,27 @@ def test_an_agent_whose_token_is_revoked_ends_with_its_own_status(fleet: Fleet) 
     wait_until(lambda: agent.poll() is not None, fleet.retired.said)
     assert agent.returncode == DENIED
     assert "403 invalid_token" in fleet.retired.said()
+
+
+def test_a_forced_cancel_ends_a_rank_that_ecs_does_not_know(fleet: Fleet) -> None:
+    """ECS has forgotten its task, so StopTask reaches nobody: the agent's SIGKILL does, and it tells the end."""
+    job_id = submit(fleet.client, "unknown", ["python", "-c", IGNORES_SIGTERM])
+    place = fleet.becomes(job_id, "RUNNING")["instances"][0]
+    node, road = fleet.work[place]
+    wait_until(lambda: fleet.seen(job_id), node.said)
+    task = fleet.task(job_id)
+    wait_until(lambda: "deaf" in Path(task["log"]).read_text(), "the rank does not say that it is deaf")
+    wish = urllib.request.Request(
+        f"{fleet.state['ecs_endpoint_url']}/_sandbox/forget", json.dumps({"task": task["task_id"]}).encode()
+    )
+    with urllib.request.urlopen(wish) as answer:
+        assert json.load(answer) == {"forgotten": task["task_id"]}
+    begun = len(road.told)
+    fleet.client.cancel(job_id, force=True)
+    wait_until(lambda: "its time is over: SIGKILL" in node.said().partition(f"to stop job {job_id}")[2], node.said)
+    wait_until(lambda: not Path(f"/proc/{task['pid']}").exists(), "the rank lives on")
+    told = wait_until(
+        lambda: [b["exits"] for b, status in road.told[begun:] if "exits" in b and status == 200], node.said
+    )
+    assert [(one["job"], one["signal"]) for one in told[-1]] == [(job_id, signal.SIGKILL)]
+    assert fleet.becomes(job_id, "CANCELED")["attempt"] == 1

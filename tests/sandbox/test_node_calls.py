@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.heartbeat import running_log_id
+from gpu_recovery.node_calls import BODY_BYTES_MAX
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
@@ -114,6 +116,17 @@ def test_a_report_without_a_token_or_of_another_method_is_refused(state: dict[st
     assert (status, answer["error"]) == (403, "invalid_token")
     status, answer, _ = post(state, "/api/v1/reports", BEAT, state["node_token"], method="PUT")
     assert (status, answer["error"]) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/reports", "/api/v1/report_gpu/"])
+def test_a_body_of_more_than_a_mebibyte_is_too_large(state: dict[str, Any], path: str) -> None:
+    """413, whether the function says so or the gateway before it; one byte less is read, and heard."""
+    body = BEAT | {"sequence": 2} if path.endswith("reports") else {"token": state["node_token"], "gpus": [GPU]}
+    text = json.dumps(body).encode()
+    for size, expected in ((BODY_BYTES_MAX + 1, 413), (BODY_BYTES_MAX, 200)):
+        status, answer, _ = post(state, path, text + b" " * (size - len(text)), state["node_token"])
+        assert status == expected, answer
+        assert status == 200 or answer.get("error", "too_large") == "too_large"
 
 
 def test_an_unsigned_call_does_not_pass_for_a_signed_one(state: dict[str, Any]) -> None:

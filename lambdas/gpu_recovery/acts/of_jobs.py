@@ -109,7 +109,11 @@ def stop(kit: Kit, job: Job, pending: Pending) -> Acted:
 
 
 def suspend(kit: Kit, job: Job, pending: Pending) -> Acted:
-    """Tell rank 0 that it must leave: ECS sends SIGTERM, which `gpu-recovery-run` takes for a notice."""
+    """Tell rank 0 that it must leave: ECS sends SIGTERM, which `gpu-recovery-run` takes for a notice.
+
+    Where ECS knows no task of it the agent of its instance is asked for the same. Only there: a second SIGTERM ends the
+    grace.
+    """
     order: commands.SuspendAttempt = pending.command
     if order.attempt != job.attempt or job.status is not JobStatus.SUSPENDING:
         return DONE
@@ -118,8 +122,12 @@ def suspend(kit: Kit, job: Job, pending: Pending) -> Acted:
     if not task_id:
         started = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt)))
         task_id = next((fact.task_id for fact in started if fact.rank == 0), "")
-    if task_id:
-        kit.actions.stop_tasks((task_id,), f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is to make room")
+    name = attempt_id(job.job_id, order.attempt)
+    known = bool(task_id) and kit.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
+    if not known and job.instances and job.instances[0]:
+        grace_s = job.spec.suspend_grace_s
+        notice = Order(f"suspend/{name}", OrderKind.SUSPEND, job.job_id, order.attempt, grace_s)
+        kit.store.give_order(job.instances[0], notice)
     return DONE
 
 

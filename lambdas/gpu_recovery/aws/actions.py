@@ -81,6 +81,9 @@ class AwsActions:
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.ecs.stop_tasks(task_ids, reason)
 
+    def stop_task(self, task_id: str, reason: str) -> bool:
+        return self.ecs.stop_task(task_id, reason)
+
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         return self.ecs.tasks_started_by(started_by)
 

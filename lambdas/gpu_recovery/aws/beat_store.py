@@ -1,8 +1,9 @@
 """Heartbeats, beside their instance in the same table: `<instance>#beat`, and `<instance>#gpus` for its inventory.
 
 An item of its own, because it is written four times a minute: the instance's record is ten times as large, and whoever
-decides on it must not be overtaken by a sign of life. A report is one conditional UpdateItem, and a second one for the
-first of each window; what stood there before comes back with it, so nothing need be read.
+decides on it must not be overtaken by a sign of life. A report is one conditional UpdateItem; what stood there before
+comes back with it, so nothing need be read. Reports are counted by the even and the odd window apart, and each write
+clears the other's count: so the next window begins anew without anybody having looked.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from ..core.heartbeat import (
     RankBeat,
     Standing,
     past_runs,
-    remembered,
     retry_after_s,
     standing,
     window_of,
@@ -63,7 +63,8 @@ class BeatStore(InstanceStore):
         """Write the first report of an instance; False if somebody else just did."""
         said = {name: value for name, value in encode(replace(beat, ranks={})).items() if value not in (None, "")}
         said["ranks"] = {log: _text(rank) for log, rank in beat.ranks.items()}
-        counted = {"schema": SCHEMA, "window": window_of(beat.seen_at), "reports": 1}
+        window = window_of(beat.seen_at)
+        counted = {"schema": SCHEMA, "window": window, "reports": 1, _counter(window): 1}
         item = {**said, **counted, "container_inst_id": beat_key(beat.instance_id)}
         return self.machines.put(item, "attribute_not_exists(container_inst_id)")
 
@@ -96,6 +97,13 @@ class BeatStore(InstanceStore):
         return self._mark(
             instance_id, "ADD silent_ranks :logs", "begins_with(ranks.#log, :seen)", {"#log": log}, values
         )
+
+    def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
+        names = {f"#l{n}": log for n, log in enumerate(seen_at)}
+        values = {f":s{n}": to_iso(at) for n, at in enumerate(seen_at.values())}
+        unseen = " AND ".join(f"begins_with(ranks.#l{n}, :s{n})" for n in range(len(seen_at)))
+        change = f"REMOVE {', '.join(f'ranks.{name}' for name in names)} DELETE silent_ranks :logs"
+        return self._mark(instance_id, change, unseen, names, {**values, ":logs": set(seen_at)})
 
     def mark_doubled(self, instance_id: str, at: datetime) -> None:
         self._mark(instance_id, "SET doubled_at = :at", "attribute_exists(seen_at)", {}, {":at": to_iso(at)})
@@ -164,24 +172,36 @@ class _Update:
 
 
 def _report(beat: Beat, present: bool, known: Beat | None) -> dict[str, Any]:
-    """The write of a report; as if its window were open where the item is not `known`, and else as it was found."""
+    """The write of a report, on the item as it was found; where it is not `known`, on any that may be there."""
     update, window = _Update(), window_of(beat.seen_at)
-    if known is None or known.window == window:
-        update.conditions += [
-            f"{update.name('window')} = {update.value(window)}",
-            f"{update.name('reports')} < {update.value(REPORTS_MAX)}",
-        ]
-        update.sets.append(f"{update.name('reports')} = {update.name('reports')} + {update.value(1)}")
-    else:
-        update.conditions.append(f"{update.name('window')} = {update.value(known.window)}")
-        update.set("window", window)
-        update.set("reports", 1)
+    _count(update, window, known)
     if beat.boot_id:
         _fence(update, beat, present)
     if present:
-        _presence(update, beat, known)
+        _presence(update, beat)
         _run(update, beat, known)
     return update.request()
+
+
+def _counter(window: int) -> str:
+    """The attribute that counts the reports of this window."""
+    return "reports_odd" if window % 2 else "reports_even"
+
+
+def _count(update: _Update, window: int, known: Beat | None) -> None:
+    """Not more than REPORTS_MAX in the window. A count that another window than the last left there says nothing: it is
+    found only after a window without a report, and then the second write, which knows, begins anew."""
+    counter, number = update.name(_counter(window)), update.name("window")
+    if known is None or known.window == window:
+        open_now = f"{number} = {update.value(window)} AND {counter} < {update.value(REPORTS_MAX)}"
+        update.conditions += ["attribute_exists(container_inst_id)", f"(attribute_not_exists({counter}) OR {open_now})"]
+        count = f"if_not_exists({counter}, {update.value(0)}) + {update.value(1)}"
+    else:
+        update.conditions.append(f"{number} = {update.value(known.window)}")
+        count = update.value(1)
+    update.set("window", window)
+    update.sets += [f"{counter} = {count}", f"{update.name('reports')} = {count}"]
+    update.gone.append(update.name(_counter(window + 1)))
 
 
 def _fence(update: _Update, beat: Beat, present: bool) -> None:
@@ -202,7 +222,7 @@ def _fence(update: _Update, beat: Beat, present: bool) -> None:
     update.set("sequence", beat.sequence)
 
 
-def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
+def _presence(update: _Update, beat: Beat) -> None:
     update.set("seen_at", beat.seen_at)
     update.gone.append(update.name("silent_since"))
     if beat.interval_s:
@@ -215,8 +235,6 @@ def _presence(update: _Update, beat: Beat, known: Beat | None) -> None:
     if beat.ranks:
         update.values[":logs"] = set(beat.ranks)
         update.taken_out.append("silent_ranks :logs")
-    old = remembered(known.ranks, beat.ranks) if known is not None else ()
-    update.gone += [update.name(f"ranks.{log}") for log in old]
 
 
 def _run(update: _Update, beat: Beat, known: Beat | None) -> None:

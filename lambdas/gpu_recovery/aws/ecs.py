@@ -61,15 +61,17 @@ class Ecs:
         return tuple(in_parallel(launch, range(len(plan.instances))))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        in_parallel(lambda task_id: self._stop(task_id, reason), task_ids)
+        in_parallel(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
-    def _stop(self, task_id: str, reason: str) -> None:
+    def stop_task(self, task_id: str, reason: str) -> bool:
         try:
             self.client.stop_task(cluster=self.cluster, task=task_id, reason=reason[:1024])
         except ClientError as error:
             # ECS forgets a stopped task after about an hour: then there is nothing left to stop.
             if error.response["Error"]["Code"] != "InvalidParameterException":
                 raise
+            return False
+        return True
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         found: list[str] = []

@@ -259,10 +259,10 @@ def _order(beat: Beat, known: Beat, present: bool) -> Standing:
     return Standing.STALE
 
 
-def remembered(before: Mapping[str, RankBeat], reported: Mapping[str, RankBeat]) -> tuple[str, ...]:
-    """The running logs of `before` to be forgotten once `reported` is kept, the longest unseen first."""
-    others = sorted((one for one in before if one not in reported), key=lambda one: (before[one].seen_at, one))
-    return tuple(others[: max(0, len({**before, **reported}) - RANKS_KEPT_MAX)])
+def outgrown(beat: Beat) -> dict[str, datetime]:
+    """The ranks to be forgotten, by running log, with when they were last seen: the longest unseen first."""
+    oldest = sorted(beat.ranks, key=lambda one: (beat.ranks[one].seen_at, one))
+    return {log: beat.ranks[log].seen_at for log in oldest[: max(0, len(beat.ranks) - RANKS_KEPT_MAX)]}
 
 
 def window_of(at: datetime) -> int:

@@ -33,9 +33,11 @@ def _real() -> Any:
 
 real = _real()
 globals().update({name: value for name, value in vars(real).items() if not name.startswith("__")})
+"""`mig` None: this GPU knows none. `link_fields`: counters by field and link, "208/1", from NVLink 5 on."""
 HEALTHY: dict[str, Any] = {
     "ecc": [0, 0, 0, 0], "remapped": [0, 0, 0, 0], "action": 0, "links": "11", "link_errors": 0, "processes": [],
-    "sram": 0, "temperature": 40, "power": 90_000, "utilization": 0, "reasons": 1, "raises": {},
+    "sram": 0, "temperature": 40, "power": 90_000, "utilization": 0, "reasons": 1, "raises": {}, "mig": None,
+    "link_fields": {},
 }  # fmt: skip
 
 
@@ -103,7 +105,8 @@ def nvmlDeviceGetFieldValues(handle: int, fields: list[Any]) -> list[Any]:
         value.fieldId, value.valueType = number, real.NVML_VALUE_TYPE_UNSIGNED_INT
         code = gpu["raises"].get(str(number), 0)
         value.nvmlReturn = code
-        value.value.uiVal = known.get(number, gpu["link_errors"])
+        link = field[1] if isinstance(field, tuple) else 0
+        value.value.uiVal = gpu["link_fields"].get(f"{number}/{link}", known.get(number, gpu["link_errors"]))
         values.append(value)
     return values
 
@@ -163,7 +166,9 @@ def nvmlDeviceGetPcieReplayCounter(handle: int) -> int:
 
 
 def nvmlDeviceGetMigMode(handle: int) -> list[int]:
-    _asked("nvmlDeviceGetMigMode", handle)
+    mig = _asked("nvmlDeviceGetMigMode", handle)["mig"]
+    if mig is not None:
+        return [int(mig), int(mig)]
     raise real.NVMLError(real.NVML_ERROR_NOT_SUPPORTED)
 
 

@@ -1,0 +1,40 @@
+"""The benchmarks run, at sizes that take no time; what they measure is nobody's business here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import agent, decisions, heartbeats, placing, simulation
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+SMALL: dict[str, Callable[[], dict[str, Any]]] = {
+    "agent": lambda: agent.agent_figures(0.2),
+    "decisions": lambda: decisions.decision_figures(3),
+    "heartbeats": lambda: heartbeats.heartbeat_figures(3),
+    "placing": lambda: placing.placing_figures(((4, 8), (8, 32)), rounds=1),
+    "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")
+def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
+    """None has rotted since it was last measured."""
+    figures = SMALL[name]()
+    assert figures and all(isinstance(figure, int | float) for figure in figures.values())
+
+
+def test_a_heartbeat_that_is_measured_is_one_that_changes_nothing() -> None:
+    """One write each, as of an instance where all is well: otherwise something else is measured."""
+    assert heartbeats.heartbeat_figures(4)["dynamodb_calls_each"] == 1.0
+
+
+def test_no_benchmark_is_left_out() -> None:
+    """Each module beside the command itself is run here."""
+    modules = {file.stem for file in BENCHMARKS.glob("*.py")} - {"__init__", "__main__"}
+    assert modules == set(SMALL)
