@@ -41,7 +41,8 @@ WORDS = Reach(
     scheduler_queue="the scheduler's queue", ray_queue="that of `ray_runner`, if there is a Ray cluster",
     dead_letter_queues=["the three dead-letter queues"],
     event_functions=["the functions that take events"], verdict_bucket="the verdict bucket",
-    verdicts="verdicts in their bucket", operator_token="the operator token",
+    verdicts="verdicts in their bucket", records="records of jobs in the same bucket",
+    operator_token="the operator token",
     training_log_streams=["streams of the log groups in `training_log_groups`"],
 )  # fmt: skip
 """The ARNs of a deployment, in words."""
@@ -70,6 +71,7 @@ WHY = {
     Permission.PUBLISH_EVENTS: "the same for programs",
     Permission.WAKE_SCHEDULER: "GPUs are free, or somebody wants some",
     Permission.READ_VERDICTS: "what a health check has found, and the boot it saw",
+    Permission.RECORD_ATTEMPTS: "what was submitted and what became of each attempt, for people to keep",
     Permission.READ_OPERATOR_TOKEN: "to compare it with that of a request",
     Permission.READ_TRAINING_LOGS: "what a rank of a job wrote, for whoever asks for its log",
     Permission.REDRIVE: "`gpu-recovery redrive`: events that failed are given to their function again",

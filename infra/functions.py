@@ -66,7 +66,7 @@ class FunctionRow:
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
+_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 # A function acts at once on what follows from its event, so it may need the calls of a step or two further on: a rank
 # that is confirmed to have ended lets the checks begin, a launch that was refused stops what it had started.
 _FOLLOW = _TELL | {

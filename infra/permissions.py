@@ -32,6 +32,7 @@ class Permission(StrEnum):
     PUBLISH_EVENTS = "PublishEvents"
     WAKE_SCHEDULER = "WakeScheduler"
     READ_VERDICTS = "ReadVerdicts"
+    RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
@@ -64,6 +65,7 @@ class Reach:
     event_functions: list[str]
     verdict_bucket: str
     verdicts: str
+    records: str  # empty: none are kept
     operator_token: str
     training_log_streams: list[str]
 
@@ -181,6 +183,7 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.WAKE_SCHEDULER: lambda reach: [
         _allow("sqs:SendMessage", [reach.scheduler_queue, *([reach.ray_queue] if reach.ray_queue else [])])
     ],
+    Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.REDRIVE: _redrive,

@@ -92,6 +92,7 @@ def _reach(
         event_functions=event_function_arns(settings),
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
+        records=state.verdicts.records_arn if settings.record_attempts else "",
         operator_token=state.token.secret_arn,
         training_log_streams=[cluster.log_stream_arns(group) for group in settings.training_log_groups],
     )

@@ -105,7 +105,7 @@ class Intake:
             decision = self._new(spec)
             key = Submission(name, digest_of(document), decision.record.job_id, now + KEY_KEPT) if name else None
             if self.submissions.keep(decision.record, submitted, key, now):
-                self.recovery.begin_job(decision)
+                self.recovery.begin_job(decision, submitted)
                 return decision.record, True
             _, before = self.submissions.read(name, now) if name else (limits, None)
             if before is not None:  # somebody else came first with the same key

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
 from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
@@ -74,6 +75,11 @@ def because_of(text: str | None, *, required: bool = False) -> str:
 def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
     """A new job's id: `<prefix><workload>-<yyyymmdd>-<hhmmss>-<4 hex>`."""
     return f"{prefix}{workload}-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{random}"
+
+
+def records_of(job_id: str) -> str:
+    """The prefix of what is recorded of a job in S3; an id of a person's may hold any character."""
+    return f"jobs/{quote(job_id, safe='')}/"
 
 
 def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:

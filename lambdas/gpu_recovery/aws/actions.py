@@ -19,7 +19,7 @@ from ..core.instance.record import EcsStatus, Instance
 from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
-from . import messages, requests
+from . import job_records, messages, requests
 from .clients import THROTTLES, client
 from .ec2 import Ec2
 from .ecs import Ecs
@@ -154,6 +154,14 @@ class AwsActions:
             QueueUrl=self.settings.scheduler_queue_url, MessageBody=json.dumps({"key": key}),
             MessageGroupId="scheduler", MessageDeduplicationId=requests.token(key),
         )  # fmt: skip
+
+    def record_submitted(self, job: Job, submitted: str) -> None:
+        self._s3.put_object(**job_records.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
+
+    def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
+        settings = self.settings
+        request = job_records.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
+        self._s3.put_object(**request)
 
 
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:

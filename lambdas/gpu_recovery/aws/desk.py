@@ -32,4 +32,5 @@ def desk() -> Desk:
         operator_token=lambda: operator_token(told.operator_token_secret), describe=task_definition,
         random=lambda: secrets.token_hex(2), job_id_prefix=told.job_id_prefix, log=logger,
         check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],
+        records=f"s3://{told.verdict_bucket}" if told.policy.record_attempts else "",
     )  # fmt: skip

@@ -97,6 +97,13 @@ class PokeScheduler:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordAttempt:
+    """Leave what is known of an attempt that has ended where people keep records; 0: what was submitted."""
+
+    attempt: int
+
+
 # -- of an instance ----------------------------------------------------------------------------------------------------
 
 
@@ -230,7 +237,7 @@ class PublishEvent:
 
 JOB_COMMANDS = (
     LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, CheckInstances, TellInstance,
-    ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
+    ReleaseInstances, PokeScheduler, RecordAttempt, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
     RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,

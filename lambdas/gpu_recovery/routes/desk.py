@@ -59,6 +59,7 @@ class Desk:
     describe:       an ECS task definition by its name, None if there is none.
     check_family:   the ECS family of the health check, which no job may run.
     random:         four hexadecimal digits.
+    records:        where jobs are recorded, `s3://<bucket>`; "" where they are not.
     letters:        the dead-letter queues, reached only by those who ask for them.
     """
 
@@ -77,3 +78,4 @@ class Desk:
     check_family: str
     job_id_prefix: str
     log: Log
+    records: str = ""

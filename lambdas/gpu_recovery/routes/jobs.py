@@ -131,7 +131,9 @@ def wanted(desk: Desk, request: Request) -> Job:
 
 
 def _view(desk: Desk, job: Job) -> dict[str, Any]:
-    return {**wire.job_view(job, desk.recovery.policy), "attempts": attempt_views(job, desk.attempts.of)}
+    records = f"{desk.records}/{wire.records_of(job.job_id)}" if desk.records else None
+    view = wire.job_view(job, desk.recovery.policy)
+    return {**view, "attempts": attempt_views(job, desk.attempts.of), "records": records}
 
 
 def read_job(desk: Desk, request: Request) -> Answer:

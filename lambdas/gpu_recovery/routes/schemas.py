@@ -173,7 +173,7 @@ SCHEMAS: dict[str, Schema] = {
         **_SUMMARY, container=TEXT, command=many(TEXT), entrypoint=TEXT, max_runtime_s=none_or(WHOLE),
         suspend_grace_s=WHOLE, checkpoint_dir=TEXT, suspended_for=none_or(TEXT), suspended_at=none_or(TIME),
         ran_s=WHOLE, attempts_uncounted=by_name(WHOLE), failure=none_or(_FAILURE), history=many(ref("Decision")),
-        attempts=many(ref("Attempt")),
+        attempts=many(ref("Attempt")), records=none_or(TEXT),
     ),
     "Decision": record(
         at=TIME, **{"from": none_or(TEXT)}, to=TEXT, event=TEXT, attempt=WHOLE, reason=TEXT,
