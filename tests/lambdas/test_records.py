@@ -59,6 +59,12 @@ def test_what_was_submitted_is_recorded_as_it_was_written(api: Api) -> None:
     )
 
 
+def test_the_answer_to_an_order_names_the_records_too(api: Api) -> None:
+    """It is the job as a reader sees it."""
+    job_id = submitted(api, YAML).body["job_id"]
+    assert api.post(f"/jobs/{job_id}/cancel").body["records"] == f"s3://{BUCKET}/jobs/{job_id}/"
+
+
 def test_a_bucket_that_is_away_keeps_nobody_from_submitting(api: Api) -> None:
     """The job is kept and the scheduler woken; the text is recorded later, from the table."""
     api.functions.aws.answers["PutObject"] = _refuse
