@@ -93,7 +93,9 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.READ_TRAINING_LOGS, P.REDRIVE})
+_SERVE = frozenset(
+    {P.DESCRIBE_TASK_DEFINITIONS, P.READ_OPERATOR_TOKEN, P.READ_TRAINING_LOGS, P.READ_RAY_LOGS, P.REDRIVE}
+)
 
 _API_ENVIRONMENT = frozenset(
     {"OPERATOR_TOKEN_SECRET", "FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
@@ -120,9 +122,14 @@ FUNCTIONS = (
 
 
 def event_function_arns(settings: DeploymentSettings) -> list[str]:
-    """The functions that take events, by name: a role that speaks of functions is made before they are."""
-    where = f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function"
-    return [f"{where}:{settings.function_name_prefix}{row.name}" for row in FUNCTIONS if row.trigger.is_asynchronous]
+    """The functions that take events."""
+    names = [row.name for row in FUNCTIONS if row.trigger.is_asynchronous]
+    return [function_arn(f"{settings.function_name_prefix}{name}") for name in names]
+
+
+def function_arn(name: str) -> str:
+    """The function of this name: a role that speaks of functions is made before they are."""
+    return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
 
 
 class Functions(Construct):

@@ -34,6 +34,7 @@ class Permission(StrEnum):
     READ_VERDICTS = "ReadVerdicts"
     RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
+    READ_RAY_LOGS = "ReadRayLogs"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
 
@@ -61,6 +62,7 @@ class Reach:
     bus: str
     scheduler_queue: str
     ray_queue: str  # empty: there is none
+    ray_function: str  # likewise
     dead_letter_queues: list[str]
     event_functions: list[str]
     verdict_bucket: str
@@ -187,5 +189,8 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.REDRIVE: _redrive,
+    Permission.READ_RAY_LOGS: lambda reach: (
+        [_allow("lambda:InvokeFunction", reach.ray_function)] if reach.ray_function else []
+    ),
     Permission.READ_TRAINING_LOGS: _read_logs,
 }

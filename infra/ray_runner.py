@@ -43,6 +43,11 @@ NETWORK_INTERFACES = [
 made and deleted by Lambda itself, under names of its own."""
 
 
+def ray_function_name(settings: DeploymentSettings) -> str:
+    """The function's name, by which the API asks it for logs."""
+    return f"{settings.function_name_prefix}{NAME}"
+
+
 class RayRunner(Construct):
     """The function, its role, its schedule. `environment` is that of every function."""
 
@@ -62,7 +67,7 @@ class RayRunner(Construct):
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",
-            function_name=f"{settings.function_name_prefix}{NAME}",
+            function_name=ray_function_name(settings),
             code=lambda_.DockerImageCode.from_image_asset(
                 str(ROOT),
                 file="ray_runner/Dockerfile",

@@ -272,4 +272,4 @@ def test_a_log_is_read_for_whoever_cannot_reach_the_cluster(scene: Scene) -> Non
     scene.deliver()
     scene.until(job_id, S.SUCCEEDED)
     question = {"logs": f"{job_id}--a01", "tail": 1}
-    assert function.handler(question, Context("ray_runner")) == {"logs": "two\n"}
+    assert function.handler(question, Context("ray_runner")) == {"logs": "two\n", "end": 2}

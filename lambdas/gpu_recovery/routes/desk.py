@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..capacity import Capacity
 from ..core.attempt import Plan, Progress
+from ..core.errors import RecoveryError
 from ..door import Entrance
 from ..recovery import Recovery
 from ..redriving import DeadLetters
@@ -38,9 +39,12 @@ class AttemptHistory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come."""
+    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come.
 
-    lines: tuple[tuple[datetime, str], ...]
+    A time is None where nobody kept it: Ray keeps what drivers write, and not when.
+    """
+
+    lines: tuple[tuple[datetime | None, str], ...]
     next_place: str | None
 
 
@@ -51,6 +55,17 @@ class JobLogs(Protocol):
         """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
 
 
+class RayAway(RecoveryError):
+    """The function that reaches the Ray cluster, or the cluster, does not answer."""
+
+
+class RayLogs(Protocol):
+    """The logs of drivers on Ray."""
+
+    def read(self, submission_id: str, most: int, place: str | None, *, grows: bool) -> LogPage:
+        """The newest `most` lines, or those from `place` on; `grows`: the driver lives. Raises RayAway."""
+
+
 @dataclass(frozen=True)
 class Desk:
     """What a route may use.
@@ -59,6 +74,7 @@ class Desk:
     describe:       an ECS task definition by its name, None if there is none.
     check_family:   the ECS family of the health check, which no job may run.
     random:         four hexadecimal digits.
+    ray_logs:       None where there is no Ray cluster.
     records:        where jobs are recorded, `s3://<bucket>`; "" where they are not.
     letters:        the dead-letter queues, reached only by those who ask for them.
     """
@@ -79,3 +95,4 @@ class Desk:
     job_id_prefix: str
     log: Log
     records: str = ""
+    ray_logs: RayLogs | None = None

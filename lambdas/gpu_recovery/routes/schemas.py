@@ -186,7 +186,8 @@ SCHEMAS: dict[str, Schema] = {
         decisions=many(ref("Decision")),
     ),
     "LogLines": record(
-        job_id=TEXT, attempt=WHOLE, rank=WHOLE, lines=many(record(at=TIME, text=TEXT)), next_cursor=none_or(TEXT),
+        job_id=TEXT, attempt=WHOLE, rank=WHOLE, lines=many(record(at=none_or(TIME), text=TEXT)),
+        next_cursor=none_or(TEXT),
     ),
     "Queue": _QUEUE,
     "Quotas": record(limits=record(**_LIMITS), revision=WHOLE),
