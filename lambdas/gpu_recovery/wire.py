@@ -106,6 +106,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "container": job.spec.container,
         "command": list(job.spec.command),
         "entrypoint": job.spec.entrypoint,
+        "image": job.spec.image or None,
         "max_runtime_s": job.spec.max_runtime_s,
         "suspend_grace_s": job.spec.suspend_grace_s,
         "checkpoint_dir": job.spec.checkpoint_dir,
