@@ -64,6 +64,16 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         assert ended["status"] == "SUCCEEDED", ended
         (attempt,) = client.get(job).json()["attempts"]
         assert (attempt["status"], attempt["exit_code"], attempt["counted"]) == ("SUCCEEDED", 0, True)
+        lines = [line["text"] for line in client.get(f"{job}/logs").json()["lines"]]
+        steps = [line for line in lines if line.startswith("step ")]
+        assert [line.split()[1] for line in steps] == ["1", "2", "3", "4", "5"], lines
+        last = client.get(f"{job}/logs", params={"tail": "1"}).json()
+        assert [line["text"] for line in last["lines"]] == lines[-1:] and last["lines"][0]["at"]
+        recorded = sandbox.client("s3", state["endpoint_url"])
+        bucket, _, prefix = client.get(job).json()["records"].removeprefix("s3://").partition("/")
+        kept = {one["Key"] for one in recorded.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]}
+        assert kept == {f"{prefix}spec.yaml", f"{prefix}a01/attempt.json"}
+        assert recorded.get_object(Bucket=bucket, Key=f"{prefix}spec.yaml")["Body"].read().decode() == YAML
         told = client.get(f"{job}/explain").json()
         assert told["pending"] is None and told["decisions"][0]["reason"].startswith("submitted by")
 
