@@ -12,6 +12,7 @@ from sandbox.cluster import awslogs
 from sandbox.cluster.awslogs import AwsLogs, Stream, batches, place_of
 
 OPTIONS = {"awslogs-group": "/ecs/g", "awslogs-stream-prefix": "train"}
+MAKING = OPTIONS | {"awslogs-create-group": "true"}
 
 
 def definition(**logging: Any) -> dict[str, Any]:
@@ -44,7 +45,7 @@ class Logs:
     ("logging", "place"),
     [
         ({"logDriver": "awslogs", "options": OPTIONS}, ("/ecs/g", "train/main/t", False)),
-        ({"logDriver": "awslogs", "options": OPTIONS | {"awslogs-create-group": "true"}}, ("/ecs/g", "train/main/t", True)),
+        ({"logDriver": "awslogs", "options": MAKING}, ("/ecs/g", "train/main/t", True)),
         ({"logDriver": "json-file", "options": OPTIONS}, None),
         ({"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/g"}}, None),
         ({}, None),
@@ -79,8 +80,7 @@ def test_all_that_a_task_wrote_can_be_read_when_it_has_ended(tmp_path: Path, mon
     path.touch()
     driver = AwsLogs(logs)
     try:
-        options = OPTIONS | {"awslogs-create-group": "true"}
-        driver.follow(definition(logDriver="awslogs", options=options), "main", "t", path)
+        driver.follow(definition(logDriver="awslogs", options=MAKING), "main", "t", path)
         path.write_text("one\ntwo\n")
         driver.finish("t")
         assert logs.lines == {"train/main/t": ["one", "two"]}
@@ -106,5 +106,5 @@ def test_batches_keep_below_what_one_call_takes() -> None:
     """In number and in size."""
     assert [len(batch) for batch in batches([b"x"] * (awslogs.BATCH_LINES_MAX + 1))] == [awslogs.BATCH_LINES_MAX, 1]
     large = [b"x" * awslogs.LINE_BYTES_MAX] * 9
-    assert sum(batches(large), []) == large
+    assert [line for batch in batches(large) for line in batch] == large
     assert all(sum(map(len, batch)) <= awslogs.BATCH_BYTES_MAX for batch in batches(large))
