@@ -17,8 +17,8 @@ from moto import mock_aws
 from ray_runner.cluster import RayCluster
 from tests.aws.conftest import dynamo_store
 from tests.loop.conftest import CLIENT
-from tests.ray_runner.head import GPUS, Head
 from tests.ray_runner.calling import Api
+from tests.ray_runner.head import GPUS, Head
 from tests.ray_runner.scene import Scene, over
 
 pytestmark = [
