@@ -38,10 +38,12 @@ WORDS = Reach(
     ec2_instances="instances of the account", auto_scaling_groups="Auto Scaling groups of the account",
     managed_tag=("the opt-in tag", "its value"), may_replace=True, topic="the operators' topic",
     chat_topic="the second topic, if there is one", topic_key="the topics' key", bus="the bus",
+    ray_function="`ray_runner`, if there is a Ray cluster",
     scheduler_queue="the scheduler's queue", ray_queue="that of `ray_runner`, if there is a Ray cluster",
     dead_letter_queues=["the three dead-letter queues"],
     event_functions=["the functions that take events"], verdict_bucket="the verdict bucket",
-    verdicts="verdicts in their bucket", operator_token="the operator token",
+    verdicts="verdicts in their bucket", records="records of jobs in the same bucket",
+    operator_token="the operator token",
     training_log_streams=["streams of the log groups in `training_log_groups`"],
 )  # fmt: skip
 """The ARNs of a deployment, in words."""
@@ -70,8 +72,10 @@ WHY = {
     Permission.PUBLISH_EVENTS: "the same for programs",
     Permission.WAKE_SCHEDULER: "GPUs are free, or somebody wants some",
     Permission.READ_VERDICTS: "what a health check has found, and the boot it saw",
+    Permission.RECORD_ATTEMPTS: "what was submitted and what became of each attempt, for people to keep",
     Permission.READ_OPERATOR_TOKEN: "to compare it with that of a request",
     Permission.READ_TRAINING_LOGS: "what a rank of a job wrote, for whoever asks for its log",
+    Permission.READ_RAY_LOGS: "what the driver of a job on Ray wrote; only `ray_runner` reaches it",
     Permission.REDRIVE: "`gpu-recovery redrive`: events that failed are given to their function again",
 }
 """What each is for."""

@@ -81,6 +81,12 @@ ACKNOWLEDGED = (
     ),
     Acknowledged(
         _POLICY,
+        "GpuRecovery/*/DefaultPolicy/Resource",
+        "Records of jobs are named after jobs.",
+        "VerdictsBucket/jobs/[*]",
+    ),
+    Acknowledged(
+        _POLICY,
         _ROLES,
         "AWS has no resource level for these actions; `WITHOUT_RESOURCE_LEVEL` lists them, and no other is accepted.",
         "[*]",

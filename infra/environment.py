@@ -6,6 +6,7 @@ from gpu_recovery.core.measures import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
 from infra.queues import Queues
+from infra.ray_runner import ray_function_name
 from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
@@ -22,7 +23,11 @@ def function_environment(
         "CHAT_TOPIC_ARN": state.topic.chat_arn,
         "EVENT_BUS_NAME": state.bus.bus.event_bus_name,
         "SCHEDULER_QUEUE_URL": queues.scheduler.queue_url,
-        **({"RAY_QUEUE_URL": queues.ray.queue_url} if queues.ray is not None else {}),
+        **(
+            {"RAY_QUEUE_URL": queues.ray.queue_url, "RAY_RUNNER_FUNCTION": ray_function_name(settings)}
+            if queues.ray is not None
+            else {}
+        ),
         "VERDICT_BUCKET": state.verdicts.bucket.bucket_name,
         "RECOVERY_POLICY": json.dumps(settings.recovery_policy),
         "ADOPT": settings.adopt,

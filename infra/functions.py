@@ -67,7 +67,7 @@ class FunctionRow:
 
 
 _DIAGNOSE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS})
-_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
+_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 # A function acts at once on what follows from its event, so it may need the calls of a step or two further on: a rank
 # that is confirmed to have ended has the logs read and the checks begin, a launch that was refused stops what it had
 # started.
@@ -99,7 +99,7 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.REDRIVE})
+_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_RAY_LOGS, P.REDRIVE})
 
 _API_ENVIRONMENT = frozenset(
     {"OPERATOR_TOKEN_SECRET", "FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
@@ -126,9 +126,14 @@ FUNCTIONS = (
 
 
 def event_function_arns(settings: DeploymentSettings) -> list[str]:
-    """The functions that take events, by name: a role that speaks of functions is made before they are."""
-    where = f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function"
-    return [f"{where}:{settings.function_name_prefix}{row.name}" for row in FUNCTIONS if row.trigger.is_asynchronous]
+    """The functions that take events."""
+    names = [row.name for row in FUNCTIONS if row.trigger.is_asynchronous]
+    return [function_arn(f"{settings.function_name_prefix}{name}") for name in names]
+
+
+def function_arn(name: str) -> str:
+    """The function of this name: a role that speaks of functions is made before they are."""
+    return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
 
 
 class Functions(Construct):

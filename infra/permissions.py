@@ -32,7 +32,9 @@ class Permission(StrEnum):
     PUBLISH_EVENTS = "PublishEvents"
     WAKE_SCHEDULER = "WakeScheduler"
     READ_VERDICTS = "ReadVerdicts"
+    RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
+    READ_RAY_LOGS = "ReadRayLogs"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
 
@@ -60,10 +62,12 @@ class Reach:
     bus: str
     scheduler_queue: str
     ray_queue: str  # empty: there is none
+    ray_function: str  # likewise
     dead_letter_queues: list[str]
     event_functions: list[str]
     verdict_bucket: str
     verdicts: str
+    records: str  # empty: none are kept
     operator_token: str
     training_log_streams: list[str]
 
@@ -181,8 +185,12 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.WAKE_SCHEDULER: lambda reach: [
         _allow("sqs:SendMessage", [reach.scheduler_queue, *([reach.ray_queue] if reach.ray_queue else [])])
     ],
+    Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
     Permission.REDRIVE: _redrive,
+    Permission.READ_RAY_LOGS: lambda reach: (
+        [_allow("lambda:InvokeFunction", reach.ray_function)] if reach.ray_function else []
+    ),
     Permission.READ_TRAINING_LOGS: _read_logs,
 }

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent.parent
 NAME = "ray_runner"
 IN_THE_IMAGE = ["*", "!ray_runner", "!lambdas", "lambdas/*.py", "**/__pycache__"]
 """As .dockerignore has it: everything, but for these."""
-PERMISSIONS = frozenset({P.WRITE_JOBS, P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER})
+PERMISSIONS = frozenset({P.WRITE_JOBS, P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 """It moves jobs on Ray and tells of it. It has no business with instances, tasks or machines."""
 TIMEOUT_S, MEMORY_MIB, BATCH = 110, 1_024, 10
 MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_queue: one group, so one run at a time
@@ -41,6 +41,11 @@ NETWORK_INTERFACES = [
 ]
 """What Lambda needs of a function's role to bring it into a VPC. It allows no narrower resource: the interfaces are
 made and deleted by Lambda itself, under names of its own."""
+
+
+def ray_function_name(settings: DeploymentSettings) -> str:
+    """The function's name, by which the API asks it for logs."""
+    return f"{settings.function_name_prefix}{NAME}"
 
 
 class RayRunner(Construct):
@@ -62,7 +67,7 @@ class RayRunner(Construct):
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",
-            function_name=f"{settings.function_name_prefix}{NAME}",
+            function_name=ray_function_name(settings),
             code=lambda_.DockerImageCode.from_image_asset(
                 str(ROOT),
                 file="ray_runner/Dockerfile",

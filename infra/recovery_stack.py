@@ -9,13 +9,13 @@ from infra.cluster import Cluster
 from infra.dashboard import Dashboard
 from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
-from infra.functions import FUNCTIONS, Functions, Trigger, event_function_arns
+from infra.functions import FUNCTIONS, Functions, Trigger, event_function_arns, function_arn
 from infra.health_check_task import HealthCheckTask
 from infra.metrics import Watched
 from infra.outputs import Outputs
 from infra.permissions import Reach
 from infra.queues import Queues
-from infra.ray_runner import RayRunner
+from infra.ray_runner import RayRunner, ray_function_name
 from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
@@ -88,10 +88,12 @@ def _reach(
         bus=state.bus.bus.event_bus_arn,
         scheduler_queue=queues.scheduler.queue_arn,
         ray_queue=queues.ray.queue_arn if queues.ray is not None else "",
+        ray_function=function_arn(ray_function_name(settings)) if settings.has_ray else "",
         dead_letter_queues=[queue.queue_arn for queue in queues.dead_ends.values()],
         event_functions=event_function_arns(settings),
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
+        records=state.verdicts.records_arn if settings.record_attempts else "",
         operator_token=state.token.secret_arn,
         training_log_streams=[cluster.log_stream_arns(group) for group in settings.training_log_groups],
     )

@@ -14,7 +14,7 @@ from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, RecoveryP
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
-SWITCHES = ("replace", "observe_only")
+SWITCHES = ("replace", "observe_only", "record_attempts")
 """Fields of the policy that are settings of their own: what turns them on must be seen at a glance."""
 SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile": "xid_policy"}
 """Fields of the policy that the settings beside them decide."""
@@ -72,6 +72,8 @@ class DeploymentSettings:
     policy: Mapping[str, Any] = field(default_factory=dict, metadata={"read": thresholds})
     # Terminating and stopping instances: the policy's switch and IAM's in one, so that neither is on without the other.
     replace: bool = _setting(False, boolean)
+    # What was submitted and each attempt that has ended, as objects under jobs/ of the verdict bucket, for a year.
+    record_attempts: bool = _setting(True, boolean)
     # Decide everything and touch nothing: for the first weeks in an account that matters.
     observe_only: bool = _setting(False, boolean)
     job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))

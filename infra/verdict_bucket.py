@@ -1,4 +1,7 @@
-"""The bucket where health checks leave their verdicts. A verdict is read within minutes; a month is for people."""
+"""The bucket where health checks leave their verdicts, and we the records of jobs.
+
+A verdict is read within minutes; a month is for people. Records of jobs are for people alone, who compare runs.
+"""
 
 from aws_cdk import Duration
 from aws_cdk import aws_s3 as s3
@@ -8,6 +11,8 @@ from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
 PREFIX = "verdicts/"
+RECORDS = "jobs/"
+VERDICT_DAYS, RECORD_DAYS = 30, 365
 
 
 class VerdictBucket(Construct):
@@ -23,13 +28,18 @@ class VerdictBucket(Construct):
             removal_policy=removal_policy(settings),
             lifecycle_rules=[
                 s3.LifecycleRule(
-                    prefix=PREFIX,
-                    expiration=Duration.days(30),
+                    prefix=prefix,
+                    expiration=Duration.days(days),
                     abort_incomplete_multipart_upload_after=Duration.days(1),
                 )
+                for prefix, days in ((PREFIX, VERDICT_DAYS), (RECORDS, RECORD_DAYS))
             ],
         )
 
     @property
     def verdicts_arn(self) -> str:
         return self.bucket.arn_for_objects(f"{PREFIX}*")
+
+    @property
+    def records_arn(self) -> str:
+        return self.bucket.arn_for_objects(f"{RECORDS}*")

@@ -1,6 +1,7 @@
 """SQS FIFO, one message group: the only function that reaches the Ray cluster. Called directly it reads a log."""
 
 import os
+import sys
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from gpu_recovery.acts.of_ray import OnTheSpot
 from gpu_recovery.aws.queue_bodies import bodies
 from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
+from gpu_recovery.core.ray.log_piece import log_piece
 from gpu_recovery.isolation import raise_all, try_each
 from gpu_recovery.pooling import pass_over
 from gpu_recovery.reconcile import open_job
@@ -22,10 +24,16 @@ def _pool() -> RayCluster:
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
-def handler(event: dict[str, Any], context: Any) -> dict[str, str] | None:
-    """Open the jobs that messages name, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question."""
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any] | None:
+    """Open the jobs that messages name, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question.
+
+    Its answer has the lines, and `end`: how many there are up to the last of them. With `after`, those that follow so
+    many; with `grows`, whole lines only.
+    """
     if "logs" in event:
-        return {"logs": _pool().logs(event["logs"], event["tail"])}
+        text = _pool().logs(event["logs"], sys.maxsize)
+        found = log_piece(text, event["tail"], event.get("after"), grows=event.get("grows", False))
+        return {"logs": "".join(f"{line}\n" for line in found.lines), "end": found.end}
     loop = replace(recovery(), ray=OnTheSpot(_pool(), ray_queue()))
     named = {str(body.get("job_id", "")) for body in bodies(event)}
     failures = try_each(lambda job_id: open_job(loop, job_id), sorted(named - {""}))

@@ -29,6 +29,7 @@ TOTAL_STEPS, STEP_SECONDS, CHECKPOINT_EVERY = 150, 0.08, 10
 STEPS_BEFORE_THE_FAULT = 35
 GIVE_UP_AFTER_S = 240.0
 POLL_S = 0.15
+LOG_TAIL = 3
 TRAINERS = {"python": "sandbox.trainer", "torch": "sandbox.trainer_torch"}
 
 
@@ -83,6 +84,14 @@ def show(directory: Path, trainer: str) -> None:
         wait_for(story, lambda: story.job["attempt"] == 2 and story.job["status"] == "RUNNING", "attempt 2 to run")
         healed_s = time.monotonic() - broken_at
         wait_for(story, lambda: story.job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"), "the job to end")
+
+        story.chapter("What the second attempt wrote, as the API reads it")
+        story.tell("you", f"gpu-recovery logs {job_id} --tail {LOG_TAIL}")
+        lines = [line["text"] for line in client.logs(job_id, tail=LOG_TAIL)["lines"]]
+        for line in lines:
+            story.tell("rank 0", line)
+        if not lines:
+            raise DemoFailed("the API knows no line of the job's log")
 
         story.chapter("What operators got by e-mail")
         mails = sandbox.read_mailbox(directory)

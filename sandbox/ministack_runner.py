@@ -25,7 +25,7 @@ from importlib.metadata import version
 from typing import Any
 
 from ministack import app  # type: ignore[import-untyped]
-from ministack.core import iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
+from ministack.core import iam_actions, iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
 from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
 from ministack.services import eventbridge, lambda_svc, scheduler, sqs  # type: ignore[import-untyped]
 
@@ -35,6 +35,7 @@ END_OF_LOG = "\x1eend-of-log"
 THROTTLE_PAUSE_S = 0.2
 SCHEDULE_SWEEP_S = 0.5
 WORKER_POLL_S = 0.05
+ON_STREAMS = ("GetLogEvents", "PutLogEvents")
 
 # Why the target of the delivery in hand could not be reached: (error code, message); None when it was.
 _undelivered: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar("undelivered", default=None)
@@ -239,6 +240,20 @@ def schedule_speed() -> None:
     scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULE_SWEEP_S
 
 
+def streams_are_resources() -> None:
+    """What reads or writes a log stream is allowed by the stream's own ARN, not by that of its group."""
+    of_any_request = iam_actions.extract_resource_arn
+
+    def resource(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any) -> str:
+        arn: str = of_any_request(service, method, path, headers, body, *rest)
+        action = headers.get("x-amz-target", "").rsplit(".", 1)[-1]
+        if service != "logs" or action not in ON_STREAMS:
+            return arn
+        return f"{arn}:log-stream:{json.loads(body).get('logStreamName', '')}"
+
+    iam_actions.extract_resource_arn = resource
+
+
 PATCHES: tuple[Callable[[], None], ...] = (
     asynchronous_events,
     queues_by_their_own_rules,
@@ -247,6 +262,7 @@ PATCHES: tuple[Callable[[], None], ...] = (
     end_of_log,
     loopback_is_tls,
     schedule_speed,
+    streams_are_resources,
 )
 
 

@@ -42,6 +42,7 @@ DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
+TRAINING_LOG_GROUP = "/ecs/gpu-training"
 TRAINER_COMMAND = ["python", "-m", "sandbox.trainer"]
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
@@ -88,6 +89,7 @@ def up(
             endpoint_url, cluster_url = _start_servers(directory, speed, options)
             clients = {service: client(service, endpoint_url) for service in SERVICES}
             deployment.bootstrap(clients)
+            client("logs", endpoint_url).create_log_group(logGroupName=TRAINING_LOG_GROUP)
             _register_trainer(client("ecs", cluster_url))
             if not is_kept:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
@@ -258,6 +260,14 @@ def _register_trainer(ecs: Any) -> None:
                 "essential": True,
                 "command": TRAINER_COMMAND,
                 "resourceRequirements": [{"type": "GPU", "value": "8"}],
+                "logConfiguration": {
+                    "logDriver": "awslogs",
+                    "options": {
+                        "awslogs-group": TRAINING_LOG_GROUP,
+                        "awslogs-region": ministack.REGION,
+                        "awslogs-stream-prefix": "train",
+                    },
+                },
             }
         ],
     )

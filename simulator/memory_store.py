@@ -115,6 +115,9 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         self.attempts_kept: int | None = None
         """How many attempts of a job keep their plan and progress; None: all."""
 
+    def load_submitted(self, job_id: str) -> str | None:
+        return self.submitted.get(job_id)
+
     def create_job(self, job: Job, submitted: str) -> bool:
         if job.job_id in self.jobs.records:
             return False

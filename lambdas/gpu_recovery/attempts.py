@@ -43,10 +43,11 @@ def attempt_views(job: Job, read: Read) -> list[dict[str, Any]]:
     """The latest attempts of a job, the oldest first. read: plans and progress of some attempts of a job."""
     numbers = range(max(1, job.attempt - SHOWN_MAX + 1), job.attempt + 1)
     kept = read(job.job_id, numbers) if numbers else {}
-    return [_view(job, number, *kept.get(number, (None, None))) for number in numbers]
+    return [attempt_view(job, number, *kept.get(number, (None, None))) for number in numbers]
 
 
-def _view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -> dict[str, Any]:
+def attempt_view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -> dict[str, Any]:
+    """One attempt, from its plan and its progress, as far as they are kept."""
     began, ended = _first(job, number, RUNS), _end(job, number)
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:

@@ -19,9 +19,12 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come."""
+    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come.
 
-    lines: tuple[tuple[datetime, str], ...]
+    A time is None where nobody kept it: Ray keeps what drivers write, and not when.
+    """
+
+    lines: tuple[tuple[datetime | None, str], ...]
     next_place: str | None
 
 

@@ -153,6 +153,9 @@ class Store(Protocol):
 
     def load_job(self, job_id: str) -> Job | None: ...
 
+    def load_submitted(self, job_id: str) -> str | None:
+        """The text that the job was submitted with; None where none is kept."""
+
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord.
 
@@ -413,3 +416,9 @@ class Actions(Protocol):
         """Put it on the bus; the decision `causation_id` (`<record>/<version>`) has ordered it."""
 
     def poke_scheduler(self, key: str) -> None: ...
+
+    def record_submitted(self, job: Job, submitted: str) -> None:
+        """Write the text that the job was submitted with where people keep records."""
+
+    def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
+        """Write what is known of one attempt there: `view` as clients see it, and what its backend was sent."""

@@ -129,18 +129,18 @@ class Recovery:
         """Keep a new job and act on its first commands; False if its id is taken."""
         if not self.store.create_job(decision.record, submitted):
             return False
-        self.begin_job(decision)
+        self.begin_job(decision, submitted)
         return True
 
-    def begin_job(self, decision: Decision[Job]) -> None:
-        """Act on the first commands of a job that was just kept.
+    def begin_job(self, decision: Decision[Job], submitted: str | None = None) -> None:
+        """Act on the first commands of a job that was just kept; `submitted` is its text, where it is at hand.
 
         A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
         reconciler finds the words that are left, and raises what keeps them from being said.
         """
         self.journal.created(decision)
         with suppress(Unsaid, TryAgainSoon):
-            self.act(replace(decision.record, revision=1), decision.commands)
+            self.act(replace(decision.record, revision=1), decision.commands, submitted)
 
     def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
         def attempt() -> Decision[Job] | None:
@@ -212,7 +212,7 @@ class Recovery:
                 continue
         raise TooContended(f"refused {SAVES_MAX} times: others write the record all the time")
 
-    def act(self, record: Job | Instance, pending: Sequence[Pending]) -> None:
+    def act(self, record: Job | Instance, pending: Sequence[Pending], submitted: str | None = None) -> None:
         """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
 
         What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
@@ -227,7 +227,7 @@ class Recovery:
                 if not self.may_begin():
                     so_far.deferred[one.command_id] = self.clock()
                 elif isinstance(one.command, acts.WORDS):
-                    self._say(record, one, so_far)
+                    self._say(record, one, so_far, submitted)
                 else:
                     record = self._as_it_is_now(record) if told else record
                     if isinstance(one.command, acts.OPTIONAL):
@@ -256,10 +256,11 @@ class Recovery:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             return False
 
-    def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> None:
+    def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar, submitted: str | None) -> None:
         """Send one word to the outside; what keeps it from being sent is entered, not raised."""
         try:
-            failed = try_each(lambda word: acts.act(self._kit(), record, word), [one], but=TryAgainSoon)
+            kit = self._kit(submitted)
+            failed = try_each(lambda word: acts.act(kit, record, word), [one], but=TryAgainSoon)
         except TryAgainSoon:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             return
@@ -269,8 +270,8 @@ class Recovery:
             so_far.done.append(one.command_id)
         self.journal.said(record, one.command, failed[0] if failed else None)
 
-    def _kit(self) -> acts.Kit:
-        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray)
+    def _kit(self, submitted: str | None = None) -> acts.Kit:
+        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
 
     def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""

@@ -105,7 +105,7 @@ class Intake:
             decision = self._new(spec)
             key = Submission(name, digest_of(document), decision.record.job_id, now + KEY_KEPT) if name else None
             if self.submissions.keep(decision.record, submitted, key, now):
-                self.recovery.begin_job(decision)
+                self.recovery.begin_job(decision, submitted)
                 return decision.record, True
             _, before = self.submissions.read(name, now) if name else (limits, None)
             if before is not None:  # somebody else came first with the same key
@@ -182,8 +182,6 @@ class ForeignUser(SpecInvalid):
 
 def parsed(document: Any, user: str | None) -> JobSpec:
     """The specification of a decoded `document`, as a job of `user` if that is not None."""
-    if isinstance(document, Mapping) and document.get("image") is not None:
-        raise SpecInvalid("image", "is named by the task definition: register a revision with it, and name that")
     spec = parse_spec(document)
     if user is None or spec.user == user:
         return spec
@@ -207,4 +205,17 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSp
     if spec.suspend_grace_s > stops_within:
         detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
         raise SpecInvalid("suspend_grace_s", detail)
+    spec = with_image(spec, definition, str(chosen.get("image", "")))
     return replace(spec, container=chosen["name"], stop_timeout_s=int(stops_within))
+
+
+def with_image(spec: JobSpec, definition: Mapping[str, Any], image: str) -> JobSpec:
+    """`spec`, if the image it names is its container's; then of this revision for good: the next may have another."""
+    if not spec.image:
+        return spec
+    family, revision = definition.get("family", spec.task_definition.partition(":")[0]), definition.get("revision")
+    if spec.image != image:
+        named = f"{family}:{revision}" if revision else family
+        detail = f"is {image} in {named}: register a revision of {family} with this image, and submit again"
+        raise SpecInvalid("image", detail)
+    return replace(spec, task_definition=f"{family}:{revision}") if revision else spec

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
 from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
@@ -76,6 +77,11 @@ def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
     return f"{prefix}{workload}-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{random}"
 
 
+def records_of(job_id: str) -> str:
+    """The prefix of what is recorded of a job in S3; an id of a person's may hold any character."""
+    return f"jobs/{quote(job_id, safe='')}/"
+
+
 def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """A job in a listing."""
     return {
@@ -100,6 +106,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "container": job.spec.container,
         "command": list(job.spec.command),
         "entrypoint": job.spec.entrypoint,
+        "image": job.spec.image or None,
         "max_runtime_s": job.spec.max_runtime_s,
         "suspend_grace_s": job.spec.suspend_grace_s,
         "checkpoint_dir": job.spec.checkpoint_dir,

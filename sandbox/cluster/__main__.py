@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sandbox.cluster import model_instances as instances
 from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
+from sandbox.cluster.awslogs import AwsLogs, cloudwatch
 from sandbox.cluster.control import Control
 from sandbox.cluster.definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 from sandbox.cluster.driver import Driver, Timings
@@ -66,6 +67,7 @@ def main(argv: list[str]) -> int:
         Publisher(send, Chaos(**arguments.chaos)),
         timings=Timings(**arguments.timings),
         environment=_environment(arguments),
+        logs=AwsLogs(cloudwatch(arguments.endpoint_url, arguments.region)) if arguments.endpoint_url else None,
     )
     power = Power(driver)
     apis = {

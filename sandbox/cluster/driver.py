@@ -18,6 +18,7 @@ from typing import Any
 
 from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster.agents import NodeAgents
+from sandbox.cluster.awslogs import AwsLogs
 from sandbox.cluster.host import Host
 from sandbox.cluster.model import Cluster, Instance, Outcome, Process, Task
 from sandbox.cluster.process import TaskProcess
@@ -53,10 +54,11 @@ class Driver:
         timings: Timings | None = None,
         environment: dict[str, str] | None = None,
         clock: Callable[[], datetime] = utc_now,
+        logs: AwsLogs | None = None,
     ) -> None:
         self.cluster, self.folder, self.publisher = cluster, folder.resolve(), publisher
         self.timings, self._given = timings or Timings(), environment or {}
-        self.now = clock
+        self.now, self._logs = clock, logs
         self.lock = threading.RLock()
         self.timers = Timers()
         self.hosts: dict[str, Host] = {}
@@ -90,6 +92,8 @@ class Driver:
         self.timers.close()
         for waiter in self._waiters:
             waiter.join(timeout=10)
+        if self._logs is not None:
+            self._logs.close()
         self.publisher.close()
 
     def _add_hosts(self) -> None:
@@ -122,6 +126,8 @@ class Driver:
                 self.change(lambda now: tasks.process_failed(self.cluster, task, reason, now))
                 return
             self.processes[task.task_id], self._runs_on[task.task_id] = process, task.instance_id
+            if self._logs is not None:
+                self._logs.follow(task.definition, task.main, task.task_id, self.log_path(task.task_id))
             waiter = threading.Thread(target=self._wait, args=(task, process), name=f"task-{task.task_id[:8]}")
             self._waiters = [thread for thread in self._waiters if thread.is_alive()] + [waiter]
             waiter.start()
@@ -166,6 +172,8 @@ class Driver:
 
     def _wait(self, task: Task, process: TaskProcess) -> None:
         code = process.wait()
+        if self._logs is not None:
+            self._logs.finish(task.task_id)
         with self.lock:
             self.processes.pop(task.task_id, None)
             self._runs_on.pop(task.task_id, None)

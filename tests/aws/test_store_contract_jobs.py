@@ -28,6 +28,14 @@ def ids(pendings: tuple[object, ...]) -> list[str]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
+def test_the_text_that_a_job_was_submitted_with_is_kept(store: Store) -> None:
+    """As it was written; there is none of a job that was adopted."""
+    store.create_job(job(), "workload: sft  # mine\n")
+    store.create_job(job(OTHER_JOB), "")
+    assert store.load_submitted(JOB) == "workload: sft  # mine\n"
+    assert store.load_submitted(OTHER_JOB) is None and store.load_submitted("no-such-job") is None
+
+
 def test_a_created_job_is_read_back_whole(store: Store) -> None:
     """Every field survives, and the first revision is 1."""
     record = job(

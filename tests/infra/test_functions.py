@@ -90,7 +90,7 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["SNS_TOPIC_ARN"] == "OperatorsTopic"
     assert variables["CHAT_TOPIC_ARN"] == ""
     assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
-    assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive"}
+    assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive", "record_attempts": True}
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"
@@ -100,7 +100,7 @@ def test_the_policy_of_the_settings_reaches_the_functions(production: Deployment
     """Preset, overrides and the switch for replacing in one object, which the functions can read."""
     variables = production.only("AWS::Lambda::Function", "Reconciler")["Environment"]["Variables"]
     told = json.loads(variables["RECOVERY_POLICY"])
-    assert told == {"preset": "classic", "attempts_max": 5, "replace": True}
+    assert told == {"preset": "classic", "attempts_max": 5, "replace": True, "record_attempts": True}
     assert policy_from(told).replace is True
     assert variables["CHAT_TOPIC_ARN"] == "OperatorsChat"
     assert variables["ADOPT"] == "recover"

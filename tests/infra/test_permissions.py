@@ -45,6 +45,7 @@ TELL = (
     | _may(["kms:GenerateDataKey", "kms:Decrypt"], "OperatorsKey.Arn")
     | _may("events:PutEvents", "EventsBus.Arn")
     | _may("sqs:SendMessage", "QueuesScheduler.Arn")
+    | _may("s3:PutObject", "VerdictsBucket.Arn/jobs/*")
 )
 VERDICTS = _may("s3:GetObject", "VerdictsBucket.Arn/verdicts/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 STOP = _may("ecs:StopTask", TASK)

@@ -39,6 +39,8 @@ NEEDED: dict[str, frozenset[P]] = {
     "notify": frozenset({P.NOTIFY_OPERATORS}),
     "publish": frozenset({P.PUBLISH_EVENTS}),
     "poke_scheduler": frozenset({P.WAKE_SCHEDULER}),
+    "record_submitted": frozenset({P.RECORD_ATTEMPTS}),
+    "record_attempt": frozenset({P.RECORD_ATTEMPTS}),
 }
 """Each order and question of `ports.Actions`, with what it takes on AWS."""
 SEEDS = 30

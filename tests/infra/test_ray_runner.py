@@ -85,7 +85,28 @@ def test_its_role_has_nothing_to_do_with_machines(with_ray: Deployment) -> None:
     )
     actions = {action for statement in policy["PolicyDocument"]["Statement"] for action in listed(statement["Action"])}
     assert {one for one in actions if one.startswith("ec2:")} == set(ray_runner.NETWORK_INTERFACES)
-    assert not {one for one in actions if one.startswith(("ecs:", "autoscaling:", "s3:", "secretsmanager:"))}
+    assert not {one for one in actions if one.startswith(("ecs:", "autoscaling:", "secretsmanager:"))}
+    assert {one for one in actions if one.startswith("s3:")} == {"s3:PutObject"}  # records of its jobs
+
+
+def test_the_api_alone_may_ask_it_for_logs(with_ray: Deployment, deployment: Deployment) -> None:
+    """By its name, which every function is told and nobody without a cluster; and nothing else may call it."""
+    callers = {
+        str(policy["Roles"]): statement["Resource"]
+        for policy in with_ray.of_type("AWS::IAM::Policy").values()
+        for statement in policy["PolicyDocument"]["Statement"]
+        if "lambda:InvokeFunction" in listed(statement["Action"]) and "ray_runner" in str(statement["Resource"])
+    }
+    ((role, arns),) = callers.items()
+    assert "JobApi" in role
+    (arn,) = (one for one in listed(arns) if "ray_runner" in one)
+    assert arn.endswith(":function:gpu-recovery-ray_runner")
+    names = {
+        function["Environment"]["Variables"].get("RAY_RUNNER_FUNCTION")
+        for function in with_ray.of_type("AWS::Lambda::Function").values()
+    }
+    assert names == {runner(with_ray)["FunctionName"]}
+    assert "ray_runner" not in str(deployment.templates)
 
 
 @pytest.mark.parametrize("missing", RAY_NEEDS)

@@ -140,8 +140,14 @@ def test_verdicts_are_private_and_expire_after_a_month(deployment: Deployment) -
     """Nobody needs a verdict for longer, and nobody outside ever."""
     bucket = deployment.only("AWS::S3::Bucket")
     assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
-    (rule,) = bucket["LifecycleConfiguration"]["Rules"]
+    rule, _ = bucket["LifecycleConfiguration"]["Rules"]
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("verdicts/", 30, "Enabled")
+
+
+def test_records_of_jobs_expire_after_a_year(deployment: Deployment) -> None:
+    """They lie in the same bucket, which is kept from everybody outside."""
+    _, rule = deployment.only("AWS::S3::Bucket")["LifecycleConfiguration"]["Rules"]
+    assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("jobs/", 365, "Enabled")
 
 
 def test_the_operator_token_is_made_by_aws(deployment: Deployment) -> None:

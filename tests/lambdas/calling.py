@@ -76,6 +76,7 @@ def forged(status: str, queued_at: str, job_id: str) -> str:
 def with_ray(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The functions of a deployment that has a Ray cluster."""
     monkeypatch.setenv("RAY_QUEUE_URL", "https://sqs.us-east-1.amazonaws.com/111122223333/ray.fifo")
+    monkeypatch.setenv("RAY_RUNNER_FUNCTION", "gpu-recovery-ray_runner")
     api.functions.chill()
 
 

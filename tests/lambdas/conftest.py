@@ -35,7 +35,7 @@ HANDLERS = (
 )
 WARM = (
     *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters",
-    "gpu_recovery.aws.job_logs", "gpu_recovery.aws.desk",
+    "gpu_recovery.aws.job_logs", "gpu_recovery.aws.ray_logs", "gpu_recovery.aws.desk",
 )  # fmt: skip
 """The modules that keep something from one invocation to the next."""
 

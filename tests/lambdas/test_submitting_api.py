@@ -124,7 +124,7 @@ def test_a_body_of_a_megabyte_is_refused_before_it_is_read(api: Api, kind: str) 
     ("field", "value"),
     [("nnodes", -1), ("n_gpus_per_node", -8), ("priority", "URGENT"), ("group", "../x"), ("suspend_grace_s", 0),
      ("checkpoint_dir", "relative"), ("backend", "slurm"), ("entrypoint", "python x.py"), ("colour", "blue"),
-     ("image", "me/train:1")],
+     ("image", "me train")],
 )  # fmt: skip
 def test_what_is_wrong_is_named_twice_over(api: Api, field: str, value: Any) -> None:
     """`field` for people, `errors` for programs, `code` for both; nothing is stored."""
@@ -164,6 +164,21 @@ def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(api: Api) -> 
     assert api.post("/jobs", ASKED).status == 201
 
 
+@pytest.mark.parametrize("named", ["gpu-training", "gpu-training:7"])
+def test_an_image_is_that_of_the_task_definition_and_stays_it(api: Api, named: str) -> None:
+    """A revision registered tomorrow may have another: the job keeps the one that was looked at."""
+    containers = [{"name": "a", "image": "me/train:1"}, {"name": "b", "image": "me/log:9"}]
+    with_definition(api, family="gpu-training", revision=7, containerDefinitions=containers)
+    asked = ASKED | {"task_definition": named}
+    made = api.post("/jobs", asked | {"image": "me/train:1"}).body
+    assert (made["image"], made["task_definition"]) == ("me/train:1", "gpu-training:7")
+    detail = refused(api.post("/jobs", asked | {"image": "me/train:2"}), 422, "image")
+    assert "me/train:1 in gpu-training:7" in detail and "register a revision" in detail and wrote(api) == 0
+    assert api.post("/jobs", asked | {"image": "me/log:9", "container": "b"}).status == 201
+    free = api.post("/jobs", asked).body
+    assert (free["image"], free["task_definition"]) == (None, named)
+
+
 ON_RAY = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
 
 
@@ -182,6 +197,17 @@ def test_what_would_stop_the_whole_pool_is_refused_at_the_door(
     with_ray(api, monkeypatch)
     answer = api.post("/jobs", ON_RAY | {"runtime_env": poison})
     assert (answer.status, answer.body["field"]) == (422, f"runtime_env.{next(iter(poison))}")
+
+
+def test_an_image_on_ray_goes_alone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray takes it with variables only, and would fail the job at its start."""
+    with_ray(api, monkeypatch)
+    beside = {"env_vars": {"A": "1"}}
+    assert api.post("/jobs", ON_RAY | {"image": "me/ray:1", "runtime_env": beside}).status == 201
+    for other in ({"pip": ["x==1"]}, {"image_uri": "me/ray:2"}):
+        assert "runtime_env" in refused(
+            api.post("/jobs", ON_RAY | {"image": "me/ray:1", "runtime_env": other}), 422, "image"
+        )
 
 
 def test_no_job_runs_with_the_rights_of_the_health_check(api: Api) -> None:

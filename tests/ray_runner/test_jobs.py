@@ -272,4 +272,7 @@ def test_a_log_is_read_for_whoever_cannot_reach_the_cluster(scene: Scene) -> Non
     scene.deliver()
     scene.until(job_id, S.SUCCEEDED)
     question = {"logs": f"{job_id}--a01", "tail": 1}
-    assert function.handler(question, Context("ray_runner")) == {"logs": "two\n"}
+    newest = function.handler(question, Context("ray_runner"))
+    assert newest is not None and newest["logs"] == "two\n"
+    on_from_there = {"logs": f"{job_id}--a01", "tail": 9, "after": newest["end"] - 2}
+    assert function.handler(on_from_there, Context("ray_runner")) == {**newest, "logs": "one\ntwo\n"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,26 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+from gpu_recovery.aws.line_store import SCHEDULER
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CheckFunction
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from sandbox import sandbox
 
 from .ministack_server import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
-EXAMPLES = 2
+CHECKS: list[CheckFunction] = [
+    schemathesis.checks.not_a_server_error, status_code_conformance, content_type_conformance,
+    response_schema_conformance,
+]  # fmt: skip
+AS_YAML, AS_JSON = {"content-type": "application/yaml"}, {"content-type": "application/json"}
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED"}
 YAML = """\
 workload: sft   # plain YAML
@@ -64,6 +78,16 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         assert ended["status"] == "SUCCEEDED", ended
         (attempt,) = client.get(job).json()["attempts"]
         assert (attempt["status"], attempt["exit_code"], attempt["counted"]) == ("SUCCEEDED", 0, True)
+        lines = [line["text"] for line in client.get(f"{job}/logs").json()["lines"]]
+        steps = [line for line in lines if line.startswith("step ")]
+        assert [line.split()[1] for line in steps] == ["1", "2", "3", "4", "5"], lines
+        last = client.get(f"{job}/logs", params={"tail": "1"}).json()
+        assert [line["text"] for line in last["lines"]] == lines[-1:] and last["lines"][0]["at"]
+        recorded = sandbox.client("s3", state["endpoint_url"])
+        bucket, _, prefix = client.get(job).json()["records"].removeprefix("s3://").partition("/")
+        kept = {one["Key"] for one in recorded.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]}
+        assert kept == {f"{prefix}spec.yaml", f"{prefix}a01/attempt.json"}
+        assert recorded.get_object(Bucket=bucket, Key=f"{prefix}spec.yaml")["Body"].read().decode() == YAML
         told = client.get(f"{job}/explain").json()
         assert told["pending"] is None and told["decisions"][0]["reason"].startswith("submitted by")
 
@@ -96,29 +120,102 @@ def test_limits_hold_as_deployed(state: dict[str, Any]) -> None:
         assert queue.status_code == 200 and set(queue.json()) >= {"waiting", "running", "quotas", "reservations"}
 
 
-def test_a_body_of_a_megabyte_is_refused_through_the_gateway(state: dict[str, Any]) -> None:
-    """413, as a problem document."""
+BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
+    "YAML that is none": (400, "operator", {"content": "a: [1,\nb: }", "headers": AS_YAML}),
+    "an alias in YAML": (400, "operator", {"content": f"x: &a 1\n{YAML}y: *a\n", "headers": AS_YAML}),
+    "JSON that is none": (400, "operator", {"content": '{"workload": ', "headers": AS_JSON}),
+    "no text": (400, "operator", {"content": b"\xff\xfe\x00", "headers": AS_JSON}),
+    "a megabyte of JSON": (413, "operator", {"json": SPEC | {"user": "x" * 1_048_576}}),
+    "a megabyte of YAML": (413, "operator", {"content": YAML + "#" * 1_048_576, "headers": AS_YAML}),
+    "an unknown field": (422, "operator", {"json": SPEC | {"colour": "blue"}}),
+    "a negative number of nodes": (422, "operator", {"json": SPEC | {"nnodes": -1}}),
+    "a negative number of GPUs": (422, "operator", {"json": SPEC | {"n_gpus_per_node": -8}}),
+    "a negative run time": (422, "operator", {"json": SPEC | {"max_runtime_s": -60}}),
+    "an image that is not its container's": (422, "operator", {"json": SPEC | {"image": "me/train:2"}}),
+    "another user's name": (403, "user", {"json": SPEC | {"user": "bob"}}),
+    "a viewer": (403, "viewer", {"json": SPEC}),
+    "a node's token": (401, "node", {"json": SPEC}),
+    "a foreign token": (401, "foreign", {"json": SPEC}),
+    "half a token": (401, "half", {"json": SPEC}),
+    "no token": (401, "none", {"json": SPEC}),
+}
+"""What is no submission: the answer to it, whose token it comes with, and what is sent."""
+
+
+@pytest.fixture(scope="module")
+def tokens(state: dict[str, Any]) -> dict[str, str]:
+    """By whose they are; all but the first three open nothing here."""
     with operator(state) as client:
-        refused = client.post("/jobs", json=SPEC | {"user": "x" * 1_048_576})
-        assert (refused.status_code, refused.headers["content-type"]) == (413, "application/problem+json")
+        made = {role: client.post(f"/users/{role}-1/tokens", json={"role": role}).json() for role in ("user", "viewer")}
+    own = {role: str(one["token"]) for role, one in made.items()}
+    foreign = f"gru_{'0' * 12}_{'A' * 43}"
+    return {
+        "operator": state["operator_token"], **own, "node": state["node_token"], "foreign": foreign,
+        "half": own["user"][:-5], "none": "",
+    }  # fmt: skip
 
 
-def test_no_request_makes_the_deployed_api_fail(state: dict[str, Any]) -> None:
-    """Requests made of the description that it serves itself, to every operation: none is answered with 5xx."""
+@pytest.fixture(scope="module")
+def known(state: dict[str, Any]) -> dict[str, str]:
+    """A job, an instance, a user and a token of theirs that there are."""
     with operator(state) as client:
-        described = httpx.get(f"{state['api_url']}/api/v2/openapi.json", timeout=35, trust_env=False).json()
-        sent: list[str] = []
-        for found in schemathesis.openapi.from_dict(described).get_all_operations():
-            operation: Any = found.ok()
+        token = client.post("/users/known/tokens", json={"role": "user"}).json()["id"]
+        job = client.post("/jobs", json=SPEC | {"env": {"TOTAL_STEPS": "2000"}}).json()["job_id"]
+        machine = client.get("/instances").json()["instances"][0]["instance_id"]
+    return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token}
 
-            @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-            @given(operation.as_strategy())
-            def each(case: Any) -> None:
-                case.call_and_validate(
-                    base_url=state["api_url"], headers=dict(client.headers),
-                    checks=[schemathesis.checks.not_a_server_error],
-                )  # fmt: skip
-                sent.append(case.operation.label)
 
-            each()
-        assert len(set(sent)) >= len(described["paths"])
+def tables(state: dict[str, Any]) -> dict[str, bytes]:
+    """Every item of both tables as DynamoDB has it, but for what the scheduler notes of its own passes."""
+    client = sandbox.client("dynamodb", state["endpoint_url"])
+    found: dict[str, bytes] = {}
+    for name in state["tables"].values():
+        for page in client.get_paginator("scan").paginate(TableName=name, ConsistentRead=True):
+            for item in page["Items"]:
+                key = next(item[one]["S"] for one in ("job_id_rank", "container_inst_id") if one in item)
+                found[f"{name} {key}"] = json.dumps(item, sort_keys=True, default=str).encode()
+    return {key: text for key, text in found.items() if key.partition(" ")[2] != SCHEDULER}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_no_submission_is_refused_and_leaves_no_trace(
+    state: dict[str, Any], tokens: dict[str, str], what: str
+) -> None:
+    """Through the gateway: a clear 4xx, as a problem document, and both tables are byte for byte what they were."""
+    status, whose, sent = BAD[what]
+    before = tables(state)
+    headers = {"authorization": f"Bearer {tokens[whose]}"} if tokens[whose] else {}
+    request = {**sent, "headers": {**headers, **sent.get("headers", {})}}
+    url = f"{state['api_url']}/api/v2/jobs"
+    refused = httpx.post(url, timeout=35, trust_env=False, **request)
+    assert (refused.status_code, refused.headers["content-type"]) == (status, "application/problem+json"), refused.text
+    told = refused.json()
+    assert told["status"] == status and told["title"] and told["detail"] and told["code"]
+    assert before and tables(state) == before
+
+
+@pytest.mark.parametrize(("role", "examples"), [("viewer", 5), ("user", 5), ("operator", 10)])
+def test_the_deployed_api_answers_as_it_describes_itself(
+    state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, examples: int
+) -> None:
+    """Requests made of the description that it serves, to every operation, half of them about what there is.
+
+    Status, kind and shape of each answer are in the description, and none is 5xx.
+    """
+    described = httpx.get(f"{state['api_url']}/api/v2/openapi.json", timeout=35, trust_env=False).json()
+    sent: Counter[str] = Counter()
+    for found in schemathesis.openapi.from_dict(described).get_all_operations():
+        operation: Any = found.ok()
+
+        @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(operation.as_strategy(), st.booleans())
+        def each(case: Any, is_known: bool) -> None:
+            if is_known and case.path_parameters:
+                case.path_parameters |= {key: known[key] for key in case.path_parameters}
+            headers = {"authorization": f"Bearer {tokens[role]}"}
+            case.call_and_validate(base_url=state["api_url"], headers=headers, checks=CHECKS)
+            sent[case.operation.label] += 1
+
+        each()
+    operations = sum(len(set(methods) & {"get", "put", "post", "delete"}) for methods in described["paths"].values())
+    assert len(sent) == operations

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
-from ministack.core import lambda_runtime
+from ministack.core import iam_actions, lambda_runtime
 from ministack.services import eventbridge, scheduler
 
 from sandbox import ministack
-from sandbox.ministack_runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log
+from sandbox.ministack_runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log, streams_are_resources
 
 from .ministack_server import PLAIN, Cloud, lines, serve, wait_for
 
@@ -289,3 +289,25 @@ def test_a_function_may_do_what_its_role_allows_and_no_more(whole: Cloud) -> Non
     answer = whole.client("lambda").invoke(FunctionName=name, Payload=json.dumps({"url": url}))
     assert "AccessDenied" in json.load(answer["Payload"])["errorMessage"]
     assert whole.messages(url) == []
+
+
+def _resource_of_a_log(operation: str) -> str:
+    body = json.dumps({"logGroupName": "/ecs/g", "logStreamName": "train/main/t"}).encode()
+    headers = {"x-amz-target": f"Logs_20140328.{operation}"}
+    account = ministack.ACCOUNT
+    found: str = iam_actions.extract_resource_arn("logs", "POST", "/", headers, body, {}, ministack.REGION, account)
+    return found.partition(f"{account}:")[2]
+
+
+def test_plain_ministack_asks_the_log_group_for_what_is_in_a_stream() -> None:
+    """A right to read streams, which is what AWS asks for, would be none."""
+    assert _resource_of_a_log("GetLogEvents") == "log-group:/ecs/g"
+
+
+def test_a_log_stream_is_a_resource_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading and writing it; it is made in its group."""
+    monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
+    streams_are_resources()
+    assert _resource_of_a_log("GetLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
+    assert _resource_of_a_log("PutLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
+    assert _resource_of_a_log("CreateLogStream") == "log-group:/ecs/g"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,60 +14,29 @@ from gpu_recovery_client.errors import RequestRefused
 
 from sandbox import sandbox
 
+from .sharing import ENDED, PATIENCE_S, Shared
+
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 180.0
-POLICY = {"look_s": 5, "protect_s": 1, "pending_retry_s": 5}
-UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainer"]
-ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
-
-
-@dataclass
-class Shared:
-    """A cluster of two instances, its operator, and two users with tokens of their own."""
-
-    directory: Path
-    operator: RecoveryClient
-    users: dict[str, RecoveryClient]
-
-    def submit(self, user: str, name: str, steps: int, **fields: Any) -> str:
-        folder = self.directory / name
-        environment = {
-            "TOTAL_STEPS": str(steps), "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "50", "COLLECTIVE_TIMEOUT_S": "30",
-        }  # fmt: skip
-        spec = {
-            "workload": name, "nnodes": 2, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
-            "command": UNDER_THE_WRAPPER, "env": environment, "checkpoint_dir": str(folder), **fields,
-        }  # fmt: skip
-        return str(self.users[user].submit(spec)["job_id"])
-
-    def until(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition(job := self.operator.job(job_id)):
-            assert time.monotonic() < deadline, [one["reason"] for one in job["history"]]
-            time.sleep(0.2)
-        return job
-
-    def runs(self, job_id: str) -> dict[str, Any]:
-        return self.until(job_id, lambda job: job["status"] == "RUNNING")
-
-    def succeeds(self, job_id: str) -> dict[str, Any]:
-        job = self.until(job_id, lambda job: job["status"] in ENDED)
-        assert job["status"] == "SUCCEEDED", [one["reason"] for one in job["history"]]
-        return job
-
-    def written(self, job_id: str, attempt: int) -> str:
-        """What the ranks of an attempt have printed."""
-        tasks = sandbox.cluster_state(self.directory)["tasks"]
-        wanted = [task for task in tasks if task["started_by"] == f"{job_id}--a{attempt:02d}"]
-        return "".join(Path(task["log"]).read_text() for task in wanted)
-
-    def works(self, job_id: str, attempt: int) -> None:
-        """Until its ranks have begun to train: a notice before that finds nothing to save."""
-        deadline = time.monotonic() + PATIENCE_S
-        while "step" not in self.written(job_id, attempt):
-            assert time.monotonic() < deadline, self.written(job_id, attempt)
-            time.sleep(0.2)
+POLICY = {"look_s": 5, "protect_s": 1, "pending_retry_s": 5, "demote_after_s": 5}
+IGNORES_EVERYTHING = """
+import signal, time
+from gpu_recovery_client import training
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    print("step; notice:", training.receive_suspend_command())
+    time.sleep(0.2)
+"""
+RANK_1_ASKS = """
+import os, time
+from gpu_recovery_client import training
+print("step of rank", training.rank())
+if os.environ["ATTEMPT"] == "1":
+    time.sleep(1)
+    if training.rank() == 1:
+        training.go_suspend()
+    time.sleep(600)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +132,94 @@ def test_two_small_jobs_share_an_instance(shared: Shared) -> None:
     assert views[0]["instances"] == views[1]["instances"]
     for job_id in jobs:
         shared.succeeds(job_id)
+
+
+def began(view: dict[str, Any]) -> str:
+    """When the job first ran."""
+    return str(next(entry["at"] for entry in view["history"] if entry["to"] == "RUNNING"))
+
+
+def test_equals_run_in_the_order_in_which_they_were_submitted(shared: Shared) -> None:
+    """Whoever they belong to; nobody of them is interrupted, and the line shows that order while they wait."""
+    first = shared.submit("bob", "fifo-0", 30)
+    shared.runs(first)
+    line = [shared.submit(user, f"fifo-{n}", 3) for n, user in enumerate(("ana", "bob", "ana"), 1)]
+    assert [one["job_id"] for one in shared.operator.queue()["waiting"]] == line
+    done = [shared.succeeds(job_id) for job_id in (first, *line)]
+    assert [began(view) for view in done] == sorted(began(view) for view in done)
+    assert {view["attempt"] for view in done} == {1}
+
+
+def test_above_normal_has_its_share_and_then_makes_room_for_its_former_equals(shared: Shared) -> None:
+    """Somebody else's job of the priority it had waits until it counts as NORMAL, and not for its end."""
+    ran = shared.submit("ana", "share", 250, priority="ABOVE_NORMAL")
+    shared.runs(ran)
+    shared.works(ran, 1)
+    other = shared.submit("bob", "other", 3, priority="ABOVE_NORMAL")
+    shared.until(other, lambda job: job["status"] == "PENDING_RESOURCES")
+    assert shared.operator.job(ran)["status"] == "RUNNING"
+    left = shared.until(ran, lambda job: job["status"] in ("SUSPENDED", *ENDED))
+    assert (left["status"], left["suspended_for"]) == ("SUSPENDED", other), [one["reason"] for one in left["history"]]
+    assert _seconds_between(left, "RUNNING", "SUSPENDING") >= POLICY["demote_after_s"]
+    shared.succeeds(other)
+    done = shared.succeeds(ran)
+    assert done["attempts_counted"] == 0 and done["attempt"] == 2
+    assert (done["priority"], done["asked_priority"]) == ("NORMAL", "ABOVE_NORMAL")
+
+
+def _seconds_between(view: dict[str, Any], begin: str, end: str) -> float:
+    times = {entry["to"]: datetime.fromisoformat(entry["at"]) for entry in reversed(view["history"])}
+    return (times[end] - times[begin]).total_seconds()
+
+
+def test_own_jobs_of_the_same_priority_never_interrupt_even_a_demoted_one(shared: Shared) -> None:
+    """A user gains nothing by submitting the same again."""
+    ran = shared.submit("ana", "kept", 130, priority="ABOVE_NORMAL")
+    shared.runs(ran)
+    own = shared.submit("ana", "again", 3, priority="ABOVE_NORMAL")
+    shared.until(own, lambda job: job["status"] == "PENDING_RESOURCES")
+    done = shared.succeeds(ran)
+    assert _seconds_between(done, "RUNNING", "SUCCEEDED") > 2 * POLICY["demote_after_s"]
+    assert done["attempt"] == 1 and "SUSPENDED" not in statuses(done)
+    assert began(shared.succeeds(own)) > began(done)
+
+
+def test_a_trainer_that_ignores_its_notice_is_ended_when_its_grace_is_over(shared: Shared) -> None:
+    """It is suspended all the same, and not counted; it had heard of it."""
+    job_id = shared.program("ana", "deaf", IGNORES_EVERYTHING, nnodes=1, suspend_grace_s=2)
+    shared.runs(job_id)
+    shared.works(job_id, 1)
+    shared.users["ana"].suspend(job_id, "a test")
+    left = shared.until(job_id, lambda job: job["status"] == "SUSPENDED")
+    assert (left["attempts_counted"], left["attempts_uncounted"]) == (0, {})
+    assert "notice: True" in shared.written(job_id, 1)
+    assert 2 <= _seconds_between(left, "SUSPENDING", "SUSPENDED") < 30, left["history"]
+    shared.users["ana"].cancel(job_id)
+    shared.until(job_id, lambda job: job["status"] == "CANCELED")
+
+
+def test_any_rank_may_ask_for_the_suspension_of_its_job(shared: Shared) -> None:
+    """Seed 003: not rank 0 alone. The others are ended with it, and the job goes on with its next attempt."""
+    job_id = shared.program("bob", "asks", RANK_1_ASKS)
+    done = shared.succeeds(job_id)
+    assert done["attempt"] == 2 and done["attempts_counted"] == 0
+    assert done["attempts_uncounted"] == {"SUSPENDED": 1} and "SUSPENDED" in statuses(done)
+
+
+def test_a_quota_holds_for_its_priority_alone_and_is_shown_with_what_is_used(shared: Shared) -> None:
+    """One instance for ana's LOW jobs: a second one waits, one of NORMAL runs beside the first."""
+    limits = shared.operator.quotas()
+    kept = shared.operator.put_quotas({"instances": {"ana/LOW/*": 1}}, limits["revision"])
+    try:
+        first = shared.submit("ana", "low-1", 60, nnodes=1, priority="LOW")
+        shared.runs(first)
+        second = shared.submit("ana", "low-2", 3, nnodes=1, priority="LOW")
+        shared.until(second, lambda job: job["status"] == "PENDING_RESOURCES" and "quota" in job["reason"])
+        normal = shared.submit("ana", "normal-1", 3, nnodes=1)
+        shared.runs(normal)
+        used = {one["priority"]: (one["used"], one["limit"]) for one in shared.operator.queue()["quotas"]}
+        assert used["LOW"] == (1, 1) and used["NORMAL"] == (1, None), used
+        for job_id in (normal, first, second):
+            shared.succeeds(job_id)
+    finally:
+        shared.operator.put_quotas({}, kept["revision"])

@@ -16,7 +16,7 @@ from ..core.instance.record import Instance
 from ..core.job.record import Job
 from ..core.job.spec import Backend
 from ..core.machine import Pending
-from . import of_checks, of_diagnosis, of_jobs, of_repairs
+from . import of_checks, of_diagnosis, of_jobs, of_records, of_repairs
 from .kit import DONE, Acted, Each, Kit, Message
 from .of_checks import check_ended
 from .of_jobs import failure_of, untold_to
@@ -27,7 +27,7 @@ __all__ = [
     "failure_of", "untold_to",
 ]  # fmt: skip
 
-WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler)
+WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
 OPTIONAL = (commands.GatherEvidence,)
 """Commands that only help: what is ordered beside them is done even if they fail."""
@@ -41,6 +41,7 @@ ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
     commands.GatherEvidence: of_diagnosis.gather,
     commands.CheckInstances: of_jobs.check_instances,
     commands.ReleaseInstances: of_jobs.release,
+    commands.RecordAttempt: of_records.record,
     commands.RunCheck: of_checks.run_check,
     commands.StopCheck: of_checks.stop_check,
     commands.ObserveCheck: of_checks.observe_check,

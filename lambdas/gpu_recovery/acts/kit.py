@@ -48,6 +48,7 @@ class Kit:
     each: for writes of which a gang needs one for each of its instances: one after the other, those of a gang of 2,048
           take longer than a function lives.
     ray:  what becomes of the orders of jobs on Ray; None where there are none.
+    submitted: the text that the job was submitted with, where it is at hand; else the store has it.
     """
 
     store: Store
@@ -56,6 +57,7 @@ class Kit:
     now: datetime
     each: Each
     ray: RayOrders | None = None
+    submitted: str | None = None
 
 
 DONE = Acted()

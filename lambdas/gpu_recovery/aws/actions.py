@@ -20,7 +20,7 @@ from ..core.job.record import Job
 from ..core.task import TaskFact
 from ..log_places import place_of
 from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
-from . import messages, requests
+from . import job_records, messages, requests
 from .api_sources import task_definition
 from .clients import THROTTLES, client
 from .ec2 import Ec2
@@ -170,6 +170,14 @@ class AwsActions:
             QueueUrl=self.settings.scheduler_queue_url, MessageBody=json.dumps({"key": key}),
             MessageGroupId="scheduler", MessageDeduplicationId=requests.token(key),
         )  # fmt: skip
+
+    def record_submitted(self, job: Job, submitted: str) -> None:
+        self._s3.put_object(**job_records.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
+
+    def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
+        settings = self.settings
+        request = job_records.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
+        self._s3.put_object(**request)
 
 
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:

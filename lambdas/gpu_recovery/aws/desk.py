@@ -13,6 +13,7 @@ from .api_sources import operator_token, task_definition
 from .attempt_history import DynamoAttemptHistory
 from .dead_letters import AwsDeadLetters
 from .job_logs import AwsJobLogs
+from .ray_logs import AwsRayLogs
 from .submission_store import DynamoSubmissions
 from .token_store import DynamoUserTokenStore
 from .wiring import dynamodb, logger, recovery, settings, tokens
@@ -32,4 +33,6 @@ def desk() -> Desk:
         operator_token=lambda: operator_token(told.operator_token_secret), describe=task_definition,
         random=lambda: secrets.token_hex(2), job_id_prefix=told.job_id_prefix, log=logger,
         check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],
+        ray_logs=AwsRayLogs(told.ray_function) if told.ray_function else None,
+        records=f"s3://{told.verdict_bucket}" if told.policy.record_attempts else "",
     )  # fmt: skip

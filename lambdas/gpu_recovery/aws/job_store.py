@@ -51,6 +51,10 @@ class JobStore(LineStore):
         item = self.jobs.get(job_id)
         return _job(item) if item is not None and "status" in item else None
 
+    def load_submitted(self, job_id: str) -> str | None:
+        item = self.jobs.get(f"{job_id}#spec")
+        return None if item is None else str(item["submitted"])
+
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         saved = replace(job, revision=job.revision + 1)
         # `revision` counts every write: this refuses an older reader, and one who would bring a settled command back.

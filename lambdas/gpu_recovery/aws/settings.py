@@ -43,6 +43,8 @@ class Settings:
     node_roles: tuple[str, ...] = ()
     ray_queue_url: str = ""
     """The queue of the function that reaches the Ray cluster; "" where there is none."""
+    ray_function: str = ""
+    """Its name."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -85,6 +87,7 @@ class Settings:
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
+            ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
         )
 
 

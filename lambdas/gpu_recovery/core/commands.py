@@ -104,6 +104,13 @@ class PokeScheduler:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class RecordAttempt:
+    """Leave what is known of an attempt that has ended where people keep records; 0: what was submitted."""
+
+    attempt: int
+
+
 # -- of an instance ----------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +244,7 @@ class PublishEvent:
 
 JOB_COMMANDS = (
     LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, GatherEvidence,
-    CheckInstances, TellInstance, ReleaseInstances, PokeScheduler, NotifyOperator, PublishEvent,
+    CheckInstances, TellInstance, ReleaseInstances, PokeScheduler, RecordAttempt, NotifyOperator, PublishEvent,
 )  # fmt: skip
 INSTANCE_COMMANDS = (
     RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,

@@ -159,6 +159,8 @@ class RecoveryPolicy:
     fleet_suspensions_max: int = 100
     """Suspensions of the whole fleet within `suspensions_window_s`."""
     suspensions_window_s: int = 3_600
+    record_attempts: bool = False
+    """What was submitted, and each attempt once it has ended, is also written where people keep records (seed 004)."""
     history_max: int = 60
 
     def __post_init__(self) -> None:

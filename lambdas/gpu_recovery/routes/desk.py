@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ..capacity import Capacity
 from ..core.attempt import Plan, Progress
+from ..core.errors import RecoveryError
 from ..door import Entrance
 from ..log_places import LogPage
 from ..recovery import Recovery
@@ -43,6 +44,17 @@ class JobLogs(Protocol):
         """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
 
 
+class RayAway(RecoveryError):
+    """The function that reaches the Ray cluster, or the cluster, does not answer."""
+
+
+class RayLogs(Protocol):
+    """The logs of drivers on Ray."""
+
+    def read(self, submission_id: str, most: int, place: str | None, *, grows: bool) -> LogPage:
+        """The newest `most` lines, or those from `place` on; `grows`: the driver lives. Raises RayAway."""
+
+
 @dataclass(frozen=True)
 class Desk:
     """What a route may use.
@@ -51,6 +63,8 @@ class Desk:
     describe:       an ECS task definition by its name, None if there is none.
     check_family:   the ECS family of the health check, which no job may run.
     random:         four hexadecimal digits.
+    ray_logs:       None where there is no Ray cluster.
+    records:        where jobs are recorded, `s3://<bucket>`; "" where they are not.
     letters:        the dead-letter queues, reached only by those who ask for them.
     """
 
@@ -69,3 +83,5 @@ class Desk:
     check_family: str
     job_id_prefix: str
     log: Log
+    records: str = ""
+    ray_logs: RayLogs | None = None

@@ -8,11 +8,12 @@ from ..recovery import TooContended, Unsaid
 from ..submitting import ForeignUser, KeyReused
 from ..tokens import TokensFull
 from .answers import Answer, Refused
+from .desk import RayAway
 
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)
 KINDS: tuple[type[Exception], ...] = (
-    Refused, SpecInvalid, KeyReused, TokensFull, CursorInvalid, Unsaid, TooManyReports, *BUSY,
+    Refused, SpecInvalid, KeyReused, TokensFull, CursorInvalid, Unsaid, TooManyReports, RayAway, *BUSY,
 )  # fmt: skip
 """Every other error is a defect, or an AWS that refuses us: it is raised."""
 
@@ -45,6 +46,8 @@ def _refusal(error: Exception) -> Refused:
         case Unsaid():
             detail = f"{error}; what could not be said is kept and tried again"
             return Refused(502, "unsaid", "Done, but not told", detail)
+        case RayAway():
+            return Refused(502, "ray_away", "The Ray cluster does not answer", str(error))
         case TooManyReports():
             return _later(429, "too_many", "Too many tries", str(error), error.retry_after_s)
     return _later(503, "busy", "Busy", f"{error}; ask again in {RETRY_AFTER_S} s", RETRY_AFTER_S)

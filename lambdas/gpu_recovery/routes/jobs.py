@@ -38,7 +38,7 @@ def submit_job(desk: Desk, request: Request) -> Answer:
     name = key_name(request.caller.name, key) if key else ""
     job, is_new = _intake(desk).submit(document, text, _user(request), name)
     location = {"Location": f"/api/v2/jobs/{job.job_id}"}
-    return Answer(201 if is_new else 200, _view(desk, job), location)
+    return Answer(201 if is_new else 200, view_of(desk, job), location)
 
 
 def _intake(desk: Desk) -> Intake:
@@ -130,13 +130,16 @@ def wanted(desk: Desk, request: Request) -> Job:
     return job
 
 
-def _view(desk: Desk, job: Job) -> dict[str, Any]:
-    return {**wire.job_view(job, desk.recovery.policy), "attempts": attempt_views(job, desk.attempts.of)}
+def view_of(desk: Desk, job: Job) -> dict[str, Any]:
+    """A job by itself, with its attempts, and where it is recorded."""
+    records = f"{desk.records}/{wire.records_of(job.job_id)}" if desk.records else None
+    view = wire.job_view(job, desk.recovery.policy)
+    return {**view, "attempts": attempt_views(job, desk.attempts.of), "records": records}
 
 
 def read_job(desk: Desk, request: Request) -> Answer:
     """One job with its history and its attempts."""
-    return Answer(200, _view(desk, wanted(desk, request)))
+    return Answer(200, view_of(desk, wanted(desk, request)))
 
 
 def list_jobs(desk: Desk, request: Request) -> Answer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from .. import wire
 from ..core.job.record import LIVE, Job
 from ..core.job.spec import Backend
-from ..log_places import place_of
+from ..core.names import attempt_id
+from ..log_places import LogPage, place_of
 from ..ports import CursorInvalid
 from .answers import Answer, Refused
 from .cursors import opened, sealed
@@ -27,12 +28,12 @@ def read_logs(desk: Desk, request: Request) -> Answer:
     given = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
     place = None if given is None else opened(desk.operator_token(), purpose, given)
-    found = desk.logs.read(*_stream(desk, job, attempt, rank), tail, place)
+    is_over = job.status not in LIVE or attempt < job.attempt
+    found = _read(desk, job, attempt, rank, tail, place, grows=not is_over)
     if isinstance(found, str):
         if given is not None:
             raise CursorInvalid(found)
         raise _nothing(job, found)
-    is_over = job.status not in LIVE or attempt < job.attempt
     at_end = found.next_place is None or (is_over and found.next_place == place)
     return Answer(
         200,
@@ -44,12 +45,23 @@ def read_logs(desk: Desk, request: Request) -> Answer:
     )  # fmt: skip
 
 
-def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
-    """(group, stream, region) of a rank's log, as the awslogs driver names them. Refused if it is not there."""
-    if job.spec.backend is not Backend.ECS:
-        raise _nothing(job, "it runs on Ray, whose log this API does not reach")
+def _read(
+    desk: Desk, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool
+) -> LogPage | str:  # fmt: skip
+    """A page of the log of a rank, or of the driver; or why there is none."""
     if not 1 <= attempt <= job.attempt:
         raise _nothing(job, f"it has had {job.attempt} attempt(s)")
+    if job.spec.backend is Backend.ECS:
+        return desk.logs.read(*_stream(desk, job, attempt, rank), tail, place)
+    if desk.ray_logs is None:
+        raise _nothing(job, "it ran on Ray, and this deployment has no Ray cluster")
+    if rank:
+        raise _nothing(job, "it runs on Ray, which keeps the log of its driver alone, as rank 0")
+    return desk.ray_logs.read(attempt_id(job.job_id, attempt), tail, place, grows=grows)
+
+
+def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
+    """(group, stream, region) of a rank's log, as the awslogs driver names them. Refused if it is not there."""
     plan = desk.recovery.store.load_plan(job.job_id, attempt)
     task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
     if not task_id:
@@ -70,4 +82,14 @@ _QUERY = (
     Parameter("tail", "how many lines at most", {"type": "integer", "minimum": 1, "maximum": TAIL_MAX}),
     Parameter("cursor", "where the answer before this one said to go on", TEXT),
 )
-ROUTES = (Route("GET", "/api/v2/jobs/<job_id>/logs", read_logs, "What a rank wrote", {200: "LogLines"}, query=_QUERY),)
+ROUTES = (
+    Route(
+        "GET",
+        "/api/v2/jobs/<job_id>/logs",
+        read_logs,
+        "What a rank or a driver wrote",
+        {200: "LogLines"},
+        query=_QUERY,
+        refuses=(502,),
+    ),
+)

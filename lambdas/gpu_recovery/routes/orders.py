@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import wire
-from ..attempts import attempt_views
 from ..core.events import CancelRequested, JobEvent, ResumeRequested, SuspendRequested
-from ..core.job.record import TERMINAL, Job, JobStatus
+from ..core.job.record import TERMINAL, Job, JobStatus, StopPurpose
 from ..core.machine import Outcome
 from ..user_tokens import Role
 from .answers import Answer, Refused
 from .desk import Desk
 from .exchange import FLAG, Parameter, Request, Route
-from .jobs import wanted
+from .jobs import view_of, wanted
 
 TRIES = 5
 """The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
@@ -28,7 +27,8 @@ def cancel_job(desk: Desk, request: Request) -> Answer:
         return CancelRequested(at=at, attempt=job.attempt, by=request.caller.name, force=force)
 
     def is_so(job: Job) -> bool:
-        return job.status not in TERMINAL or job.status is JobStatus.CANCELED
+        stopping = job.status not in TERMINAL and job.stop_purpose is StopPurpose.CANCEL
+        return stopping or job.status is JobStatus.CANCELED
 
     return _ordered(desk, request, order, is_so, lambda job: job.status is JobStatus.CANCELED, "Not canceled")
 
@@ -78,8 +78,7 @@ def _ordered(
         if decision.outcome is not Outcome.APPLIED and not is_so(after):
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"
             raise Refused(409, "not_possible", otherwise, detail, job_id=job.job_id)
-        view = {**wire.job_view(after, desk.recovery.policy), "attempts": attempt_views(after, desk.attempts.of)}
-        return Answer(202 if decision.outcome is Outcome.APPLIED else 200, view)
+        return Answer(202 if decision.outcome is Outcome.APPLIED else 200, view_of(desk, after))
     detail = f"job {request.named['job_id']} was launched anew each time; ask again"
     raise Refused(409, "moving", "The job is moving", detail, job_id=request.named["job_id"])
 

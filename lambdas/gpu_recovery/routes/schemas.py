@@ -13,6 +13,7 @@ from ..core.job.record import JobStatus, Origin
 from ..core.job.spec import (
     FAMILY,
     GROUP,
+    IMAGE,
     NAME,
     NNODES_MAX,
     RESOURCE_MAX,
@@ -98,6 +99,7 @@ _JOB_SPEC = wish(
     suspend_grace_s=none_or(between(1, SUSPEND_GRACE_S_MAX, default=SUSPEND_GRACE_S)),
     checkpoint_dir=none_or({"type": "string", "maxLength": 255}), backend=one_of(Backend), entrypoint=none_or(TEXT),
     runtime_env=none_or(ANYTHING), entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
+    image=none_or(spelt(IMAGE.pattern)),
 )  # fmt: skip
 _SUMMARY: dict[str, Schema] = {
     "job_id": TEXT, "status": one_of(JobStatus), "reason": TEXT, "attempt": WHOLE, "attempts_counted": WHOLE,
@@ -176,10 +178,11 @@ SCHEMAS: dict[str, Schema] = {
     "JobSummary": record(**_SUMMARY),
     "Jobs": record(jobs=many(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=many(TEXT)),
     "Job": record(
-        **_SUMMARY, container=TEXT, command=many(TEXT), entrypoint=TEXT, max_runtime_s=none_or(WHOLE),
-        suspend_grace_s=WHOLE, checkpoint_dir=TEXT, suspended_for=none_or(TEXT), suspended_at=none_or(TIME),
+        **_SUMMARY, container=TEXT, command=many(TEXT), entrypoint=TEXT, image=none_or(TEXT),
+        max_runtime_s=none_or(WHOLE), suspend_grace_s=WHOLE, checkpoint_dir=TEXT, suspended_for=none_or(TEXT),
+        suspended_at=none_or(TIME),
         ran_s=WHOLE, attempts_uncounted=by_name(WHOLE), failure=none_or(_FAILURE), history=many(ref("Decision")),
-        attempts=many(ref("Attempt")),
+        attempts=many(ref("Attempt")), records=none_or(TEXT),
     ),
     "Decision": record(
         at=TIME, **{"from": none_or(TEXT)}, to=TEXT, event=TEXT, attempt=WHOLE, reason=TEXT,
@@ -192,7 +195,8 @@ SCHEMAS: dict[str, Schema] = {
         decisions=many(ref("Decision")),
     ),
     "LogLines": record(
-        job_id=TEXT, attempt=WHOLE, rank=WHOLE, lines=many(record(at=TIME, text=TEXT)), next_cursor=none_or(TEXT),
+        job_id=TEXT, attempt=WHOLE, rank=WHOLE, lines=many(record(at=none_or(TIME), text=TEXT)),
+        next_cursor=none_or(TEXT),
     ),
     "CaseWanted": wish(
         job_id=TEXT, attempt=WHOLE, reports=many(ANYTHING), workers=many(ANYTHING), at_s={"type": "number"},

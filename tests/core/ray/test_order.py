@@ -34,6 +34,13 @@ def test_the_driver_has_the_variables_of_a_rank_on_top_of_its_own() -> None:
     }  # fmt: skip
 
 
+def test_an_image_is_what_driver_and_workers_run_in() -> None:
+    """Ray's own client takes it together with the variables."""
+    order = order_of(placed(queued(image="me/ray:1", env={"B": "2"})))
+    assert order.runtime_env["image_uri"] == "me/ray:1" and order.runtime_env["env_vars"]["B"] == "2"
+    assert "image_uri" not in order_of(placed(queued())).runtime_env
+
+
 def test_each_attempt_is_a_submission_of_its_own() -> None:
     """Ray would take a second submit of the same id for the first one."""
     assert order_of(replace(placed(), attempt=2)).submission_id == "ppo-1--a02"

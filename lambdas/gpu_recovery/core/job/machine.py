@@ -22,8 +22,11 @@ from . import diagnosing, launching, recovering, silence, stopping, suspension
 from .adoption import newer_task, rank_seen
 from .assessment import incident_since
 from .deadlines import deadlines
-from .record import PLACED, RUNS, Job, JobStatus, Origin
+from .record import LIVE, PLACED, RUNS, Job, JobStatus, Origin
 from .spec import Backend, JobSpec
+
+SUBMITTED = "JobSubmitted"
+"""What begins the history of a job that was submitted."""
 
 
 def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
@@ -32,7 +35,7 @@ def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -
     step = Step(
         JobStatus.QUEUED, f"submitted by {spec.user or 'an unnamed user'}", {}, (commands.PokeScheduler(f"{job_id}/1"),)
     )
-    return kept(job, "JobSubmitted", step, policy, now)
+    return kept(job, SUBMITTED, step, policy, now)
 
 
 def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
@@ -102,12 +105,21 @@ def kept(job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPol
             "before": job.status if job.version else None, "reason": step.reason, "version": job.version + 1,
             "incident_id": step.changes.get("incident_id") or job.incident_id,
         }  # fmt: skip
-        step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data)))
+        records = _recorded(job, event, step) if policy.record_attempts else ()
+        step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data), *records))
         moved = replace(job, **{**step.changes, "status": step.status})
         accounts = {"incident_at": incident_since(job, moved, now), **_accounts(job, event, step, now)}
         step = replace(step, changes={**step.changes, **accounts})
     decision = applied(job, step, job.job_id, event, lambda after: deadlines(after, Given(policy, now)), policy, now)
     return replace(decision, quota=_quota_change(job, decision.record, event))
+
+
+def _recorded(job: Job, event: events.JobEvent | str, step: Step) -> tuple[commands.RecordAttempt, ...]:
+    """The order to record what is final now: what was submitted, an attempt's end, what its checks have found."""
+    if event == SUBMITTED:
+        return (commands.RecordAttempt(0),)
+    ends = job.attempt and job.version and job.status in LIVE and step.status not in LIVE
+    return (commands.RecordAttempt(job.attempt),) if ends or job.status is JobStatus.DIAGNOSING else ()
 
 
 def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime) -> dict[str, Any]:

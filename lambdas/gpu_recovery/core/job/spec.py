@@ -18,6 +18,9 @@ OUR_VARIABLES = frozenset({
     "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
     "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S",
 })  # fmt: skip
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,511}")
+BESIDE_AN_IMAGE = frozenset({"env_vars", "config"})
+"""All that Ray's `image_uri` may be combined with in a `runtime_env`."""
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 NOT_FOR_JOBS = OUR_VARIABLES | {"GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_STOP_TIMEOUT_S"}
 """Variables that a specification may not set: ours, and those by which our own tools are told what to do."""
@@ -52,6 +55,8 @@ class JobSpec:
     suspend_grace_s: how long rank 0 has, once it is told to make room, to save its state and leave (seed 003).
     checkpoint_dir:  where the ranks keep their checkpoints, as they see it; "" says nothing about it.
     entrypoint:      on Ray, the shell command of the driver; `entrypoint_resources` are what the driver itself takes.
+    image:           the container image. On ECS that of the task definition's container, which must be this one; on Ray
+                     what driver and workers run in.
     runtime_env:     Ray's description of the driver's environment, as JSON text; "" for none.
     """
 
@@ -74,6 +79,7 @@ class JobSpec:
     entrypoint: str = ""
     runtime_env: str = ""
     entrypoint_resources: Mapping[str, int] = field(default_factory=dict)
+    image: str = ""
 
 
 def parse_spec(document: Any) -> JobSpec:
@@ -105,6 +111,11 @@ def _fits_its_backend(spec: JobSpec, document: Mapping[str, Any]) -> None:
     for key in foreign:
         if document.get(key) is not None:
             raise SpecInvalid(key, f"is not for a job on {spec.backend}")
+    others = sorted(set(json.loads(spec.runtime_env or "{}")) - BESIDE_AN_IMAGE) if spec.image else []
+    if others:
+        raise SpecInvalid(
+            "image", f"goes with env_vars and config in runtime_env, not with {', '.join(others)}: by Ray"
+        )
 
 
 def _text(pattern: re.Pattern[str], what: str, *, optional: bool = False) -> Any:
@@ -239,4 +250,5 @@ _READERS: dict[str, Any] = {
     "entrypoint": _entrypoint,
     "runtime_env": _runtime_env,
     "entrypoint_resources": _resources,
+    "image": _text(IMAGE, "a container image: registry/repository:tag or @digest", optional=True),
 }

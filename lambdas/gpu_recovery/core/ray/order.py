@@ -39,6 +39,8 @@ def order_of(job: Job) -> DriverOrder:
         ours["CHECKPOINT_DIR"] = spec.checkpoint_dir
     named = runtime_env.get("env_vars")
     runtime_env["env_vars"] = {**(named if isinstance(named, Mapping) else {}), **spec.env, **ours}
+    if spec.image:
+        runtime_env["image_uri"] = spec.image
     return DriverOrder(
         submission_id=attempt_id(job.job_id, job.attempt), entrypoint=spec.entrypoint, runtime_env=runtime_env,
         resources=dict(spec.entrypoint_resources or ON_A_WORKER),
