@@ -12,6 +12,7 @@ from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
 from .core.heartbeat import Beat, liveness
 from .core.instance.record import Instance, InstanceStatus
+from .core.job.conclusion import Conclusion
 from .core.job.record import Job
 from .core.machine import HistoryEntry
 from .core.policy import RecoveryPolicy, within
@@ -98,6 +99,15 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def conclusion_view(conclusion: Conclusion) -> dict[str, Any]:
+    """What the diagnosis of an attempt came to; its confidence in percent."""
+    return {
+        "attempt": conclusion.attempt, "cause": conclusion.cause, "where": conclusion.where,
+        "instances": list(conclusion.instances), "remedy": conclusion.remedy, "confidence": conclusion.confidence,
+        "decided": conclusion.decided, "sentence": conclusion.sentence,
+    }  # fmt: skip
+
+
 def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """A job by itself: its summary, what failed, what it runs, and every decision with its reason."""
     failure = job.failure
@@ -114,6 +124,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "suspended_at": time_text(job.suspended_at),
         "ran_s": job.ran_s,
         "attempts_uncounted": dict(job.attempts_uncounted),
+        "diagnosis": None if job.conclusion is None else conclusion_view(job.conclusion),
         "failure": None if failure is None else {
             "rank": failure.rank, "instance_id": failure.instance_id, "at": time_text(failure.at),
             "kind": failure.ending.kind.value, "exit_code": failure.ending.exit_code,

@@ -86,6 +86,16 @@ PRIORITY: Schema = {"type": "string", "enum": [one.name for one in Priority]}
 _ANY_PRIORITY: Schema = {
     "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}], "default": Priority.NORMAL.name,
 }  # fmt: skip
+_CONCLUSION = record(
+    attempt=WHOLE,
+    cause=one_of(Cause),
+    where=TEXT,
+    instances=many(TEXT),
+    remedy=one_of(Remedy),
+    confidence=between(0, 100),
+    decided=YES,
+    sentence=TEXT,
+)
 _SCOPE = record(kind=one_of(ScopeKind), names=many(TEXT))
 _LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
 _TEXT_255: Schema = {"type": "string", "maxLength": 255}
@@ -181,7 +191,8 @@ SCHEMAS: dict[str, Schema] = {
         **_SUMMARY, container=TEXT, command=many(TEXT), entrypoint=TEXT, image=none_or(TEXT),
         max_runtime_s=none_or(WHOLE), suspend_grace_s=WHOLE, checkpoint_dir=TEXT, suspended_for=none_or(TEXT),
         suspended_at=none_or(TIME),
-        ran_s=WHOLE, attempts_uncounted=by_name(WHOLE), failure=none_or(_FAILURE), history=many(ref("Decision")),
+        ran_s=WHOLE, attempts_uncounted=by_name(WHOLE), diagnosis=none_or(_CONCLUSION), failure=none_or(_FAILURE),
+        history=many(ref("Decision")),
         attempts=many(ref("Attempt")), records=none_or(TEXT),
     ),
     "Decision": record(

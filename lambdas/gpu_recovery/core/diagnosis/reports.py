@@ -51,6 +51,7 @@ class StageReport(Report):
     synchronised:          whether the probe waited for the GPU: without that, a pass says nothing.
     matches:               whether the probe's result was the known one; None if it was not compared.
     error:                 the exception of the stage or of the probe, one line.
+    is_synchronising:      whether it came out of a call that waits for the GPU.
     """
 
     stage: str
