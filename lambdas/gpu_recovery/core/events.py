@@ -257,6 +257,7 @@ class InstanceObserved(InstanceEvent):
 class CheckRequested(InstanceEvent):
     """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
 
+    awaited: the job waits for the answer. If not, the instance is checked for whoever works on it next.
     since: when the attempt began; what the machine logged before is about somebody else's work.
     suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
     `again`: it was before, and that has not helped.
@@ -269,6 +270,7 @@ class CheckRequested(InstanceEvent):
     suspect: str = ""
     because: str = ""
     again: bool = False
+    awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
