@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery import scheduling
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
@@ -374,3 +375,49 @@ def test_whoever_waits_is_told_once(cluster: Cluster) -> None:
     for _ in range(10):
         cluster.schedule()
     assert cluster.job("big") == before
+
+
+# -- a long line -------------------------------------------------------------------------------------------------------
+
+
+def drain(cluster: Cluster) -> int:
+    """Passes until none asks for another; how many there were."""
+    passes, key = 0, "first/1"
+    while key:
+        assert passes < 20, "the passes never come to an end"
+        cluster.actions.poked.clear()
+        cluster.schedule(key)
+        passes += 1
+        key = cluster.actions.poked[-1] if cluster.actions.poked else ""
+    return passes
+
+
+def test_a_long_line_is_told_of_in_passes_that_follow_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass tells a few, and each asks for the next until nobody is left who does not know what it waits for."""
+    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    names = [f"big-{number}" for number in range(10)]
+    for name in names:
+        cluster.submit(name, 3)
+    assert drain(cluster) == 4
+    assert cluster.status(*names) == [S.PENDING_RESOURCES] * 10
+    cluster.passes(60)
+    assert ticks(cluster) == 1
+
+
+def test_a_line_that_cannot_be_told_of_yet_does_not_keep_the_scheduler_spinning(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index lags and shows those who were told as they were before: the next tick tells the others."""
+    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    names = [f"big-{number}" for number in range(6)]
+    for name in names:
+        cluster.submit(name, 3)
+    old = cluster.store.line()
+    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    assert drain(cluster) == 2
+    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.passes(60)
+    cluster.schedule("#tick/1")
+    assert cluster.status(*names) == [S.PENDING_RESOURCES] * 6
