@@ -102,7 +102,7 @@ _SUMMARY: dict[str, Schema] = {
     "asked_priority": PRIORITY, "backend": one_of(Backend), "nnodes": WHOLE, "n_gpus_per_node": WHOLE,
     "task_definition": TEXT, "origin": one_of(Origin), "instances": many(TEXT), "repairing": many(TEXT),
     "queued_at": TIME, "status_at": TIME, "deadline_at": none_or(TIME), "incident_id": none_or(TEXT), "held": YES,
-    "short_of": none_or(TEXT),
+    "short_of": none_or(TEXT), "next_run_at": none_or(TIME),
 }  # fmt: skip
 _ATTEMPT = {
     **record(
