@@ -7,7 +7,7 @@ from collections.abc import Callable
 from .. import wire
 from ..attempts import attempt_views
 from ..core.events import CancelRequested, JobEvent, ResumeRequested, SuspendRequested
-from ..core.job.record import TERMINAL, Job, JobStatus
+from ..core.job.record import TERMINAL, Job, JobStatus, StopPurpose
 from ..core.machine import Outcome
 from ..user_tokens import Role
 from .answers import Answer, Refused
@@ -28,7 +28,8 @@ def cancel_job(desk: Desk, request: Request) -> Answer:
         return CancelRequested(at=at, attempt=job.attempt, by=request.caller.name, force=force)
 
     def is_so(job: Job) -> bool:
-        return job.status not in TERMINAL or job.status is JobStatus.CANCELED
+        ending = job.status is JobStatus.STOPPING and job.stop_purpose is StopPurpose.CANCEL
+        return ending or job.status is JobStatus.CANCELED
 
     return _ordered(desk, request, order, is_so, "Not canceled")
 
