@@ -140,7 +140,8 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     waiting = tuple(replace(job, holds_quota=job.holds_quota or job.recovering) for job in snapshot.waiting)
     snapshot = replace(snapshot, waiting=waiting)
     jobs, limits = _sizes(snapshot), snapshot.limits
-    started = [jobs[one.job_id] for one in place(snapshot, POLICY, NOW).assignments]
+    answer = place(snapshot, POLICY, NOW)
+    started = [jobs[one.job_id] for one in answer.assignments]
     fresh = [job for job in started if not job.holds_quota]
     used = Counter(dict(snapshot.used))
     for job in fresh:
@@ -152,6 +153,13 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     holders = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota), *fresh]
     if fresh and limits.max_running_jobs is not None:
         assert len(holders) <= limits.max_running_jobs
+    made = [jobs[one.job_id] for one in answer.short if one.short_of is Shortage.ROOM]
+    promised = [job for job in made if not job.holds_quota]
+    going = {one.job_id for one in answer.suspensions} | {
+        one.job_id for one in snapshot.running if one.leaving and one.for_job
+    }
+    if promised and limits.max_running_jobs is not None:
+        assert len(holders) + len(promised) - len(going) <= limits.max_running_jobs
     for job in fresh:
         each = limits.max_running_jobs_per_user
         assert each is None or sum(one.user == job.user for one in holders) <= each
