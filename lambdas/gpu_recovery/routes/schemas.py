@@ -19,6 +19,7 @@ from ..core.job.spec import (
     Backend,
 )
 from ..core.queue.priority import Priority
+from ..core.queue.quota import ANY
 from ..core.queue.snapshot import Shortage
 from ..redriving import Grave
 from ..tokens import LIFE_S_MAX, LIFE_S_MIN, NOTE_MAX
@@ -83,6 +84,7 @@ PRIORITY: Schema = {"type": "string", "enum": [one.name for one in Priority]}
 _ANY_PRIORITY: Schema = {
     "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}], "default": Priority.NORMAL.name,
 }  # fmt: skip
+_EACH_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
 _TEXT_255: Schema = {"type": "string", "maxLength": 255}
 _LIFE = {"expires_in_s": between(LIFE_S_MIN, LIFE_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
@@ -129,7 +131,7 @@ _QUEUE = record(
         job_id=TEXT, user=TEXT, priority=PRIORITY, group=TEXT, nodes=WHOLE, gpus=WHOLE, since=TIME,
         ends_at=none_or(TIME), can_suspend=YES,
     )),
-    quotas=many(record(user=TEXT, priority=PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
+    quotas=many(record(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
     reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
     unreadable=many(TEXT),
 )  # fmt: skip
