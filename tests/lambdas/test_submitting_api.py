@@ -202,6 +202,12 @@ def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api, monk
     assert "DescribeTaskDefinition" not in api.functions.aws.operations()
 
 
+def test_a_priority_that_is_to_be_chosen_for_the_job_is_refused(api: Api) -> None:
+    """AUTO takes whatever quota is left, which was the wrong one."""
+    refused(api.post("/jobs", ASKED | {"priority": "AUTO"}), 422, "priority")
+    assert wrote(api) == 0 and jobs_kept(api) == []
+
+
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
 
