@@ -14,6 +14,8 @@ from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import PLACED, Cause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.lineup import is_usable
 from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.queue.entry import waiting
+from gpu_recovery.core.queue.order import in_line
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.task import Ending, EndingKind
 
@@ -203,6 +205,18 @@ def test_a_suspended_job_keeps_its_place_in_line_and_its_count() -> None:
     much_later = later(ADAPTIVE.suspensions_window_s + 1)
     late = running(record=suspended(), now=much_later)
     assert len(suspending(record=late, now=much_later).suspensions) == 1
+
+
+@pytest.mark.parametrize("for_job", ["big-1", ""], ids=["for another", "by a person"])
+def test_who_made_room_goes_before_equals_for_a_while(for_job: str) -> None:
+    """An equal that was submitted before goes behind it until the window is over; nobody gets ahead by leaving."""
+    record, window = suspended(for_job=for_job), ADAPTIVE.suspensions_window_s
+    if not for_job:
+        record = applied(tell(record, resume_event(record)))
+    mine, older = entry_of(record), entry_of(replace(queued(job_id="older"), queued_at=later(-9)))
+    assert mine is not None and older is not None
+    for at, first in ((later(window - 1), "sft-1" if for_job else "older"), (later(window), "older")):
+        assert in_line([waiting(one, ADAPTIVE, at) for one in (mine, older)])[0].job_id == first
 
 
 def test_it_runs_again_from_the_start_with_the_next_attempt() -> None:
