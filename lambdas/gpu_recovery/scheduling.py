@@ -22,16 +22,19 @@ from .core.lineup import gpus_free, is_usable, snapshot_of
 from .core.machine import Outcome
 from .core.names import TICK
 from .core.queue.entry import Entry, LastPass
+from .core.queue.history import Kind, usual
 from .core.queue.place import place
 from .core.queue.quota import Limits, parse_limits
 from .core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from .isolation import raise_all, try_each
-from .ports import TermOver
+from .ports import Store, TermOver
 from .recovery import Recovery, Unsaid
 
 UNFINISHED = "not every job could be given or told its place"
 TOLD_MAX = 200
 """How many jobs of one pass are told that they wait: another pass follows at once and tells the next ones."""
+KINDS_MAX = 100
+"""Of so many kinds of jobs at most a pass asks how long they run: as many as one call reads."""
 AGAIN = "#pass"
 """What a pass calls the message by which it asks for the next one."""
 PASS_AT_LEAST = timedelta(minutes=5)
@@ -156,8 +159,20 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     instances = (listed | dict(store.load_instances(machines)) if machines else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
+    usual = usual_times(store, entries.values(), now)
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
     return Reading(snapshot, entries, unreadable, first_cool_down)
+
+
+def usual_times(store: Store, entries: Collection[Entry], now: datetime) -> Mapping[Kind, int]:
+    """How long jobs run of the kinds that those who have a place and the first in line are of, in one call."""
+    matter = sorted((one for one in entries if not one.waits or one.may_start(now)), key=lambda one: one.queued_at)
+    kinds = [one.kind for one in sorted(matter, key=lambda one: one.waits) if one.kind is not None]
+    asked = {kind.text: kind for kind in list(dict.fromkeys(kinds))[:KINDS_MAX]}
+    if not asked:
+        return {}
+    found = store.load_run_times(asked)
+    return {kind: took for text, kind in asked.items() if (took := usual(found[text])) is not None}
 
 
 def limits_of(recovery: Recovery) -> Limits:
