@@ -48,11 +48,13 @@ def _chosen(part: Any, user: str | None, group: str | None) -> Any:
     ]  # fmt: skip
 
 
-@app.command("show", epilog=examples("gpu-recovery quota show", "gpu-recovery queue    # what is used of them"))
+@app.command("show", epilog=examples("gpu-recovery quota show", "gpu-recovery queue --json    # its quotas"))
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the limits as they are set."""
+    """Show the limits as they are set, and what is used of them."""
     with context.obj.client() as client:
         view = client.quotas()
+        if not as_json:  # a document is the API's own answer
+            view = {**view, "used": client.queue()["quotas"]}
     _told(view, as_json)
 
 

@@ -188,10 +188,13 @@ def duration(seconds: float) -> str:
 
 
 def waiting(job: View, now: datetime) -> str:
-    """What the job waits for now and until when."""
+    """What the job waits for now, from when on it may go on, and until when it may."""
     if job["status"] in TERMINAL:
         return "nothing: the job has ended"
     what = WAITS_FOR.get(job["status"], f"the end of {job['status']}")
+    again = job.get("next_run_at")
+    if again and moment(again) > now:
+        what = f"{what}, not before {until(again, now)}"
     deadline = job.get("deadline_at")
     if not deadline:
         return f"{what}, without a deadline"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -35,9 +35,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     ]  # fmt: skip
     if runs:
         text += "\n" + table(("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
-    used = [(one["user"], str(one["priority"]), one["group"] or "-", _used(one)) for one in view["quotas"]]
-    if used:
-        text += "\n" + table(("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width)
+    text += _used_of(view["quotas"], width)
     promised = [
         (one["job_id"], one["group"] or "-", clock(one.get("at")), ", ".join(one["hosts"]))
         for one in view["reservations"]
@@ -79,13 +77,18 @@ def standing_in_line(view: View, now: datetime) -> str:
 
 
 def quotas(view: View, width: int | None = None) -> str:
-    """The limits as they are set."""
+    """The limits as they are set; what is used of them, where the view has it."""
     limits = view["limits"]
     rows = [(*key.rsplit("/", 2), str(number)) for key, number in sorted((limits.get("instances") or {}).items())]
     text = table(("USER", "PRIORITY", "GROUP", "INSTANCES"), rows, width) if rows else "no limits of instances\n"
     jobs, each = limits.get("max_running_jobs"), limits.get("max_running_jobs_per_user")
     text += line(f"jobs that may run at once: {_limit(jobs)}", f"of one user: {_limit(each)}")
-    return text + line(f"revision {view['revision']}")
+    return text + line(f"revision {view['revision']}") + _used_of(view.get("used") or (), width)
+
+
+def _used_of(rows: Iterable[View], width: int | None) -> str:
+    used = [(one["user"], str(one["priority"]), one["group"] or "-", _used(one)) for one in rows]
+    return "\n" + table(("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width) if used else ""
 
 
 def _limit(number: Any) -> str:

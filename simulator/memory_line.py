@@ -22,6 +22,7 @@ class MemoryLine:
     def __init__(self) -> None:
         self.scheduler = LastPass()
         self.used: dict[str, int] = {}
+        self.run_times: dict[str, dict[int, int]] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
 
     def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
@@ -45,6 +46,9 @@ class MemoryLine:
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
         return {key: self.used.get(key, 0) for key in keys}
 
+    def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+        return {kind: tuple(self.run_times.get(kind, {}).values()) for kind in kinds}
+
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
         return self.limits
 
@@ -63,3 +67,5 @@ class MemoryLine:
         """Enter what a job that was kept has changed."""
         if quota is not None and quota.nodes:
             self.used[quota.key] = self.used.get(quota.key, 0) + quota.nodes
+        if quota is not None and quota.ran is not None:
+            self.run_times.setdefault(quota.ran.kind, {})[quota.ran.slot] = quota.ran.seconds

@@ -46,13 +46,14 @@ def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
     given = {one.job_id: one.instances for one in placing.place(snapshot, policy, now).assignments}
     jobs = {job.job_id: job for job in store.list_jobs(None, quotas.JOBS_MAX, None).jobs}
     hosts = {host.host_id: host for host in snapshot.hosts}
+    lasts = {one.job_id: one.runs_for_s for one in snapshot.waiting}
     barred = _barred(store, jobs.values())
     for first in (jobs[one.job_id] for one in snapshot.waiting if one.job_id not in given):
         if first.status not in IN_TURN or first.job_id in barred or not _may_start(first, now):
             continue
         for job_id, instances in given.items():
             other = jobs[job_id]
-            if _goes_before(first, other, policy, now) and not _may_pass(other, first, instances, hosts):
+            if _goes_before(first, other, policy, now) and not _may_pass(other, first, instances, hosts, lasts):
                 yield f"I10: {job_id} gets a place before {first.job_id}, in line since {first.queued_at:%H:%M:%S}"
 
 
@@ -74,10 +75,12 @@ def _standing(job: Job, policy: RecoveryPolicy, now: datetime) -> tuple[int, boo
     return -effective(job.spec.priority, job.ran_s, policy), not gave_way, job.queued_at, job.job_id
 
 
-def _may_pass(other: Job, first: Job, instances: Iterable[str], hosts: Mapping[str, Host]) -> bool:
+def _may_pass(
+    other: Job, first: Job, instances: Iterable[str], hosts: Mapping[str, Host], lasts: Mapping[str, int | None]
+) -> bool:
     """Whether `other` may go before one that stands before it: onto hosts kept for it, or because it ends sooner."""
     kept = any(hosts[one].reserved_for == other.job_id for one in instances)
-    limit, its = first.spec.max_runtime_s, other.spec.max_runtime_s
+    limit, its = lasts[first.job_id], lasts[other.job_id]
     return kept or (its is not None and (limit is None or its < limit))
 
 

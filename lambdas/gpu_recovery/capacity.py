@@ -25,16 +25,19 @@ class Capacity:
         self._read = read
         self._kept: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
 
-    def check(self, spec: JobSpec, now: datetime) -> None:
+    def check(self, spec: JobSpec, now: datetime, is_empty: bool = False) -> None:
         """SpecInvalid if no number of free instances would be enough for the job.
 
-        A cluster without any instance says nothing: it may be about to get some.
+        A cluster without any instance says nothing: it may be about to get some. Where it `is_empty`, as the
+        reconciler last counted it, and none is free, nobody looks for those that are out of use.
         """
         if spec.backend is not Backend.ECS:
             return
         if self._kept is not None and now - self._kept[0] < KEPT and why_never(spec, self._kept[1]) is None:
             return
         found = list(self._read((InstanceStatus.AVAILABLE,)))
+        if not found and is_empty:
+            return
         if why_never(spec, _sizes(found)) is not None or not found:
             found += self._read(REST)
         sizes = _sizes(found)

@@ -14,7 +14,7 @@ from .core.queue.entry import Entry
 from .core.queue.place import place
 from .core.queue.snapshot import Placement, Shortage, Snapshot
 from .recovery import Recovery
-from .scheduling import PRESENT, limits_of
+from .scheduling import PRESENT, limits_of, usual_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,27 @@ class View:
         """What is to become of one job; None if it is not in line."""
         for chosen in self.placement.assignments:
             if chosen.job_id == job_id:
-                return Foresight(True, f"would start at once on {listed(chosen.instances)}", chosen.instances)
+                sentence = f"would start at once on {listed(chosen.instances)}"
+                return Foresight(True, sentence + self._taken_to_run(job_id), chosen.instances)
         suspended = tuple(one.job_id for one in self.placement.suspensions if one.for_job == job_id)
         for short in self.placement.short:
             if short.job_id == job_id:
                 return Foresight(
-                    False, short.sentence, (), short.short_of, short.position, short.blockers, short.earliest_at,
-                    suspended,
+                    False, short.sentence + self._taken_to_run(job_id), (), short.short_of, short.position,
+                    short.blockers, short.earliest_at, suspended,
                 )  # fmt: skip
         entry = self.entries.get(job_id)
         return Foresight(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
+
+    def _taken_to_run(self, job_id: str) -> str:
+        """Where the estimate of its run time comes from, unless it is the limit that its user has named."""
+        entry = self.entries.get(job_id)
+        if entry is None or entry.max_runtime_s is not None:
+            return ""
+        lasts_s = next((one.runs_for_s for one in self.snapshot.waiting if one.job_id == job_id), None)
+        if lasts_s is None:
+            return "; nobody knows how long it runs"
+        return f"; taken to run for {lasts_s} s, by the jobs of its kind before it"
 
 
 def look(recovery: Recovery, more: Job | None = None) -> View:
@@ -69,7 +80,8 @@ def look(recovery: Recovery, more: Job | None = None) -> View:
     used = store.quota_used(sorted(key.text for key in keys))
     instances = store.instances_in(PRESENT, failures)
     counts = {key: used[key.text] for key in keys}
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
+    usual = usual_times(store, entries.values(), now)
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
     return View(now, entries, snapshot, place(snapshot, policy, now), failures)
 
 

@@ -159,7 +159,7 @@ class Store(Protocol):
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
         """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord.
 
-        With `quota`, the count of its user's instances changes in the same transaction; TermOver if that was decided
+        With `quota`, its user's books change in the same transaction; TermOver if that was decided
         in a term of the scheduler that is over.
         """
 
@@ -186,6 +186,9 @@ class Store(Protocol):
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
         """How many instances are in use, by `QuotaKey.text`, freshly read; each of `keys` is in the answer."""
+
+    def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+        """How long the latest jobs of each of `kinds` (`queue.history.Kind.text`) ran in seconds, in any order."""
 
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
         """The document of limits (`queue.quota.parse_limits`) and its revision; ({}, 0) where there is none."""

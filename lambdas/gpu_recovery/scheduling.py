@@ -22,16 +22,19 @@ from .core.lineup import gpus_free, is_usable, snapshot_of
 from .core.machine import Outcome
 from .core.names import TICK
 from .core.queue.entry import Entry, LastPass
+from .core.queue.history import Kind, usual
 from .core.queue.place import place
 from .core.queue.quota import Limits, parse_limits
 from .core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from .isolation import raise_all, try_each
-from .ports import TermOver
+from .ports import Store, TermOver
 from .recovery import Recovery, Unsaid
 
 UNFINISHED = "not every job could be given or told its place"
 TOLD_MAX = 200
-"""How many jobs of one pass are told that they wait: the next pass tells the next ones."""
+"""How many jobs of one pass are told that they wait: another pass follows at once and tells the next ones."""
+KINDS_MAX = 100
+"""Of so many kinds of jobs at most a pass asks how long they run: as many as one call reads."""
 AGAIN = "#pass"
 """What a pass calls the message by which it asks for the next one."""
 PASS_AT_LEAST = timedelta(minutes=5)
@@ -57,16 +60,19 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
-    told = _Told(recovery)
+    told, unsaid = _Told(recovery), _news_of_waiting(reading.entries, placement, now)
     try:
-        failures = try_each(told.tell, _answers(reading.entries, placement, placed, term, now), but=TermOver)
+        answers = (*_moves(placement, placed, term, now), *unsaid[:TOLD_MAX])
+        failures = try_each(told.tell, answers, but=TermOver)
     except TermOver:
         return 0  # another pass has begun, and has read whatever this one has changed
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
-    if stale or told.in_vain or failures:
-        # It was decided on what is not so any more, or could not be told: at once again, and then with every tick.
+    amiss, unfinished = bool(stale or told.in_vain or failures), len(unsaid) > TOLD_MAX
+    if amiss or unfinished:
+        # It was decided on what is not so any more, or could not be told: at once again, and then with every tick. Who
+        # is only told late is told at once, as long as that makes any difference: an index may lag behind.
         times.append(now)
-        if AGAIN not in by:
+        if (amiss and AGAIN not in by) or (unfinished and told.told_to_wait):
             recovery.actions.poke_scheduler(f"{AGAIN}/{term}")
     left = len(snapshot.waiting) - told.placed
     recovery.store.end_pass(LastPass(term, now, min(times, default=None), left))
@@ -80,6 +86,7 @@ class _Told:
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
         self.placed = 0
+        self.told_to_wait = 0
         self.in_vain = False
 
     def tell(self, told: tuple[str, events.JobEvent]) -> None:
@@ -96,6 +103,8 @@ class _Told:
             self.in_vain = self.in_vain or outcome is not Outcome.APPLIED
         elif isinstance(event, events.SuspendRequested):
             self.in_vain = self.in_vain or outcome is Outcome.OUTDATED
+        elif isinstance(event, events.ResourcesShort):
+            self.told_to_wait += outcome is Outcome.APPLIED
 
 
 def _is_due(last: LastPass, now: datetime) -> bool:
@@ -150,8 +159,20 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     instances = (listed | dict(store.load_instances(machines)) if machines else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery))
+    usual = usual_times(store, entries.values(), now)
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
     return Reading(snapshot, entries, unreadable, first_cool_down)
+
+
+def usual_times(store: Store, entries: Collection[Entry], now: datetime) -> Mapping[Kind, int]:
+    """How long jobs run of the kinds that those who have a place and the first in line are of, in one call."""
+    matter = sorted((one for one in entries if not one.waits or one.may_start(now)), key=lambda one: one.queued_at)
+    kinds = [one.kind for one in sorted(matter, key=lambda one: one.waits) if one.kind is not None]
+    asked = {kind.text: kind for kind in list(dict.fromkeys(kinds))[:KINDS_MAX]}
+    if not asked:
+        return {}
+    found = store.load_run_times(asked)
+    return {kind: took for text, kind in asked.items() if (took := usual(found[text])) is not None}
 
 
 def limits_of(recovery: Recovery) -> Limits:
@@ -179,10 +200,10 @@ def _confirmed(
     return placed, len(placed) < len(placement.assignments)
 
 
-def _answers(
-    entries: Mapping[str, Entry], placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
+def _moves(
+    placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
 ) -> Iterator[tuple[str, events.JobEvent]]:
-    """What each job must hear: first who has to make room, then who starts, then who waits for something new."""
+    """What jobs must hear that the pass moves: first who has to make room, then who starts."""
     for made in placement.suspensions:
         yield made.job_id, events.SuspendRequested(
             at=now, attempt=made.attempt, version=made.version, by="the scheduler", because=made.sentence,
@@ -193,22 +214,24 @@ def _answers(
             at=now, attempt=chosen.attempt, version=chosen.version, instances=chosen.instances, epochs=chosen.epochs,
             port_offset=chosen.port_offset, term=term,
         )  # fmt: skip
-    told = 0
+
+
+def _news_of_waiting(
+    entries: Mapping[str, Entry], placement: Placement, now: datetime
+) -> list[tuple[str, events.JobEvent]]:
+    """Who waits for something that its record does not say yet, in the order of the line."""
+    news: list[tuple[str, events.JobEvent]] = []
     for short in placement.short:
         entry = entries[short.job_id]
         if entry.recovering or (entry.known_short == short.short_of and not entry.fresh):
             continue
         if short.short_of in _SEEN_BY_ITSELF and not entry.fresh:
             continue
-        told += 1
-        if told > TOLD_MAX:
-            return
-        yield (
-            short.job_id,
-            events.ResourcesShort(
-                at=now, attempt=short.attempt, version=short.version, sentence=short.sentence, short_of=short.short_of
-            ),
+        event = events.ResourcesShort(
+            at=now, attempt=short.attempt, version=short.version, sentence=short.sentence, short_of=short.short_of
         )
+        news.append((short.job_id, event))
+    return news
 
 
 _SEEN_BY_ITSELF = (Shortage.ROOM,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -50,11 +50,27 @@ class Submission:
     kept_until: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is read before a job is taken in.
+
+    before:   what was submitted with the key and is remembered.
+    is_empty: the reconciler has counted no instance with GPUs.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    before: Submission | None = None
+    is_empty: bool = False
+
+
 class Submissions(Protocol):
     """Where submitted jobs are kept, and the keys they came with."""
 
-    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
-        """The limits of users, and what was submitted under this name and is remembered; one call. "" is no name."""
+    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
+        """What is known, by one call at most; of the key only if `surely`, or if that costs nothing more. "" is no key.
+
+        A key that was not read is not lost: `keep` finds it taken.
+        """
 
     def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         """Keep the job, its text and its key, or none of them: False if the id or the key is taken."""
@@ -75,7 +91,7 @@ class Intake:
     """Takes jobs in.
 
     describe: an ECS task definition by its name, None if there is none.
-    check:    raises SpecInvalid for a job that the cluster can never run.
+    check:    raises SpecInvalid for a job that the cluster can never run; it is told if that is thought to be empty.
     random:   four hexadecimal digits.
     reserved: the ECS family of the health check: its role and its rights are nobody else's.
     """
@@ -83,7 +99,7 @@ class Intake:
     recovery: Recovery
     submissions: Submissions
     describe: Callable[[str], Mapping[str, Any] | None]
-    check: Callable[[JobSpec, datetime], None]
+    check: Callable[[JobSpec, datetime, bool], None]
     random: Callable[[], str]
     prefix: str
     reserved: str = ""
@@ -97,17 +113,23 @@ class Intake:
         """
         spec = parsed(document, user)
         now = self.recovery.clock()
-        limits, before = self.submissions.read(name, now)
-        if before is not None:
-            return self._again(before, document), False
-        spec = self._acceptable(spec, limits, now)
+        known = self.submissions.read(name, now)
+        if known.before is not None:
+            return self._again(known.before, document), False
+        try:
+            spec = self._acceptable(spec, known, now)
+        except SpecInvalid:
+            before = self.submissions.read(name, now, surely=True).before if name else None
+            if before is None:
+                raise
+            return self._again(before, document), False  # it was acceptable the first time
         for _ in range(NAMES_TRIED):
             decision = self._new(spec)
             key = Submission(name, digest_of(document), decision.record.job_id, now + KEY_KEPT) if name else None
             if self.submissions.keep(decision.record, submitted, key, now):
                 self.recovery.begin_job(decision, submitted)
                 return decision.record, True
-            _, before = self.submissions.read(name, now) if name else (limits, None)
+            before = self.submissions.read(name, now, surely=True).before if name else None
             if before is not None:  # somebody else came first with the same key
                 return self._again(before, document), False
         raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
@@ -115,17 +137,17 @@ class Intake:
     def rehearse(self, document: Any, user: str | None) -> Job:
         """The job as it would be submitted; nothing is kept. Raises as `submit`."""
         spec = parsed(document, user)
-        limits, _ = self.submissions.read("", self.recovery.clock())
-        return self._new(self._acceptable(spec, limits, self.recovery.clock())).record
+        now = self.recovery.clock()
+        return self._new(self._acceptable(spec, self.submissions.read("", now), now)).record
 
-    def _acceptable(self, spec: JobSpec, limits: Limits, now: datetime) -> JobSpec:
+    def _acceptable(self, spec: JobSpec, known: Known, now: datetime) -> JobSpec:
         """`spec` as it is kept, once it is known that it can run some day."""
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
             if (where := read_where_it_is_submitted(json.loads(spec.runtime_env or "{}"))) != "":
                 raise SpecInvalid(f"runtime_env.{where}", "must name what the cluster itself can fetch, by its URI")
-            self.check(spec, now)
+            self.check(spec, now, known.is_empty)
             return spec
         definition = self.describe(spec.task_definition)
         family = str((definition or {}).get("family", "")) or spec.task_definition.partition(":")[0]
@@ -134,10 +156,10 @@ class Intake:
                 "task_definition", f"{self.reserved} is the health check's: no job may run with its rights"
             )
         spec = with_container(spec, definition)
-        never = never_runs(limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
+        never = never_runs(known.limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
-        self.check(spec, now)
+        self.check(spec, now, known.is_empty)
         return spec
 
     def _new(self, spec: JobSpec) -> Decision[Job]:
@@ -158,9 +180,9 @@ class WithoutKeys:
 
     store: Store
 
-    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
+    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
         """Nothing is remembered."""
-        return Limits(), None
+        return Known()
 
     def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         """As `Store.create_job`."""
@@ -172,7 +194,7 @@ def submit(
     random: Callable[[], str],
 ) -> Job:  # fmt: skip
     """The new job of a decoded `document` that an operator submits without a key; raises as `Intake.submit`."""
-    intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now: None, random, prefix)
+    intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now, is_empty: None, random, prefix)
     return intake.submit(document, submitted, None)[0]
 
 

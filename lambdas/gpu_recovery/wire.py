@@ -96,6 +96,7 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "queued_at": time_text(job.queued_at), "status_at": time_text(job.status_at),
         "deadline_at": time_text(job.deadline_at),
         "incident_id": job.incident_id, "held": job.held, "short_of": job.short_of or None,
+        "next_run_at": time_text(job.next_run_at),
     }  # fmt: skip
 
 

@@ -160,7 +160,9 @@ class Ours:
             start(head)
         if head is None or not self._open.free:
             return
-        hosts, starts_at = promise(self._available.values(), head.size)
+        # An estimate that has run out is none.
+        known = ((NEVER, 0, one[2]) if one[1] == 0 and one[0] <= now else one for one in self._available.values())
+        hosts, starts_at = promise(known, head.size)
         for host_id in hosts:
             if self._open.discard(host_id):
                 self._kept.add(host_id, 1)

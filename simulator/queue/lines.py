@@ -19,13 +19,14 @@ class SizeLine:
 
     def __init__(self, jobs: Sequence[TraceJob]) -> None:
         self.size = jobs[0].size
-        self._jobs = jobs
+        self._jobs = list(jobs)
         self._leaf_of = {job.number: leaf for leaf, job in enumerate(jobs)}
         self._width = 1 << (len(jobs) - 1).bit_length()
         self._least = [GONE] * (2 * self._width)
 
     def join(self, job: TraceJob) -> None:
-        """The job has come."""
+        """The job has come, perhaps with an estimate that it did not have when the line was made."""
+        self._jobs[self._leaf_of[job.number]] = job
         self._set(job, UNKNOWN if job.estimate_s is None else job.estimate_s)
 
     def leave(self, job: TraceJob) -> None:

@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from .disciplines import BestEffort, Easy, Ours, StrictFifo
-from .play import Discipline, waits_of
+from .play import Discipline, Past, waits_of
 from .trace import TraceJob
 
 BIG_GPUS = 16
 """A job of so many GPUs is big: those that strict order serves and that everything else may starve."""
 ATTRIBUTION = "Philly traces: Microsoft, github.com/msr-fiddle/philly-traces, CC-BY-4.0"
+BY_HISTORY = "ours_by_history"
+"""Ours where no user says anything: what is known of a job is how long those of its kind ran before it."""
 TITLES = {
     "strict_fifo": "strict FIFO", "best_effort": "best effort", "easy": "EASY (textbook)", "ours": "ours",
+    BY_HISTORY: "ours, by history",
 }  # fmt: skip
 
 
@@ -29,12 +32,15 @@ def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
         "big_jobs": sum(job.size >= BIG_GPUS for job in jobs),
         "gpus": gpus,
         "source": ATTRIBUTION,
-        "policies": [_figures(jobs, one) for one in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), Ours(gpus))],
+        "policies": [
+            *(_figures(jobs, one) for one in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), Ours(gpus))),
+            _figures(jobs, Ours(gpus), Past()) | {"name": BY_HISTORY},
+        ],
     }
 
 
-def _figures(jobs: Sequence[TraceJob], discipline: Discipline) -> dict[str, Any]:
-    waited = waits_of(jobs, discipline)
+def _figures(jobs: Sequence[TraceJob], discipline: Discipline, past: Past | None = None) -> dict[str, Any]:
+    waited = waits_of(jobs, discipline, past)
     big = [waited[job.number] for job in jobs if job.size >= BIG_GPUS]
     in_order = sorted(waited)
     return {

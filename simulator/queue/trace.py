@@ -11,6 +11,8 @@ from pathlib import Path
 
 DAY_S = 86_400
 COLUMNS = ("timestamp", "duration", "num_gpus")
+WHOSE = "cluster"
+"""The column that tells whose job it was, where there is one: in the Philly traces a virtual cluster, a team's."""
 OVERESTIMATE_MAX = 5.0
 """Users ask for one to five times what their jobs need (Mu'alem and Feitelson 2001)."""
 
@@ -22,13 +24,15 @@ class TraceInvalid(Exception):
 @dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job of `size` GPUs, `number` in order of arrival. `at` and `runs_s` are seconds, `at` since the beginning;
-    `estimate_s` is what its user said it runs at most, None for nothing."""
+    `estimate_s` is what its user said it runs at most, None for nothing; `whose` it is, "" where that is not
+    known."""
 
     number: int
     at: float
     runs_s: float
     estimate_s: float | None
     size: int
+    whose: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,8 @@ def read(path: Path, chosen: Selection) -> list[TraceJob]:
         raise TraceInvalid(f"{path} holds no job")
     first = chosen.start or rows[0][0]
     kept = [
-        ((at - first).total_seconds(), runs_s, size)
-        for at, runs_s, size in rows
+        ((at - first).total_seconds(), runs_s, size, whose)
+        for at, runs_s, size, whose in rows
         if runs_s >= chosen.least_s and 0 <= (at - first).total_seconds() < chosen.days * DAY_S
     ]
     if not kept:
@@ -61,7 +65,7 @@ def read(path: Path, chosen: Selection) -> list[TraceJob]:
     return _jobs(kept, chosen)
 
 
-def _rows(path: Path) -> Iterator[tuple[datetime, float, int]]:
+def _rows(path: Path) -> Iterator[tuple[datetime, float, int, str]]:
     with path.open(newline="") as file:
         table = csv.DictReader(file)
         missing = [name for name in COLUMNS if name not in (table.fieldnames or ())]
@@ -77,13 +81,13 @@ def _rows(path: Path) -> Iterator[tuple[datetime, float, int]]:
             except (TypeError, ValueError) as wrong:
                 raise TraceInvalid(f"{path} line {table.line_num}: {wrong}") from None
             if size > 0:
-                yield at, runs_s, size
+                yield at, runs_s, size, row.get(WHOSE) or ""
 
 
-def _jobs(rows: Sequence[tuple[float, float, int]], chosen: Selection) -> list[TraceJob]:
+def _jobs(rows: Sequence[tuple[float, float, int, str]], chosen: Selection) -> list[TraceJob]:
     drawn = random.Random(chosen.seed)
     jobs = []
-    for number, (at, runs_s, size) in enumerate(rows):
+    for number, (at, runs_s, size, whose) in enumerate(rows):
         factor = drawn.uniform(1.0, OVERESTIMATE_MAX)
-        jobs.append(TraceJob(number, at, runs_s, runs_s * factor if chosen.estimates else None, size))
+        jobs.append(TraceJob(number, at, runs_s, runs_s * factor if chosen.estimates else None, size, whose))
     return jobs

@@ -1,4 +1,4 @@
-"""`python -m simulator queue`: a trace of a real cluster under four disciplines."""
+"""`python -m simulator queue`: a trace of a real cluster under four disciplines, ours also by history alone."""
 
 from __future__ import annotations
 

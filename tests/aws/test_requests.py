@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -14,6 +15,8 @@ from gpu_recovery.aws.requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask, che
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
 from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
+from gpu_recovery.tokens import NODE, SECRET
+from gpu_recovery.user_tokens import USER
 
 from health_check import settings as health_check_settings
 from tests.aws.environment import CHECK_TASK, CLUSTER
@@ -79,6 +82,21 @@ def test_a_rank_is_told_everything_it_needs() -> None:
         "SUSPEND_GRACE_S": "9",
     }  # fmt: skip
     assert (told["LR"], told["CHECKPOINT_DIR"]) == ("0.1", "/fsx/run-7")
+
+
+@pytest.mark.parametrize("request_", [rank(), rank(1, spec=spec(checkpoint_dir="/fsx")), check(), check(reserve=False)])
+def test_no_token_is_in_what_a_task_is_told(request_: dict[str, Any]) -> None:
+    """Events show overrides to everybody who may read the bus: what a task is told is named here, one by one."""
+    ours = OUR_VARIABLES | {"CHECKPOINT_DIR", "GPU_RECOVERY_STOP_TIMEOUT_S"}
+    of_check = {
+        "CHECK_ID", "INSTANCE_ID", "VERDICT_BUCKET", "VERDICT_KEY", "CHECK_LEVEL", "EXPECTED_GPUS", "CHECK_TIMEOUT_S",
+        "SINCE",
+    }  # fmt: skip
+    told = environment_of(request_)
+    assert set(told) - {"LR"} <= (of_check if "CHECK_ID" in told else ours)
+    assert not [name for name in told if re.search("TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY$(?<!VERDICT_KEY)", name)]
+    text = json.dumps(request_["overrides"])
+    assert not re.search(SECRET, text) and NODE not in text and USER not in text
 
 
 def test_two_masters_on_one_instance_listen_on_two_ports() -> None:

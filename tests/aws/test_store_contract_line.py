@@ -13,6 +13,7 @@ from gpu_recovery.core.job.record import PLACED, TERMINAL, WAITING, Job, JobStat
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.machine import QuotaChange
 from gpu_recovery.core.queue.entry import Entry, LastPass
+from gpu_recovery.core.queue.history import RanFor
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ports import StaleRecord, Store, TermOver
 from hypothesis import given
@@ -213,3 +214,21 @@ def test_what_holds_quota_is_what_has_a_place() -> None:
     """A gang that recovers goes on with its place; one that is suspended has given it up."""
     assert JobStatus.RECOVERING in PLACED and JobStatus.SUSPENDED not in PLACED
     assert set(PLACED) | set(WAITING) | TERMINAL == set(JobStatus)
+
+
+# -- run times ---------------------------------------------------------------------------------------------------------
+
+
+def test_run_times_are_kept_with_the_end_of_their_job(store: Store) -> None:
+    """A few of a kind, each in its slot; a stale writer keeps none; a kind that nobody ran has none."""
+    record = store.save_job(kept(store), QuotaChange(KEY, 2))
+    ended = QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 3, 600))
+    store.save_job(record, ended)
+    with pytest.raises(StaleRecord):
+        store.save_job(record, QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 4, 1)))
+    other = store.save_job(kept(store, job_id=OTHER_JOB), QuotaChange(KEY, 2))
+    other = store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 12, 700)))
+    found = store.load_run_times(["ana/sft/2x8", "ana/ppo/2x8"])
+    assert {kind: sorted(times) for kind, times in found.items()} == {"ana/sft/2x8": [600, 700], "ana/ppo/2x8": []}
+    store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 3, 650)))
+    assert sorted(store.load_run_times(["ana/sft/2x8"])["ana/sft/2x8"]) == [650, 700]

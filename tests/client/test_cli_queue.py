@@ -103,12 +103,16 @@ def put(api: Any) -> dict[str, Any]:
 
 
 def test_quota_show_prints_every_limit(run: Run) -> None:
-    """One line for each entry, then the numbers of jobs, then the revision."""
+    """One line for each entry, then the numbers of jobs and the revision, then what is used of it."""
     lines = run("quota", "show").stdout.splitlines()
     assert [line.split() for line in lines[:3]] == [
         ["USER", "PRIORITY", "GROUP", "INSTANCES"], ["*", "LOW", "*", "10"], ["ana", "NORMAL", "a100", "4"],
     ]  # fmt: skip
-    assert lines[3:] == ["jobs that may run at once: 50  of one user: no limit", "revision 7"]
+    assert lines[3:6] == ["jobs that may run at once: 50  of one user: no limit", "revision 7", ""]
+    assert [line.split() for line in lines[6:]] == [
+        ["QUOTA", "OF", "PRIORITY", "GROUP", "USED/TOTAL"], ["ana", "LOW", "a100", "5/8"],
+        ["ben", "LOW", "-", "1/no", "limit"],
+    ]  # fmt: skip
 
 
 def test_quota_set_changes_what_is_named_and_keeps_the_rest(run: Run, api: Any) -> None:

@@ -95,6 +95,14 @@ def test_a_deadline_is_shown_from_both_sides() -> None:
     assert render.waiting(job, NOW + timedelta(minutes=5)) == f"{words} (due 1m00s ago)"
 
 
+def test_a_pause_before_the_next_try_is_shown_until_it_is_over() -> None:
+    """A job that lost the race for its GPUs is tried again after a minute, and then whenever there is room."""
+    job = {"status": JobStatus.PENDING_RESOURCES.value, "next_run_at": "2026-11-21T09:04:00.000Z"}
+    words = "GPUs to become free, not before 2026-11-21 09:04:00Z (in 1m00s), without a deadline"
+    assert render.waiting(job, NOW) == words
+    assert render.waiting(job, NOW + timedelta(minutes=1)) == "GPUs to become free, without a deadline"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m00s"), (3_599, "59m59s"), (3_600, "1h00m"), (86_399, "23h59m"),

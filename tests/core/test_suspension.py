@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job.assessment import ASKS_FOR_SUSPENSION
 from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import PLACED, Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.lineup import is_usable
 from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.queue.entry import waiting
+from gpu_recovery.core.queue.order import in_line
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.task import Ending, EndingKind
 
@@ -22,6 +27,7 @@ from tests.core.build import (
     POLICIES,
     SPEC,
     applied,
+    available,
     checked,
     diagnosing,
     failure,
@@ -73,12 +79,74 @@ def test_rank_0_is_told_first_and_nobody_is_stopped(policy: Any) -> None:
 
 @pytest.mark.parametrize("kind", [EndingKind.STOPPED_BY_US, EndingKind.FAILED, EndingKind.CRASHED])
 def test_whoever_leaves_first_takes_the_others_along_and_nothing_is_counted(kind: EndingKind) -> None:
-    """An exit under notice is no failure, whatever its code: no attempt is counted and no machine is checked."""
+    """An exit under notice is no failure of the job, whatever its code: no attempt is counted, nobody is told."""
     record = applied(tell(suspending(), ends(suspending(), kind, 1)))
     assert (record.status, record.stop_purpose) == (S.STOPPING, StopPurpose.SUSPEND)
     after = stopped(record)
     assert (after.status, after.attempts_counted, after.attempts_uncounted) == (S.SUSPENDED, 0, {})
     assert after.incident_id is None and after.incident_at is None and after.failure is None
+
+
+def left_first(kind: EndingKind, policy: Any = ADAPTIVE) -> Any:
+    """The decision by which a job is suspended whose rank 1 ended so, first of all, under the notice."""
+    record = suspending(policy)
+    record = applied(tell(record, ends(record, kind, 134, rank=1), policy))
+    return tell(record, events.AllRanksStopped(at=NOW, attempt=1, failure=record.failure), policy)
+
+
+@pytest.mark.parametrize("kind", [EndingKind.CRASHED, EndingKind.HOST_FAULT])
+def test_the_machine_of_a_crash_under_notice_goes_from_its_job_to_its_check(kind: EndingKind) -> None:
+    """Its GPUs may be why. Nobody waits for that check, and nobody can be placed before it: the claim goes with it."""
+    decision = left_first(kind)
+    assert orders(decision, commands.ReleaseInstances) == [commands.ReleaseInstances(IDS[:1], attempt=1)]
+    (told,) = orders(decision, commands.TellInstance)
+    assert told.instance_id == IDS[1] and not told.event.awaited
+    there = replace(available(IDS[1]), claims={"sft-1": Claim(1, 8)}, reserved_for="")
+    checked_now = tell(there, told.event)
+    after = checked_now.record
+    assert (after.status, after.claims, after.reserved_for) == (InstanceStatus.CHECKING, {}, "")
+    assert orders(checked_now, commands.RunCheck) and not is_usable(after)
+    verdict = Verdict(CheckOutcome.REBOOT, "an uncorrectable error", boot_id="b-1")
+    ended = tell(after, events.CheckEnded(at=NOW, check_id=after.check.check_id, verdict=verdict))
+    assert ended.record.status is InstanceStatus.REBOOTING
+    assert not orders(ended, commands.ReportCheck) and not orders(ended, commands.TellJob)
+    assert tell(after, told.event).outcome is Outcome.IGNORED
+
+
+def test_a_crash_that_only_the_end_of_all_tells_of_is_looked_into_as_well() -> None:
+    """The gang is stopped before the first end is heard of: it is known when the last one is."""
+    record = suspending()
+    event = events.AllRanksStopped(at=NOW, attempt=1, failure=failure(EndingKind.CRASHED, rank=1))
+    (told,) = orders(tell(record, event), commands.TellInstance)
+    at = record.deadline_at
+    assert at is not None and told.instance_id == IDS[1]
+    late = replace(record, commands=())
+    late = applied(tell(late, events.JobDeadlineReached(at=at, attempt=1, deadline_at=at), now=at))
+    (told,) = orders(tell(late, event, now=at), commands.TellInstance)
+    assert told.instance_id == IDS[1]
+
+
+@pytest.mark.parametrize("kind", [EndingKind.STOPPED_BY_US, EndingKind.FAILED, EndingKind.INTERRUPTED])
+def test_who_only_leaves_has_no_machine_checked(kind: EndingKind) -> None:
+    """Stopped by us, with a code of its own, or with its capacity: whoever is to have the place has it at once."""
+    decision = left_first(kind)
+    assert not orders(decision, commands.TellInstance)
+    assert orders(decision, commands.ReleaseInstances) == [commands.ReleaseInstances(IDS, attempt=1)]
+
+
+def test_classic_checks_after_exit_code_one_only_under_notice_too() -> None:
+    """As seed 001 has it."""
+    assert not orders(left_first(EndingKind.CRASHED, CLASSIC), commands.TellInstance)
+
+
+@pytest.mark.parametrize("status", [s for s in InstanceStatus if s is not InstanceStatus.AVAILABLE])
+def test_a_machine_that_is_out_of_use_already_is_only_let_go(status: InstanceStatus) -> None:
+    """Gone, under repair or in quarantine, it does not work again without a check; the claim must not outlive that."""
+    (told,) = orders(left_first(EndingKind.CRASHED), commands.TellInstance)
+    there = replace(available(IDS[1]), status=status, claims={"sft-1": Claim(1, 8)}, reserved_for="sft-1")
+    decision = tell(there, told.event)
+    assert (decision.record.status, decision.record.claims, decision.record.reserved_for) == (status, {}, "")
+    assert not orders(decision, commands.ReportCheck)
 
 
 def test_who_does_not_leave_in_time_is_stopped() -> None:
@@ -137,6 +205,18 @@ def test_a_suspended_job_keeps_its_place_in_line_and_its_count() -> None:
     much_later = later(ADAPTIVE.suspensions_window_s + 1)
     late = running(record=suspended(), now=much_later)
     assert len(suspending(record=late, now=much_later).suspensions) == 1
+
+
+@pytest.mark.parametrize("for_job", ["big-1", ""], ids=["for another", "by a person"])
+def test_who_made_room_goes_before_equals_for_a_while(for_job: str) -> None:
+    """An equal that was submitted before goes behind it until the window is over; nobody gets ahead by leaving."""
+    record, window = suspended(for_job=for_job), ADAPTIVE.suspensions_window_s
+    if not for_job:
+        record = applied(tell(record, resume_event(record)))
+    mine, older = entry_of(record), entry_of(replace(queued(job_id="older"), queued_at=later(-9)))
+    assert mine is not None and older is not None
+    for at, first in ((later(window - 1), "sft-1" if for_job else "older"), (later(window), "older")):
+        assert in_line([waiting(one, ADAPTIVE, at) for one in (mine, older)])[0].job_id == first
 
 
 def test_it_runs_again_from_the_start_with_the_next_attempt() -> None:

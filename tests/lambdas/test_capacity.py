@@ -63,6 +63,17 @@ def test_a_cluster_without_instances_says_nothing() -> None:
     Capacity(Cluster().read).check(spec(nnodes=3_000), NOW)
 
 
+def test_a_cluster_that_was_counted_empty_is_asked_for_free_instances_only() -> None:
+    """Whoever has just registered is seen all the same; nobody looks through five statuses for what is not there."""
+    cluster = Cluster()
+    capacity = Capacity(cluster.read)
+    capacity.check(spec(nnodes=3_000), NOW, True)
+    assert cluster.asked == [AVAILABLE]
+    cluster.instances.append(instance(A))
+    with pytest.raises(SpecInvalid, match="at most 1"):
+        capacity.check(spec(), NOW, True)
+
+
 def test_each_group_is_measured_by_itself() -> None:
     """A large neighbour is of no use."""
     sizes = {"": [8] * 9, "h100": [8, 8, 4]}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import LIVE, PLACED, JobStatus, StopPurpose
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.machine import HistoryEntry
 from gpu_recovery.core.names import attempt_id
@@ -15,6 +15,7 @@ from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.routes.cursors import opened, sealed
 from gpu_recovery.routes.jobs import PAGES_READ_MAX
 
+from tests.aws.ecs_events import rank_event
 from tests.aws.records import JOB, NOW, A, job, later, plan, spec
 from tests.lambdas.calling import TOKEN, Api, encoded, refused, user_token
 from tests.lambdas.conftest import Functions
@@ -346,6 +347,40 @@ def test_what_has_ended_takes_no_order(api: Api, verb: str, status: JobStatus) -
     answer = api.post(f"/jobs/{JOB}/{verb}")
     assert status.value in refused(answer, 409)
     assert answer.body["job_id"] == JOB and api.functions.job() == before
+
+
+def in_status(api: Api, status: JobStatus) -> None:
+    """The job in this status, both of its ranks alive where a status has any."""
+    gang = plan()
+    lives = {"attempt": 1, "launched": True, "instances": gang.instances, "quota_nodes": 2}
+    more = lives if status in (*PLACED, JobStatus.SUSPENDED) else {}
+    if status is JobStatus.STOPPING:
+        more = {**more, "stop_purpose": StopPurpose.DIAGNOSE}
+    api.functions.store.create_job(job(status=status, **more), "")
+    if status in LIVE:
+        api.functions.store.begin_attempt(gang)
+        api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
+
+
+@pytest.mark.parametrize("status", list(JobStatus))
+def test_a_job_is_canceled_in_every_status(api: Api, status: JobStatus) -> None:
+    """What lives is stopped first, and is CANCELED when ECS says that its ranks have ended; the rest is at once."""
+    in_status(api, status)
+    answer = api.post(f"/jobs/{JOB}/cancel")
+    if status in (JobStatus.SUCCEEDED, JobStatus.FAILED):
+        assert status.value in refused(answer, 409)
+        return
+    assert answer.status == (200 if status is JobStatus.CANCELED else 202)
+    assert answer.body["status"] == ("STOPPING" if status in LIVE else "CANCELED")
+    if status in LIVE:
+        stopped = {asked["task"] for asked in api.functions.aws.asked("StopTask")}
+        assert len(stopped) == (2 if status is not JobStatus.STOPPING else 0)  # those of that one are stopped already
+        for rank in range(2):
+            ended = rank_event(JOB, 1, rank, "STOPPED", exit_code=143, stop_code="UserInitiated")
+            api.functions.call("ecs_task_handler", ended)
+    after = api.functions.job()
+    assert (after.status, after.quota_nodes) == (JobStatus.CANCELED, 0)
+    assert api.post(f"/jobs/{JOB}/cancel").status == 200
 
 
 def test_a_cancellation_is_accepted_once(api: Api) -> None:

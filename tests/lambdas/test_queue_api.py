@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from gpu_recovery.core import events
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
@@ -159,6 +163,37 @@ def test_a_job_that_cools_down_says_until_when(api: Api) -> None:
     assert "10:06:40" in api.get(f"/jobs/{JOB}/explain").body["pending"]["sentence"]
 
 
+def passes(api: Api, key: str, seconds: int) -> JobStatus:
+    """A pass of the scheduler so many seconds later, asked for by `key`; the job's status then."""
+    api.functions.now += timedelta(seconds=seconds)
+    api.functions.call("scheduler", {"Records": [{"body": json.dumps({"key": key})}]})
+    return api.functions.job().status
+
+
+def test_a_job_that_lost_the_race_for_its_gpus_is_tried_again_after_a_minute(api: Api) -> None:
+    """Seed 004's `next_run_at`, in the listing and by itself."""
+    store, recovery = api.functions.store, import_module("gpu_recovery.aws.wiring").recovery()
+    store.create_job(job(), "")
+    store.claim_instance(B, "faster", Claim(1, 8, 0), None)
+    at = api.functions.now
+    recovery.tell(JOB, events.JobPlaced(at=at, attempt=0, version=1, instances=(A, B), epochs=(0, 0)))
+    assert api.functions.job().status is JobStatus.PENDING_RESOURCES
+    (listed,) = api.get("/jobs").body["jobs"]
+    assert listed["next_run_at"] == api.get(f"/jobs/{JOB}").body["next_run_at"] == "2026-11-21T10:01:00.000Z"
+    store.release_instance(B, "faster", False, 1)
+    assert passes(api, "#tick/0", 59) is JobStatus.PENDING_RESOURCES
+    assert "10:01:00" in api.get(f"/jobs/{JOB}/explain").body["pending"]["sentence"]
+    assert passes(api, "#tick/1", 1) is JobStatus.SUBMITTED
+    assert api.get(f"/jobs/{JOB}").body["next_run_at"] is None
+
+
+@pytest.mark.parametrize("changes", [{"held": True, "status": JobStatus.SUSPENDED}, {"status": JobStatus.CANCELED}])
+def test_a_job_that_is_not_tried_again_by_itself_names_no_time(api: Api, changes: dict[str, Any]) -> None:
+    """Held it waits for a person, ended for nothing."""
+    api.functions.store.create_job(job(not_before=later(4_000), **changes), "")
+    assert api.get(f"/jobs/{JOB}").body["next_run_at"] is None
+
+
 def test_an_explanation_of_nothing_is_404(api: Api) -> None:
     """As everywhere."""
     assert JOB in refused(api.get(f"/jobs/{JOB}/explain"), 404)
@@ -192,6 +227,20 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
     ]
     (promised,) = body["reservations"]
     assert (promised["job_id"], sorted(promised["hosts"]), promised["at"]) == (JOB, [A, B], "2026-11-21T11:00:00.000Z")
+
+
+def test_a_quota_is_shown_before_anything_of_it_is_used(api: Api) -> None:
+    """Of whoever waits by the entry that limits it; an entry for anybody that nobody falls under, as it was written."""
+    api.functions.store.create_job(job(), "")
+    limits = {"ana/*/*": 4, "*/LOW/*": 10, "bob/*/h100": 2, "*/*/*": 9, "eve/HIGH/": 1}
+    api.functions.store.save_limits({"instances": limits}, 0)
+    assert api.get("/queue").body["quotas"] == [
+        {"user": "ana", "priority": "NORMAL", "group": "", "used": 0, "limit": 4},
+        {"user": "eve", "priority": "HIGH", "group": "", "used": 0, "limit": 1},
+        {"user": "*", "priority": "*", "group": "*", "used": 0, "limit": 9},
+        {"user": "*", "priority": "LOW", "group": "*", "used": 0, "limit": 10},
+        {"user": "bob", "priority": "*", "group": "h100", "used": 0, "limit": 2},
+    ]
 
 
 def test_a_demotion_shows_in_the_priority_and_not_in_the_one_asked_for(api: Api) -> None:

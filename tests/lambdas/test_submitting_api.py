@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.submission_store import DynamoSubmissions
+from gpu_recovery.aws.submission_store import AT_HAND, DynamoSubmissions
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.queue.quota import parse_limits
+from gpu_recovery.door import KEPT
 from gpu_recovery.submitting import KEY_KEPT
 
 from tests.aws.records import NOW, A, B, instance
@@ -227,6 +228,12 @@ def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api, monk
     assert "DescribeTaskDefinition" not in api.functions.aws.operations()
 
 
+def test_a_priority_that_is_to_be_chosen_for_the_job_is_refused(api: Api) -> None:
+    """AUTO takes whatever quota is left, which was the wrong one."""
+    refused(api.post("/jobs", ASKED | {"priority": "AUTO"}), 422, "priority")
+    assert wrote(api) == 0 and jobs_kept(api) == []
+
+
 # -- what it costs -----------------------------------------------------------------------------------------------------
 
 
@@ -252,20 +259,51 @@ def test_a_submission_costs_four_calls_of_dynamodb_at_most(api: Api, key: str, i
         answer = api.post("/jobs", asked, headers={name: f"{value}{again}" for name, value in headers.items()})
         assert answer.status == 201
         calls = api.functions.aws.operations("dynamodb")
-        assert sum(calls.values()) <= (4 if instances else 10), calls
+        assert sum(calls.values()) <= 4, calls
         assert calls["TransactWriteItems"] == 1
 
 
-def test_a_users_submission_costs_one_call_more_until_the_token_is_known(api: Api) -> None:
-    """The token is read once a minute, and so is the size of the cluster."""
-    api.functions.store.save_instance(instance(A))
-    token = user_token(api, "ana")
-    asked = {name: value for name, value in ASKED.items() if name != "user"} | {"nnodes": 1}
-    costs = []
-    for _ in range(2):
-        assert api.post("/jobs", asked, token=token).status == 201
+@pytest.mark.parametrize("key", ["", "k-1"])
+@pytest.mark.parametrize("instances", [0, 1])
+def test_a_users_submission_costs_four_calls_while_the_token_is_not_known_yet(
+    api: Api, key: str, instances: int
+) -> None:
+    """The token is read along with what a submission has to know; the key is left to the write then."""
+    for number in range(instances):
+        api.functions.store.save_instance(instance(f"i-{number:017x}"))
+    token, costs = user_token(api, "ana"), []
+    for again in range(2):
+        headers = {"idempotency-key": f"{key}{again}"} if key else {}
+        assert api.post("/jobs", ANAS, token=token, headers=headers).status == 201
         costs.append(api.functions.aws.count("dynamodb"))
-    assert costs == [5, 3]
+    assert costs == ([4, 3] if instances else [4, 4])  # an empty cluster is looked at each time
+
+
+ANAS = {name: value for name, value in ASKED.items() if name != "user"} | {"nnodes": 1}
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["as before", "not acceptable any more"])
+def test_a_key_that_is_left_to_the_write_is_the_same_job_all_the_same(api: Api, broken: bool) -> None:
+    """A function that does not know the caller yet does not read the key before it writes."""
+    token = user_token(api, "ana")
+    first = keyed(api, "k-1", ANAS, token=token)
+    if broken:
+        with_definition(api, status="INACTIVE")
+    api.functions.now += KEPT
+    again = keyed(api, "k-1", ANAS, token=token)
+    assert (again.status, again.body["job_id"]) == (200, first.body["job_id"])
+    assert jobs_kept(api) == [first.body["job_id"]]
+    api.functions.now += KEPT
+    refused(keyed(api, "k-1", ANAS | {"nnodes": 2}, token=token), 422, "Idempotency-Key")
+
+
+def test_what_was_read_along_with_a_token_is_for_that_request_alone(api: Api) -> None:
+    """A limit that was set since holds."""
+    token = user_token(api, "ana")
+    assert api.get("/queue", token=token).status == 200
+    api.functions.store.save_limits({"instances": {"ana/*/*": 0}}, 0)
+    api.functions.now += AT_HAND
+    assert api.post("/jobs", ANAS, token=token).body["field"] == "nnodes"
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery import scheduling
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job import machine
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.core.queue.history import LEAST, slot_of
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.ports import Store
@@ -378,3 +380,102 @@ def test_whoever_waits_is_told_once(cluster: Cluster) -> None:
     for _ in range(10):
         cluster.schedule()
     assert cluster.job("big") == before
+
+
+# -- a long line -------------------------------------------------------------------------------------------------------
+
+
+def drain(cluster: Cluster) -> int:
+    """Passes until none asks for another; how many there were."""
+    passes, key = 0, "first/1"
+    while key:
+        assert passes < 20, "the passes never come to an end"
+        cluster.actions.poked.clear()
+        cluster.schedule(key)
+        passes += 1
+        key = cluster.actions.poked[-1] if cluster.actions.poked else ""
+    return passes
+
+
+def test_a_long_line_is_told_of_in_passes_that_follow_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One pass tells a few, and each asks for the next until nobody is left who does not know what it waits for."""
+    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    names = [f"big-{number}" for number in range(10)]
+    for name in names:
+        cluster.submit(name, 3)
+    assert drain(cluster) == 4
+    assert cluster.status(*names) == [S.PENDING_RESOURCES] * 10
+    cluster.passes(60)
+    assert ticks(cluster) == 1
+
+
+def test_a_line_that_cannot_be_told_of_yet_does_not_keep_the_scheduler_spinning(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index lags and shows those who were told as they were before: the next tick tells the others."""
+    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    names = [f"big-{number}" for number in range(6)]
+    for name in names:
+        cluster.submit(name, 3)
+    old = cluster.store.line()
+    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    assert drain(cluster) == 2
+    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.passes(60)
+    cluster.schedule("#tick/1")
+    assert cluster.status(*names) == [S.PENDING_RESOURCES] * 6
+
+
+# -- how long jobs of a kind run ---------------------------------------------------------------------------------------
+
+
+def test_what_a_users_jobs_took_is_what_the_next_one_is_taken_to_take(cluster: Cluster) -> None:
+    """From their ends through the store to backfill: without a history nobody passes the head."""
+
+    def line() -> int:
+        """One instance in use for an hour, a head that needs two, and another of the user's jobs behind it."""
+        cluster.submit("holder", user="bob", max_runtime_s=3_600)
+        assert cluster.schedule() == 1
+        cluster.runs("holder")
+        cluster.submit("head", 2, user="bob")
+        cluster.submit("next", user="ana")
+        return cluster.schedule()
+
+    by_slot = {slot_of(f"done-{number}"): f"done-{number}" for number in range(60)}
+    for number, name in enumerate(list(by_slot.values())[:LEAST]):
+        cluster.submit(name, user="ana")
+        assert cluster.schedule() == 1
+        cluster.runs(name)
+        cluster.passes(600 + number)
+        cluster.recovery.tell(name, events.AllRanksStopped(at=cluster.now, attempt=1))
+    assert sorted(cluster.store.load_run_times(["ana/sft/1x8"])["ana/sft/1x8"]) == [600, 601, 602, 603]
+    assert line() == 1 and cluster.status("head", "next") == [S.PENDING_RESOURCES, S.SUBMITTED]
+
+
+def test_without_a_history_nobody_passes_the_head(cluster: Cluster) -> None:
+    """The same line as above, the first time that a user comes."""
+    cluster.submit("holder", user="bob", max_runtime_s=3_600)
+    cluster.schedule()
+    cluster.runs("holder")
+    cluster.submit("head", 2, user="bob")
+    cluster.submit("next", user="ana")
+    assert cluster.schedule() == 0
+
+
+def test_a_pass_asks_for_a_bounded_number_of_kinds(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of whoever has a place first, then those of the first in line, in one call."""
+    monkeypatch.setattr(scheduling, "KINDS_MAX", 2)
+    for number in range(4):
+        cluster.submit(f"job-{number}", 3, user=f"user-{number}")
+    asked: list[list[str]] = []
+    load = cluster.store.load_run_times
+
+    def watched(kinds: Iterable[str]) -> Any:
+        asked.append(list(kinds))
+        return load(asked[-1])
+
+    cluster.store.load_run_times = watched  # type: ignore[method-assign]
+    cluster.schedule()
+    assert asked == [["user-0/sft/3x8", "user-1/sft/3x8"]]

@@ -14,7 +14,7 @@ from .attempt_history import DynamoAttemptHistory
 from .dead_letters import AwsDeadLetters
 from .job_logs import AwsJobLogs
 from .ray_logs import AwsRayLogs
-from .submission_store import DynamoSubmissions
+from .submission_store import DynamoSubmissions, TokensReadAlong
 from .token_store import DynamoUserTokenStore
 from .wiring import dynamodb, logger, recovery, settings, tokens
 
@@ -24,12 +24,13 @@ def desk() -> Desk:
     """Everything that routes may use, on DynamoDB and AWS."""
     told, loop, client = settings(), recovery(), dynamodb()
     users = DynamoUserTokenStore(client, told.job_table)
+    submissions = DynamoSubmissions(client, told.job_table, told.instance_table)
+    known = TokensReadAlong(users, submissions, loop.clock)
     return Desk(
-        recovery=loop, submissions=DynamoSubmissions(client, told.job_table),
-        attempts=DynamoAttemptHistory(client, told.job_table),
+        recovery=loop, submissions=submissions, attempts=DynamoAttemptHistory(client, told.job_table),
         capacity=Capacity(lambda statuses: loop.store.instances_in(statuses, [])),
         logs=AwsJobLogs(), node_tokens=tokens(), user_tokens=users,
-        users=Entrance(users, loop.clock, USER_TOKEN), letters=lambda: AwsDeadLetters(told),
+        users=Entrance(known, loop.clock, USER_TOKEN), letters=lambda: AwsDeadLetters(told),
         operator_token=lambda: operator_token(told.operator_token_secret), describe=task_definition,
         random=lambda: secrets.token_hex(2), job_id_prefix=told.job_id_prefix, log=logger,
         check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],

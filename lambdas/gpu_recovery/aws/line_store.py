@@ -16,14 +16,17 @@ from ..core.job.in_line import entry_of
 from ..core.job.record import Job
 from ..core.machine import QuotaChange
 from ..core.queue.entry import Entry, LastPass
+from ..core.queue.history import RanFor
 from ..core.queue.priority import Priority
 from ..core.ray.placing import is_in_the_pool
 from ..ports import StaleRecord, TermOver
 from .items import encode, from_iso, readable, reading
 from .tables import Put, Table, typed
 
-SCHEDULER, LIMITS, QUOTA = "#scheduler", "#limits", "#quota/"
+SCHEDULER, LIMITS, QUOTA, RUN_TIMES = "#scheduler", "#limits", "#quota/", "#run-times/"
 """Keys of the job table that no job can have: the id of a job never begins so."""
+SLOT = "ran_"
+"""What the attributes begin with that hold the run times of a kind."""
 WAITING, PLACED, ON_RAY = "waiting", "placed", "ray"
 _USUAL: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
 """What is not written of an entry, because it is so where nothing is said; MISSING where it is always said."""
@@ -100,6 +103,14 @@ class LineStore:
         found = self.jobs.get_all(list(wanted))
         return {key: int(found[name]["used"]) if name in found else 0 for name, key in wanted.items()}
 
+    def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+        wanted = {RUN_TIMES + kind: kind for kind in kinds}
+        found = self.jobs.get_all(list(wanted))
+        return {
+            kind: tuple(int(value) for slot, value in sorted(found.get(name, {}).items()) if slot.startswith(SLOT))
+            for name, kind in wanted.items()
+        }
+
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
         item = self.jobs.get(LIMITS)
         return (json.loads(item["document"]), int(item["revision"])) if item else ({}, 0)
@@ -122,6 +133,8 @@ class LineStore:
             actions.append(_during(self.jobs.name, quota.term))
         if quota.nodes:
             actions.append(_counted(self.jobs.name, quota))
+        if quota.ran is not None:
+            actions.append(_ran(self.jobs.name, quota.ran))
         refused = self.jobs.transact(actions)
         if refused.get(1) == "ConditionalCheckFailed" and quota.term is not None:
             raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
@@ -143,6 +156,16 @@ def _counted(table: str, quota: QuotaChange) -> dict[str, Any]:
         "Update": {
             "TableName": table, "Key": typed({"job_id_rank": QUOTA + quota.key}),
             "UpdateExpression": "ADD used :n", "ExpressionAttributeValues": typed({":n": quota.nodes}),
+        }
+    }  # fmt: skip
+
+
+def _ran(table: str, ran: RanFor) -> dict[str, Any]:
+    return {
+        "Update": {
+            "TableName": table, "Key": typed({"job_id_rank": RUN_TIMES + ran.kind}),
+            "UpdateExpression": "SET #slot = :s", "ExpressionAttributeNames": {"#slot": f"{SLOT}{ran.slot}"},
+            "ExpressionAttributeValues": typed({":s": ran.seconds}),
         }
     }  # fmt: skip
 

@@ -3,35 +3,61 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ..core.job.record import Job
 from ..core.queue.quota import Limits, parse_limits
-from ..submitting import Submission
+from ..submitting import Known, Submission
+from ..user_tokens import UserToken
+from .instance_store import FLEET
 from .items import SCHEMA, from_iso, reading, to_iso
 from .job_store import _item as job_item
 from .line_store import LIMITS
-from .tables import Put, Table
+from .tables import Put, Table, get_together
+from .token_store import DynamoUserTokenStore
 
 NEW = "attribute_not_exists(job_id_rank)"
 TTL = "expires_s"
 """The attribute by which DynamoDB deletes a key that is remembered no longer: seconds since 1970."""
 
 
+_Items = Mapping[str, Mapping[str, Any]]
+AT_HAND = timedelta(seconds=5)
+"""For so long what was read along with a caller's token is at hand: for the request that it was read in."""
+
+
 class DynamoSubmissions:
-    """`submitting.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client."""
+    """`submitting.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
 
-    def __init__(self, client: Any, job_table: str) -> None:
+    What every submission has to know, the limits and whether the cluster is empty, is read in one call with the key, or
+    along with the token of a caller who is not known yet; then the key is left to the write.
+    """
+
+    def __init__(self, client: Any, job_table: str, instance_table: str) -> None:
         self.jobs = Table(client, job_table, "job_id_rank")
+        self.machines = Table(client, instance_table, "container_inst_id")
+        self._at_hand: tuple[datetime, _Items] | None = None
 
-    def read(self, name: str, now: datetime) -> tuple[Limits, Submission | None]:
-        found = self.jobs.get_all([LIMITS, *([_key(name)] if name else [])])
+    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
+        at_hand, self._at_hand = self._at_hand, None
+        if at_hand is not None and not surely and now - at_hand[0] < AT_HAND:
+            return _known(at_hand[1])
+        found = self._read([_key(name)] if name else [])
         kept = _submission(name, found[_key(name)]) if name and _key(name) in found else None
-        limits = parse_limits(json.loads(found[LIMITS]["document"])) if LIMITS in found else Limits()
-        return limits, kept if kept is not None and now < kept.kept_until else None
+        return replace(_known(found), before=kept if kept is not None and now < kept.kept_until else None)
+
+    def along_with(self, key: str, now: datetime) -> Mapping[str, Any] | None:
+        """The item of jobs under `key`, and what the next submission has to know in the same call."""
+        found = self._read([key])
+        self._at_hand = (now, found)
+        return found.get(key)
+
+    def _read(self, keys: Sequence[str]) -> _Items:
+        both = get_together({self.jobs: [LIMITS, *keys], self.machines: [FLEET]})
+        return {**both[self.jobs], **both[self.machines]}
 
     def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         puts = [
@@ -42,6 +68,25 @@ class DynamoSubmissions:
             forgotten = f"{NEW} OR {TTL} <= :now"  # DynamoDB takes days to delete what is over
             puts.append(Put(_submission_item(submission), forgotten, {":now": _seconds(now)}))
         return self.jobs.put_all(puts)
+
+
+def _known(items: _Items) -> Known:
+    limits = parse_limits(json.loads(items[LIMITS]["document"])) if LIMITS in items else Limits()
+    return Known(limits, is_empty=not items.get(FLEET, {}).get("gpu_instances"))
+
+
+class TokensReadAlong:
+    """`door.FindsTokens` of users: who is not known yet is read together with what a submission has to know."""
+
+    def __init__(
+        self, users: DynamoUserTokenStore, submissions: DynamoSubmissions, clock: Callable[[], datetime]
+    ) -> None:
+        self._users, self._submissions, self._clock = users, submissions, clock
+
+    def load_token(self, token_id: str) -> UserToken | None:
+        """As the store of tokens."""
+        item = self._submissions.along_with(self._users.key_of(token_id), self._clock())
+        return None if item is None else self._users.token_of(token_id, item)
 
 
 def _key(name: str) -> str:

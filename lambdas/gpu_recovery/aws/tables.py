@@ -115,16 +115,7 @@ class Table:
         """The items of `keys` that exist, by key, freshly read."""
         found: dict[str, dict[str, Any]] = {}
         for start in range(0, len(keys), BATCH_MAX):
-            wanted: Any = {
-                "Keys": [typed({self.key: k}) for k in keys[start : start + BATCH_MAX]],
-                "ConsistentRead": True,
-            }
-            while wanted:
-                answer = self.client.batch_get_item(RequestItems={self.name: wanted})
-                for item in answer["Responses"].get(self.name, []):
-                    values = plain(item)
-                    found[values[self.key]] = values
-                wanted = answer.get("UnprocessedKeys", {}).get(self.name)
+            found |= get_together({self: keys[start : start + BATCH_MAX]})[self]
         return found
 
     def put(self, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None) -> bool:
@@ -252,3 +243,20 @@ class Table:
                 gone += ["#s", "#d"]
         change = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(gone)}" if gone else "")
         return self.update(key, change, condition, names, values) is not None
+
+
+def get_together(keys: Mapping[Table, Sequence[str]]) -> dict[Table, dict[str, dict[str, Any]]]:
+    """The items that exist, by table and key, freshly read in one call; at most BATCH_MAX keys, of one account."""
+    found: dict[Table, dict[str, dict[str, Any]]] = {table: {} for table in keys}
+    by_name = {table.name: table for table in keys}
+    wanted: Any = {
+        table.name: {"Keys": [typed({table.key: one}) for one in names], "ConsistentRead": True}
+        for table, names in keys.items()
+    }
+    while wanted:
+        answer = next(iter(keys)).client.batch_get_item(RequestItems=wanted)
+        for name, items in answer["Responses"].items():
+            table = by_name[name]
+            found[table] |= {values[table.key]: values for values in map(plain, items)}
+        wanted = answer.get("UnprocessedKeys")
+    return found

@@ -24,12 +24,18 @@ class _DynamoTokens(Generic[KeptList, KeptToken]):
         self.items, self._word, self._kept, self._listing = items, word, kept, listing
 
     def load_token(self, token_id: str) -> KeptToken | None:
-        item = self.items.get(self._key(token_id))
-        if item is None:
-            return None
+        item = self.items.get(self.key_of(token_id))
+        return None if item is None else self.token_of(token_id, item)
+
+    def token_of(self, token_id: str, item: Mapping[str, Any]) -> KeptToken:
+        """The token that an item holds. Raises ItemUnreadable."""
         with reading(f"token {token_id}", item):
             found: KeptToken = decode(self._kept, item)
             return found
+
+    def key_of(self, token_id: str) -> str:
+        """Under which key a token is kept."""
+        return f"{self._word}#{token_id}"
 
     def load_tokens(self, holder: str) -> KeptList:
         item = self.items.get(self._list_key(holder))
@@ -48,7 +54,7 @@ class _DynamoTokens(Generic[KeptList, KeptToken]):
         anything = f"attribute_not_exists({self.items.key}) OR attribute_exists(digest)"
         puts = (
             self._put(item_of(saved), self._list_key(listed.holder), listed.revision),
-            Put(item_of(changed) | {self.items.key: self._key(changed.token_id)}, anything),
+            Put(item_of(changed) | {self.items.key: self.key_of(changed.token_id)}, anything),
         )
         if not self.items.put_all(puts):
             raise StaleRecord(f"the tokens of {listed.holder} were written since revision {listed.revision}")
@@ -56,9 +62,6 @@ class _DynamoTokens(Generic[KeptList, KeptToken]):
     def _put(self, item: Mapping[str, Any], key: str, read: int) -> Put:
         condition = "revision = :read" if read else f"attribute_not_exists({self.items.key})"
         return Put({**item, self.items.key: key}, condition, {":read": read} if read else {})
-
-    def _key(self, token_id: str) -> str:
-        return f"{self._word}#{token_id}"
 
     def _list_key(self, holder: str) -> str:
         return f"{self._word}s#{holder}"

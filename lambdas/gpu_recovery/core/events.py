@@ -272,6 +272,7 @@ class InstanceObserved(InstanceEvent):
 class CheckRequested(InstanceEvent):
     """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
 
+    awaited: the job waits for the answer. If not, the instance is checked for whoever works on it next.
     since: when the attempt began; what the machine logged before is about somebody else's work.
     suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
     `again`: it was before, and that has not helped.
@@ -286,6 +287,7 @@ class CheckRequested(InstanceEvent):
     because: str = ""
     again: bool = False
     focus: tuple[str, ...] = ()
+    awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

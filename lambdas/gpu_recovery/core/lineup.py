@@ -8,17 +8,19 @@ from datetime import datetime
 
 from .instance.record import EcsStatus, Instance, InstanceStatus
 from .policy import RecoveryPolicy, within
-from .queue.entry import Entry, running, waiting
+from .queue.entry import NOTHING, Entry, running, waiting
+from .queue.history import Kind
 from .queue.quota import Limits, QuotaKey
 from .queue.snapshot import Host, Snapshot
 
 
 def snapshot_of(
     entries: Collection[Entry], instances: Iterable[Instance], policy: RecoveryPolicy, now: datetime,
-    used: Mapping[QuotaKey, int], limits: Limits,
+    used: Mapping[QuotaKey, int], limits: Limits, usual: Mapping[Kind, int] = NOTHING,
 ) -> Snapshot:  # fmt: skip
     """One view of everyone in line who may start now, everyone who has a place, and every instance.
 
+    usual: how long jobs of a kind run, where users name no limit.
     A gang between two attempts that may not start yet has its place in every count, only no instances.
     """
     instances = tuple(instances)
@@ -27,9 +29,9 @@ def snapshot_of(
     kept, promised = _kept_for(entries, policy, now), _promised(entries)
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
-        waiting=tuple(waiting(entry, policy, now) for entry in entries if entry.may_start(now)),
+        waiting=tuple(waiting(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
         running=(
-            *(running(entry, policy, now) for entry in entries if not entry.waits),
+            *(running(entry, policy, now, usual) for entry in entries if not entry.waits),
             *(replace(running(entry, policy, now), hosts=()) for entry in paused),
         ),
         hosts=tuple(_host(instance, kept, promised.get(instance.instance_id, {})) for instance in instances),

@@ -20,6 +20,7 @@ from .copies import altered
 from .errors import IllegalTransition
 from .fleet import Fleet
 from .policy import RecoveryPolicy, within
+from .queue.history import RanFor
 
 Record = TypeVar("Record")
 
@@ -108,15 +109,17 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What a decision about a job changes in the count of its user's instances.
+    """What a decision about a job changes in the books of its user.
 
-    key:   whose count (`queue.quota.QuotaKey.text`); nodes: by how many it grows.
+    key:   whose count of instances (`queue.quota.QuotaKey.text`); nodes: by how many it grows.
     term:  the scheduler's term that decided it: once another has begun it must not be kept. None: nobody's.
+    ran:   the job has come to its end well, and its run time is kept for the estimates of others like it.
     """
 
     key: str
     nodes: int
     term: int | None = None
+    ran: RanFor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class Decision(Generic[Record]):
     commands: the new pending commands, already claimed for the caller, to be carried out AFTER the save.
     reason:   one sentence, the same in log, history, command line, e-mail and transcript.
     fleet:    the brakes as they must be saved in the same transaction, None if they stay as they are.
-    quota:    what changes in the count of instances in use, in the same transaction; None if nothing does.
+    quota:    what changes in its user's books, in the same transaction; None if nothing does.
     """
 
     record: Record

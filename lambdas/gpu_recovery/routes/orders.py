@@ -27,10 +27,10 @@ def cancel_job(desk: Desk, request: Request) -> Answer:
         return CancelRequested(at=at, attempt=job.attempt, by=request.caller.name, force=force)
 
     def is_so(job: Job) -> bool:
-        stopping = job.status not in TERMINAL and job.stop_purpose is StopPurpose.CANCEL
-        return stopping or job.status is JobStatus.CANCELED
+        ending = job.status is JobStatus.STOPPING and job.stop_purpose is StopPurpose.CANCEL
+        return ending or job.status is JobStatus.CANCELED
 
-    return _ordered(desk, request, order, is_so, lambda job: job.status is JobStatus.CANCELED, "Not canceled")
+    return _ordered(desk, request, order, is_so, "Not canceled")
 
 
 def suspend_job(desk: Desk, request: Request) -> Answer:
@@ -44,7 +44,7 @@ def suspend_job(desk: Desk, request: Request) -> Answer:
     def is_so(job: Job) -> bool:
         return job.held and job.status not in TERMINAL
 
-    return _ordered(desk, request, order, is_so, is_so, "Not suspended")
+    return _ordered(desk, request, order, is_so, "Not suspended")
 
 
 def resume_job(desk: Desk, request: Request) -> Answer:
@@ -56,24 +56,19 @@ def resume_job(desk: Desk, request: Request) -> Answer:
     def is_so(job: Job) -> bool:
         return not job.held and job.status not in TERMINAL
 
-    return _ordered(desk, request, order, is_so, is_so, "Not resumed")
+    return _ordered(desk, request, order, is_so, "Not resumed")
 
 
 def _ordered(
-    desk: Desk, request: Request, order: Callable[[Job], JobEvent], is_so: Callable[[Job], bool],
-    is_done: Callable[[Job], bool], otherwise: str,
-) -> Answer:  # fmt: skip
-    """The job after the order.
-
-    is_so:     what was wanted is under way or the case already; is_done: it is the case, whatever was outdated.
-    otherwise: the title of a refusal.
-    """
+    desk: Desk, request: Request, order: Callable[[Job], JobEvent], is_so: Callable[[Job], bool], otherwise: str
+) -> Answer:
+    """The job after the order. `is_so`: what was wanted is the case already; `otherwise`: the title of a refusal."""
     for _ in range(TRIES):
         job = wanted(desk, request)
         request.caller.must_own(job)
         decision = desk.recovery.tell(job.job_id, order(job))
         after = wanted(desk, request)
-        if decision is None or (decision.outcome is Outcome.OUTDATED and not is_done(after)):
+        if decision is None or (decision.outcome is Outcome.OUTDATED and not is_so(after)):
             continue
         if decision.outcome is not Outcome.APPLIED and not is_so(after):
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from .. import wire
@@ -10,8 +9,8 @@ from ..core.job.record import JobStatus
 from ..core.queue.entry import Entry
 from ..core.queue.priority import Priority, effective
 from ..core.queue.quota import ANY, QuotaKey
-from ..core.queue.snapshot import Placement, Running, Snapshot
-from ..foreseeing import Foresight, look
+from ..core.queue.snapshot import Placement, Running
+from ..foreseeing import Foresight, View, look
 from .answers import Answer
 from .desk import Desk
 from .exchange import Request, Route
@@ -30,7 +29,7 @@ def read_queue(desk: Desk, request: Request) -> Answer:
         200,
         {
             "waiting": waiting, "running": [_running(one) for one in running],
-            "quotas": [_quota(key, view.snapshot) for key in _keys(view.snapshot)],
+            "quotas": _quotas(view),
             "reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures],
         },
     )  # fmt: skip
@@ -70,21 +69,27 @@ def _running(job: Running) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _keys(snapshot: Snapshot) -> Iterable[QuotaKey]:
-    """Whose use there is something to say about: who uses instances, and who has a limit of its own."""
+def _quotas(view: View) -> list[dict[str, Any]]:
+    """Used and limit of whoever uses instances, wants some, or has a limit of its own; then the limits with a `*` that
+    nobody falls under yet, each with nothing used."""
+    limits, used = view.snapshot.limits, view.snapshot.used
     named = {
         QuotaKey(user, Priority[priority], group)
-        for user, priority, group in snapshot.limits.instances if ANY not in (user, priority, group)
+        for user, priority, group in limits.instances if ANY not in (user, priority, group)
     }  # fmt: skip
-    used = {key for key, number in snapshot.used.items() if number}
-    return sorted(named | used, key=lambda key: (key.user, -key.priority, key.group))
+    keys = named | {key for key, number in used.items() if number}
+    keys |= {entry.quota_key for entry in view.entries.values() if entry.waits}
+    unused = set(limits.instances) - {limits.entry_of(key) for key in keys}
+    ordered = sorted(keys, key=lambda key: (key.user, -key.priority, key.group))
+    return [
+        *(_quota(key.user, Priority(key.priority).name, key.group, used.get(key, 0), limits.of(key))
+          for key in ordered),
+        *(_quota(*entry, 0, limits.instances[entry]) for entry in sorted(unused)),
+    ]  # fmt: skip
 
 
-def _quota(key: QuotaKey, snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "user": key.user, "priority": Priority(key.priority).name, "group": key.group,
-        "used": snapshot.used.get(key, 0), "limit": snapshot.limits.of(key),
-    }  # fmt: skip
+def _quota(user: str, priority: str, group: str, used: int, limit: int | None) -> dict[str, Any]:
+    return {"user": user, "priority": priority, "group": group, "used": used, "limit": limit}
 
 
 def _reservations(placement: Placement) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from ..core.job.spec import (
     Backend,
 )
 from ..core.queue.priority import Priority
+from ..core.queue.quota import ANY
 from ..core.queue.snapshot import Shortage
 from ..redriving import Grave
 from ..tokens import LIFE_S_MAX, LIFE_S_MIN, NOTE_MAX
@@ -97,6 +98,7 @@ _CONCLUSION = record(
     sentence=TEXT,
 )
 _SCOPE = record(kind=one_of(ScopeKind), names=many(TEXT))
+_EACH_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
 _TEXT_255: Schema = {"type": "string", "maxLength": 255}
 _LIFE = {"expires_in_s": between(LIFE_S_MIN, LIFE_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
@@ -117,7 +119,7 @@ _SUMMARY: dict[str, Schema] = {
     "asked_priority": PRIORITY, "backend": one_of(Backend), "nnodes": WHOLE, "n_gpus_per_node": WHOLE,
     "task_definition": TEXT, "origin": one_of(Origin), "instances": many(TEXT), "repairing": many(TEXT),
     "queued_at": TIME, "status_at": TIME, "deadline_at": none_or(TIME), "incident_id": none_or(TEXT), "held": YES,
-    "short_of": none_or(TEXT),
+    "short_of": none_or(TEXT), "next_run_at": none_or(TIME),
 }  # fmt: skip
 _ATTEMPT = {
     **record(
@@ -144,7 +146,7 @@ _QUEUE = record(
         job_id=TEXT, user=TEXT, priority=PRIORITY, group=TEXT, nodes=WHOLE, gpus=WHOLE, since=TIME,
         ends_at=none_or(TIME), can_suspend=YES,
     )),
-    quotas=many(record(user=TEXT, priority=PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
+    quotas=many(record(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
     reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
     unreadable=many(TEXT),
 )  # fmt: skip

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.queue.priority import Priority
+from typing import Any
 
-from tests.core.queue.build import given, host, hosts, passed, running, suspended, waiting, why
+import pytest
+from gpu_recovery.core import events
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.job import machine
+from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job.spec import parse_spec
+from gpu_recovery.core.queue.entry import waiting as waiting_as
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import QuotaKey, parse_limits
+from gpu_recovery.core.queue.snapshot import Shortage
+
+from tests.core.queue.build import NOW, POLICY, given, host, hosts, passed, running, suspended, waiting, why
 
 
 def test_a_head_that_can_never_run_does_not_block_the_line() -> None:
@@ -74,7 +85,29 @@ def test_a_user_never_interrupts_himself_at_one_priority() -> None:
         assert suspended(passed(line, hosts("n1", free=0), busy)) == {}
 
 
-def test_the_priority_asked_for_is_the_priority_paid_for() -> None:
-    """Bug g: a job without a wish took its user's EXTREME_HIGH quota first. Here a job has the one it asks for."""
-    answer = passed([waiting("a", priority=Priority.NORMAL), waiting("b", priority=Priority.LOW)], hosts("n1"))
-    assert set(given(answer)) == {"a"}
+@pytest.mark.parametrize("asked", [{}, {"priority": None}, {"priority": "EXTREME_HIGH"}], ids=["none", "null", "one"])
+def test_the_priority_asked_for_is_the_priority_paid_for(asked: dict[str, Any]) -> None:
+    """Bug g: a job without a wish took its user's EXTREME_HIGH quota first. Here it is NORMAL, and counted as that."""
+    document = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": "t", "user": "ann"}
+    job = machine.created("a", parse_spec(document | asked), POLICY, NOW).record
+    key = QuotaKey("ann", Priority.EXTREME_HIGH if asked.get("priority") else Priority.NORMAL, "")
+    for only, starts in (("EXTREME_HIGH", bool(asked.get("priority"))), ("NORMAL", not asked.get("priority"))):
+        others = dict.fromkeys(Priority.__members__, 0) | {only: 1}
+        limits = parse_limits({"instances": {f"ann/{name}/*": number for name, number in others.items()}})
+        entry = entry_of(job)
+        assert entry is not None
+        answer = passed([waiting_as(entry, POLICY, NOW)], hosts("n1"), limits=limits)
+        assert bool(given(answer)) is starts
+        assert starts or [one.short_of for one in answer.short] == [Shortage.QUOTA]
+    placed = events.JobPlaced(at=NOW, attempt=0, version=job.version, instances=("n1",), epochs=(0,), term=1)
+    decision = machine.decide(job, placed, POLICY, NOW)
+    assert decision.quota is not None and (decision.quota.key, decision.quota.nodes) == (key.text, 1)
+
+
+@pytest.mark.parametrize("priority", ["AUTO", "auto", "", "high", 15, True, ["HIGH"]])
+def test_a_priority_that_somebody_else_would_choose_is_none(priority: object) -> None:
+    """Bug g: AUTO is whatever quota is left. Whoever submits names the priority, or has NORMAL."""
+    document = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": "t", "priority": priority}
+    with pytest.raises(SpecInvalid) as caught:
+        parse_spec(document)
+    assert caught.value.field == "priority"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from unittest import mock
 
 from gpu_recovery.core.queue.occupancy import priority_of
 from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import Limits, QuotaKey
 from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Shortage, Snapshot, Waiting
@@ -20,6 +22,7 @@ from tests.core.queue.build import NOW, POLICY, at, counted, running, waiting
 NAMES = [f"i-{n}" for n in range(6)]
 USERS = st.sampled_from(["ann", "bob"])
 LEVELS = st.sampled_from([Priority.HIGH, Priority.ABOVE_NORMAL, Priority.NORMAL, Priority.LOW])
+GROUPS = st.sampled_from(["", "", "", "g"])
 TIMES = st.sampled_from([None, 60, 600, 3_600])
 LIMITS = st.sampled_from(
     [
@@ -31,14 +34,17 @@ LIMITS = st.sampled_from(
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
-    """Hosts with running jobs on them that fit, and a line. `calm`: all hosts work, it is known when all that runs
-    ends, and nobody can be suspended."""
+    """Hosts of two groups with running jobs on them that fit, and a line. `calm`: all hosts work, it is known when all
+    that runs ends, and nobody can be suspended."""
     sizes = {name: draw(st.sampled_from([4, 8])) for name in NAMES[: draw(st.integers(1, 6))]}
+    groups = {name: draw(GROUPS) for name in sizes}
     free = dict(sizes)
     busy: list[Running] = []
     for number in range(draw(st.integers(0, 5))):
         gpus = draw(st.sampled_from([1, 2, 4, 8]))
-        on = draw(st.lists(st.sampled_from(sorted(sizes)), min_size=1, max_size=3, unique=True))
+        first = draw(st.sampled_from(sorted(sizes)))
+        there = [name for name in sorted(sizes) if groups[name] == groups[first]]
+        on = draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True))
         if any(free[name] < gpus for name in on):
             continue
         for name in on:
@@ -47,7 +53,7 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
         leaving = draw(st.booleans()) and not calm
         busy.append(
             running(
-                f"r{number}", *on, gpus=gpus, user=draw(USERS), priority=level,
+                f"r{number}", *on, gpus=gpus, user=draw(USERS), priority=level, group=groups[first],
                 since=-draw(st.sampled_from([60, 5_000])),
                 ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES), leaving=leaving,
                 demotes_at=at(draw(st.sampled_from([-1, 50]))) if level is Priority.ABOVE_NORMAL else None,
@@ -57,8 +63,9 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
         )  # fmt: skip
     fleet = tuple(
         Host(
-            name, "", gpus, free[name], usable=calm or draw(st.sampled_from([True, True, True, False])),
-            rack=draw(st.sampled_from(["", "a", "b"])), epoch=draw(st.integers(0, 2)),
+            name, groups[name], gpus, free[name], usable=calm or draw(st.sampled_from([True, True, True, False])),
+            rack=draw(st.sampled_from(["", "a", "b"])), zone=draw(st.sampled_from(["", "x", "y"])),
+            epoch=draw(st.integers(0, 2)),
             reserved_for="" if calm else draw(st.sampled_from(["", "", "", "w0", "w2"])),
             reserved_until=None if calm else draw(st.sampled_from([None, at(30), at(-30)])),
             leaves_at=None if calm else draw(st.sampled_from([None, None, None, at(120)])),
@@ -82,7 +89,7 @@ def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
         priority=Priority.NORMAL if calm else draw(LEVELS), user=draw(USERS), recovering=back, last=last,
         own_only=back and draw(st.booleans()), holds_quota=back and draw(st.booleans()), runs_for_s=draw(TIMES),
         suspects=draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=2)) if back else {},
-        suspensions=draw(st.sampled_from([0, 0, 1])),
+        suspensions=draw(st.sampled_from([0, 0, 1])), group=draw(GROUPS),
     )  # fmt: skip
 
 
@@ -103,7 +110,7 @@ def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
             taken[name] += job.gpus
             host = hosts[name]
             over = host.reserved_until is not None and host.reserved_until <= NOW
-            assert host.usable
+            assert host.usable and host.group == job.group
             assert over or host.reserved_for in ("", job.job_id)
             assert epoch == host.epoch
     assert all(taken[name] <= hosts[name].free for name in taken)
@@ -140,7 +147,8 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     waiting = tuple(replace(job, holds_quota=job.holds_quota or job.recovering) for job in snapshot.waiting)
     snapshot = replace(snapshot, waiting=waiting)
     jobs, limits = _sizes(snapshot), snapshot.limits
-    started = [jobs[one.job_id] for one in place(snapshot, POLICY, NOW).assignments]
+    answer = place(snapshot, POLICY, NOW)
+    started = [jobs[one.job_id] for one in answer.assignments]
     fresh = [job for job in started if not job.holds_quota]
     used = Counter(dict(snapshot.used))
     for job in fresh:
@@ -152,6 +160,13 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     holders = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota), *fresh]
     if fresh and limits.max_running_jobs is not None:
         assert len(holders) <= limits.max_running_jobs
+    made = [jobs[one.job_id] for one in answer.short if one.short_of is Shortage.ROOM]
+    promised = [job for job in made if not job.holds_quota]
+    going = {one.job_id for one in answer.suspensions} | {
+        one.job_id for one in snapshot.running if one.leaving and one.for_job
+    }
+    if promised and limits.max_running_jobs is not None:
+        assert len(holders) + len(promised) - len(going) <= limits.max_running_jobs
     for job in fresh:
         each = limits.max_running_jobs_per_user
         assert each is None or sum(one.user == job.user for one in holders) <= each
@@ -186,6 +201,61 @@ def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
     assert not any(_could_start(snapshot, answer, jobs[first], victims - {one}) for one in victims)
 
 
+@st.composite
+def contested(draw: st.DrawFn) -> Snapshot:
+    """Every host in use, by gangs of low priorities that overlap on some, and a few large jobs that are before them."""
+    names = [f"i-{number}" for number in range(draw(st.integers(4, 9)))]
+    free, busy = dict.fromkeys(names, 8), []
+    for number in range(draw(st.integers(3, 9))):
+        gpus = draw(st.sampled_from([4, 8, 8]))
+        there = [name for name in names if free[name] >= gpus]
+        if not there:
+            break
+        on = draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True))
+        for name in on:
+            free[name] -= gpus
+        level, since = draw(st.sampled_from([Priority.NORMAL, Priority.LOW])), -draw(st.integers(1_000, 5_000))
+        busy.append(running(f"r{number}", *on, gpus=gpus, priority=level, since=since))
+    line = tuple(
+        waiting(f"w{number}", draw(st.integers(1, 3)), since=number, priority=Priority.HIGH) for number in range(3)
+    )
+    return Snapshot(line, tuple(busy), tuple(Host(name, "", 8, free[name]) for name in names), counted(*busy))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(snapshots(), contested()))
+def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
+    """The first, the second and any other, each with what those before it have left: all its victims are enough, and
+    all but any one of them are not."""
+    real = Preemption.victims
+
+    def checked(
+        self: Preemption, job: Waiting, need: int, spoken_for: Iterable[str], budget: int
+    ) -> list[Running] | None:
+        taken = {*spoken_for}
+        found = real(self, job, need, taken, budget)
+        if found is not None:
+            assert _vacated(self, job, found, taken) >= need
+            for one in found:
+                assert _vacated(self, job, [other for other in found if other is not one], taken) < need
+        return found
+
+    with mock.patch.object(Preemption, "victims", checked):
+        place(snapshot, POLICY, NOW)
+
+
+def _vacated(preemption: Preemption, job: Waiting, victims: Iterable[Running], taken: set[str]) -> int:
+    """How many hosts that the job could use, and has not spoken for, do not fit it now and do without the victims."""
+    room, found = preemption._room, 0
+    for name, host in room.hosts.items():
+        mine = host.usable and host.leaves_at is None and room.owner(host) in ("", job.job_id)
+        free = room.free_for(name, job)
+        back = sum(one.gpus for one in victims if name in one.hosts)
+        spoken_for = name in taken or name in room.held or name in room.started
+        found += mine and not spoken_for and free < job.gpus <= free + back
+    return found
+
+
 def _could_start(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> bool:
     """Whether the first for whom others make room fits once they, and those that leave already, are gone, and those
     that start in this pass have what is theirs."""
@@ -215,14 +285,30 @@ def test_nothing_changes_by_the_clock_alone_before_the_time_given(snapshot: Snap
         assert not later.assignments and not later.suspensions
 
 
+@st.composite
+def latecomers(draw: st.DrawFn) -> Mapping[int, Waiting]:
+    """Jobs of the usual priority that are submitted while others start and end, by the step at which each is."""
+    steps = draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
+    return {
+        step: waiting(
+            f"late-{step}", draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4, 8])), user=draw(USERS),
+            runs_for_s=draw(TIMES), group=draw(GROUPS),
+        )
+        for step in steps
+    }  # fmt: skip
+
+
 @settings(max_examples=200, deadline=None)
-@given(snapshots(calm=True))
-def test_no_head_starves(snapshot: Snapshot) -> None:
-    """With true estimates: as jobs start and end, the promise to the head never moves to a later time, and it starts
-    by then, whatever passes it."""
+@given(snapshots(calm=True), latecomers())
+def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, Waiting]) -> None:
+    """With true estimates: as jobs start and end and others come, the promise to the head never moves to a later time,
+    and it starts by then, whatever passes it."""
     now = 0.0
     promised: dict[str, datetime] = {}
-    for _ in range(60):
+    for step in range(60):
+        if step in late:
+            came = replace(late[step], queued_at=at(now))
+            snapshot = replace(snapshot, waiting=(*snapshot.waiting, came))
         answer = place(snapshot, POLICY, at(now))
         for one in answer.reservations:
             assert one.at is None or one.at <= promised.get(one.job_id, one.at)
@@ -249,7 +335,11 @@ def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
     for one in answer.assignments:
         job = jobs[one.job_id]
         ends = None if job.runs_for_s is None else now + job.runs_for_s
-        fresh.append(running(one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False))
+        fresh.append(
+            running(
+                one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False, group=job.group
+            )
+        )  # fmt: skip
         for name in one.instances:
             free[name] -= job.gpus
     left = tuple(job for job in snapshot.waiting if job.job_id not in {one.job_id for one in answer.assignments})

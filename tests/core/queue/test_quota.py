@@ -9,7 +9,20 @@ from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
 from gpu_recovery.core.queue.quota import Limits, LimitsInvalid, QuotaKey, never_runs, parse_key, parse_limits
 from gpu_recovery.core.queue.snapshot import Shortage
 
-from tests.core.queue.build import NOW, POLICY, at, given, host, hosts, passed, recovering, running, waiting, why
+from tests.core.queue.build import (
+    NOW,
+    POLICY,
+    at,
+    given,
+    host,
+    hosts,
+    passed,
+    recovering,
+    running,
+    suspended,
+    waiting,
+    why,
+)  # fmt: skip
 
 TWO = Limits({("ann", "NORMAL", "*"): 2})
 
@@ -79,6 +92,56 @@ def test_no_more_jobs_run_than_may(limits: Limits, started: set[str]) -> None:
     answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2", "i-3")], busy, limits=limits)
     assert set(given(answer)) == started
     assert all(one.short_of is Shortage.JOBS for one in answer.short)
+
+
+ONE = Limits(max_running_jobs=1)
+HIGH, LOW = Priority.HIGH, Priority.LOW
+
+
+def test_whoever_replaces_its_victim_is_not_one_job_too_many() -> None:
+    """As many run as may: the higher priority has room made for it, and nobody slips in before it has its place."""
+    high, thief = waiting("high", since=-9, priority=HIGH), waiting("thief", since=-99, priority=LOW)
+    first = passed([high, thief], hosts("n1", free=0), [running("low", "n1", priority=LOW)], limits=ONE)
+    assert (given(first), suspended(first)) == ({}, {"low": "high"})
+    assert {one.job_id: one.short_of for one in first.short} == {"high": Shortage.ROOM, "thief": Shortage.JOBS}
+    leaving = running("low", "n1", priority=LOW, leaving=True, for_job="high")
+    between = passed([high, thief], [host("n1", free=0), host("n2")], [leaving], limits=ONE)
+    assert (given(between), suspended(between)) == ({}, {})
+    assert given(passed([high, thief], hosts("n1", reserved_for="high"), limits=ONE)) == {"high": ("n1",)}
+
+
+def test_nobody_starts_in_the_stead_of_one_who_has_not_left() -> None:
+    """What is free serves the preemptor only when one job less runs."""
+    high = waiting("high", priority=HIGH)
+    leaving = running("low", "n1", priority=LOW, leaving=True, for_job="high")
+    answer = passed([high], [host("n1", free=0), host("n2")], [leaving], limits=ONE)
+    assert given(answer) == {} and [one.short_of for one in answer.short] == [Shortage.JOBS]
+
+
+def test_one_victim_is_one_place() -> None:
+    """A gang that leaves has hosts for two, and only one of them may run in its stead."""
+    line = [waiting("a", since=-9, priority=HIGH), waiting("b", since=-8, priority=HIGH)]
+    answer = passed(line, hosts("n1", "n2", free=0), [running("low", "n1", "n2", priority=LOW)], limits=ONE)
+    assert suspended(answer) == {"low": "a"}
+    assert {one.job_id: one.short_of for one in answer.short} == {"a": Shortage.ROOM, "b": Shortage.JOBS}
+
+
+def test_room_for_a_users_limit_is_made_by_that_user_only() -> None:
+    """Another's job that leaves is one less of another's."""
+    limits = Limits(max_running_jobs_per_user=1)
+    high = waiting("high", user="ann", priority=HIGH)
+    mine, other = running("r1", "n1", user="ann", priority=LOW), running("r2", "n2", user="bob", priority=LOW)
+    assert suspended(passed([high], hosts("n1", free=0), [mine], limits=limits)) == {"r1": "high"}
+    held = running("r0", "n0", user="ann", priority=HIGH)
+    answer = passed([high], hosts("n0", "n2", free=0), [held, other], limits=limits)
+    assert suspended(answer) == {} and [one.short_of for one in answer.short] == [Shortage.JOBS]
+
+
+def test_a_job_that_may_replace_another_later_is_looked_at_then() -> None:
+    """Its victim is protected still: the clock alone makes the difference."""
+    busy = [running("low", "n1", priority=LOW, since=-60)]
+    answer = passed([waiting("high", priority=HIGH)], hosts("n1", free=0), busy, limits=ONE)
+    assert suspended(answer) == {} and answer.next_at == at(POLICY.protect_s - 60)
 
 
 def test_the_most_specific_limit_wins() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.core.queue.history import LEAST
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.snapshot import Host, Running, Snapshot, Waiting
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from simulator.__main__ import main
 from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
 from simulator.queue.lines import SizeLine, TraceLine
-from simulator.queue.play import Discipline, waits_of
+from simulator.queue.play import Discipline, Past, waits_of
 from simulator.queue.trace import Selection, TraceInvalid, TraceJob, read
 
 EXCERPT = Path(__file__).parent / "philly_excerpt.csv"
@@ -101,13 +102,13 @@ class WholePasses:
 
 
 ROWS = st.tuples(
-    st.integers(0, 9), st.integers(1, 9), st.sampled_from([1, 2, 5, None]), st.sampled_from([1, 1, 2, 3, 5])
+    st.integers(0, 9), st.integers(1, 9), st.sampled_from([0.5, 1, 2, 5, None]), st.sampled_from([1, 1, 2, 3, 5])
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=14))
-def test_ours_decides_as_place_does(rows: list[tuple[int, int, int | None, int]]) -> None:
+def test_ours_decides_as_place_does(rows: list[tuple[int, int, float | None, int]]) -> None:
     """Driven event by event, the production phases start the same jobs at the same times as whole passes."""
     jobs = _jobs(
         *((at, runs_s, factor and runs_s * factor, size) for at, runs_s, factor, size in sorted(rows, key=_at))
@@ -115,7 +116,7 @@ def test_ours_decides_as_place_does(rows: list[tuple[int, int, int | None, int]]
     assert waits_of(jobs, Ours(5)) == waits_of(jobs, WholePasses(jobs, 5))
 
 
-def _at(row: tuple[int, int, int | None, int]) -> int:
+def _at(row: tuple[int, int, float | None, int]) -> int:
     return row[0]
 
 
@@ -126,6 +127,21 @@ def test_ours_decides_as_place_does_on_a_real_trace(estimates: bool) -> None:
     ours = waits_of(jobs, Ours(128))
     assert max(ours) > 0
     assert ours == waits_of(jobs, WholePasses(jobs, 128))
+
+
+def test_by_history_the_jobs_of_a_kind_tell_how_long_the_next_one_runs() -> None:
+    """As much as four have told: then a short one passes the head, and its user has said nothing."""
+    kind = [(20.0 * n, 10, None, 1) for n in range(LEAST)]
+    jobs = _jobs(*kind, (200, 100, None, 3), (201, 100, None, 4), (202, 10, None, 1), (203, 400, None, 1))
+    others = [replace(job, whose="b") if job.runs_s > 10 else job for job in jobs]
+    known = [replace(jobs[0], whose="b", runs_s=100, estimate_s=None, size=3) for _ in range(LEAST)]
+    past = Past()
+    for number, job in enumerate(known):
+        past.ended(replace(job, number=number))
+    waits = waits_of(others, Ours(4), past)
+    assert waits[-2:] == [0, 197]
+    assert waits_of(others, Ours(4))[-2:] != [0, 197]
+    assert past.estimated(jobs[0]).estimate_s == 10 and Past().estimated(jobs[0]).estimate_s is None
 
 
 def test_the_first_that_ends_in_time_is_found_whatever_came_and_went() -> None:
@@ -166,11 +182,13 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str, told: str
         read(file, Selection())
 
 
-def test_the_command_prints_the_figures_of_four_policies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_figures_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     """For machines with --json, for people without; both name whose data it is."""
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in found["policies"]] == ["strict_fifo", "best_effort", "easy", "ours"]
+    assert [one["name"] for one in found["policies"]] == [
+        "strict_fifo", "best_effort", "easy", "ours", "ours_by_history",
+    ]  # fmt: skip
     for one in found["policies"]:
         assert set(one) == {"name", "mean_wait_s", "p95_wait_s", "big_max_wait_s"}
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128"]) == 0

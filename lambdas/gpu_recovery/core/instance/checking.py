@@ -26,7 +26,8 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     if _asked_before(instance, event):
         return _ASKED_BEFORE
     left = _without_claim(instance, event.job_id)
-    run = CheckRun("", event.job_id, event.attempt, event.may_reboot, passive=bool(left), since=event.since)
+    asker = (event.job_id, event.attempt) if event.awaited else ("", 0)
+    run = CheckRun("", *asker, event.may_reboot, passive=bool(left), since=event.since)
     own = f"{instance.instance_id}/"
     run = replace(run, focus=tuple(one.removeprefix(own) for one in event.focus if one.startswith(own)))
     if event.suspect == instance.instance_id:
@@ -34,10 +35,11 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
-        **active_changes, "claims": left, "reserved_for": event.job_id, "need": None, "held": None,
+        **active_changes, "claims": left, "reserved_for": _reserved_for(instance, event), "need": None, "held": None,
         "checked_for": _checked_for(instance, event), "also_waiting": also_waiting(instance, event.job_id),
     }  # fmt: skip
-    reason = f"checked because attempt {event.attempt} of {event.job_id} failed on it"
+    how = "failed on it" if event.awaited else "crashed on it while it made room"
+    reason = f"checked because attempt {event.attempt} of {event.job_id} {how}"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
 
 
@@ -63,6 +65,9 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: Gi
     changes: dict[str, Any] = {
         "claims": _without_claim(instance, event.job_id), "checked_for": _checked_for(instance, event),
     }  # fmt: skip
+    if not event.awaited:
+        reserved_for = _reserved_for(instance, event)
+        return Step(instance.status, instance.reason, {**changes, "reserved_for": reserved_for})
     if blamed:
         others = also_waiting(instance, event.job_id)
         changes["also_waiting"] = (*others, Rank(event.job_id, event.attempt))[-WAITING_MAX:]
@@ -75,6 +80,13 @@ def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
     claim = instance.claims.get(event.job_id)
     outdated = claim is not None and claim.attempt > event.attempt
     return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
+
+
+def _reserved_for(instance: Instance, event: events.CheckRequested) -> str:
+    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back."""
+    if event.awaited:
+        return event.job_id
+    return "" if instance.reserved_for == event.job_id else instance.reserved_for
 
 
 def _checked_for(instance: Instance, event: events.CheckRequested) -> tuple[str, ...]:

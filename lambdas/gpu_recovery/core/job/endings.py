@@ -6,24 +6,48 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import commands
-from ..events import Checked
+from ..events import Checked, CheckRequested
 from ..machine import Given, Step
 from ..names import attempt_id
 from ..notices import of_jobs
 from ..policy import within
+from ..task import EndingKind, RankFailure
 from .record import Cause, Job, JobStatus
 
 PAUSE_DOUBLINGS_MAX = 20
+_PERHAPS_THE_MACHINE = (EndingKind.CRASHED, EndingKind.HOST_FAULT)
 
 
-def suspended(job: Job, given: Given) -> Step:
-    """Every rank has ended and the job goes on later: its instances are free for others, and it keeps its place."""
-    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+def suspended(job: Job, given: Given, failure: RankFailure | None = None) -> Step:
+    """Every rank has ended and the job goes on later: its instances are free for others, and it keeps its place.
+
+    failure: the first end that was no success. Where it may have been the machine's, the claim there is not given back
+    but handed to the machine's check, so that nobody is placed on it in between.
+    """
+    blamed = _to_check(job.failure or failure, given)
+    free = tuple(one for one in job.instances if one != blamed)
+    orders: tuple[Any, ...] = (commands.ReleaseInstances(free, attempt=job.attempt), poke(job))
+    if blamed:
+        since = job.running_at or job.status_at
+        request = CheckRequested(
+            at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=True, since=since, awaited=False
+        )
+        orders = (commands.TellInstance(blamed, request), *orders)
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
     changes: dict[str, Any] = {"suspended_at": given.now, "in_line_at": given.now, "failure": None}
     if job.stop_cause is Cause.SUSPENDED:
         changes |= {"attempts_uncounted": counted(job, Cause.SUSPENDED), **cooled_down(job, given)}
     return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
+
+
+def _to_check(failure: RankFailure | None, given: Given) -> str:
+    """The instance whose rank did not leave under the notice but died of something; "" if none did.
+
+    What ECS ended at our request says nothing of the machine, and a code of the program's own is its way to leave.
+    """
+    if failure is None or given.policy.only_exit_one_is_checked:
+        return ""
+    return failure.instance_id if failure.ending.kind in _PERHAPS_THE_MACHINE else ""
 
 
 def unless_held(job: Job, step: Step) -> Step:

@@ -24,4 +24,5 @@ def entry_of(job: Job) -> Entry | None:
         not_before=job.not_before, suspended_at=job.suspended_at,
         suspended_for=job.suspended_for, suspensions=job.suspensions, ran_s=job.ran_s,
         running_at=job.running_at, max_runtime_s=spec.max_runtime_s, holds_quota=job.quota_nodes > 0,
+        workload="" if spec.max_runtime_s is not None else spec.workload,
     )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 from .. import commands, events
 from ..machine import Decision, Given, Ignore, Outcome, QuotaChange, Row, Step, answer, applied, checked, ignored
 from ..policy import RecoveryPolicy
+from ..queue.history import Kind, RanFor, slot_of
 from . import diagnosing, launching, recovering, silence, stopping, suspension
 from .adoption import newer_task, rank_seen
 from .assessment import incident_since
@@ -137,7 +138,14 @@ def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime)
 def _quota_change(before: Job, after: Job, event: events.JobEvent | str) -> QuotaChange | None:
     term = event.term if isinstance(event, events.JobPlaced) else None
     grows = after.quota_nodes - before.quota_nodes
-    return QuotaChange(after.quota_key, grows, term) if grows or term is not None else None
+    ended = after.status is JobStatus.SUCCEEDED and before.status is not JobStatus.SUCCEEDED
+    ran = _ran_for(after) if ended and before.quota_nodes and after.ran_s else None
+    return QuotaChange(after.quota_key, grows, term, ran) if grows or term is not None else None
+
+
+def _ran_for(job: Job) -> RanFor:
+    kind = Kind(job.spec.user, job.spec.workload, job.spec.nnodes, job.spec.gpus_per_node)
+    return RanFor(kind.text, slot_of(job.job_id), job.ran_s)
 
 
 _S = JobStatus

@@ -208,6 +208,11 @@ class Job:
         """Whose quota it takes up: of its user, at the priority asked for, in its group."""
         return QuotaKey(self.spec.user, self.spec.priority, self.spec.group).text
 
+    @property
+    def next_run_at(self) -> datetime | None:
+        """When it is tried again at the earliest, where the clock and not only room is waited for; None otherwise."""
+        return self.not_before if self.status in WAITING and not self.held else None
+
     def is_observed(self, policy: RecoveryPolicy) -> bool:
         """Whether it is recorded and reported, never stopped or relaunched for a failure: it alone, or everything."""
         return self.hands_off or policy.observe_only

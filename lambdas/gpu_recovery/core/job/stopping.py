@@ -140,7 +140,7 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
         case StopPurpose.FAIL:
             return failed(job, job.stop_reason, ())
         case StopPurpose.SUSPEND:
-            return suspended(job, given)
+            return suspended(job, given, event.failure)
         case StopPurpose.RELAUNCH:
             return unless_held(job, relaunch(job, given))
         case _:

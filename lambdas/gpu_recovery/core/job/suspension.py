@@ -1,9 +1,9 @@
 """Making room and coming back: a job gives its instances up, keeps its place in line, and runs again from the start.
 
 Rank 0 is told first, and has `suspend_grace_s` to save what it needs and leave (SUSPENDING); when it has left, or the
-grace is over, every other rank is stopped. Whatever ends under that notice is no failure and counts against nothing:
-what a machine has shown meanwhile is told to the machine by whoever saw it. A job that leaves by itself, with exit code
-75, asks for the same.
+grace is over, every other rank is stopped. Whatever ends under that notice is no failure and counts against nothing;
+but where the first end was a crash, its machine is checked before anybody else works there. A job that leaves by
+itself, with exit code 75, asks for the same.
 
 Who wanted it decides when it goes on. Made to give way to another, it is in line again at once, where it stood before.
 Suspended by a person it is held, and only a person resumes it.
@@ -95,7 +95,7 @@ def grace_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step
 
 def all_left(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """Every rank has ended before any other was stopped; a gang that finished its work under the notice is done."""
-    return ended(job, event, given) if event.failure is None else suspended(job, given)
+    return ended(job, event, given) if event.failure is None else suspended(job, given, event.failure)
 
 
 def overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from .priority import Priority
 from .quota import QuotaKey, never_runs
 from .snapshot import Running, Shortage, Snapshot, Waiting
@@ -11,7 +13,10 @@ ANY_NUMBER = 1 << 62
 
 
 class Allowance:
-    """Counts instances by quota key and jobs by user, those that run and those that this pass promises a place."""
+    """Counts instances by quota key and jobs by user, those that run and those that this pass promises a place.
+
+    Who leaves counts until it has left: nobody starts in its stead before. But room may be made for another meanwhile.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._limits = snapshot.limits
@@ -22,6 +27,9 @@ class Allowance:
         self._jobs_of: dict[str, int] = {}
         for one in holders:
             self._jobs_of[one.user] = self._jobs_of.get(one.user, 0) + 1
+        self._leave = 0
+        self._leave_of: dict[str, int] = {}
+        self.vacated(job for job in snapshot.running if job.leaving and job.for_job)
         self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
 
     def left(self, key: tuple[str, Priority, str]) -> int:
@@ -45,6 +53,25 @@ class Allowance:
         if job.nodes > left:
             return Shortage.QUOTA, self._over(job, left)
         return self._too_many(job) if self._counts_jobs else None
+
+    def vacated(self, leaving: Iterable[Running]) -> None:
+        """These leave for others, or are told to; whoever is stopped for a failure has its place still."""
+        for one in leaving:
+            self._leave += 1
+            self._leave_of[one.user] = self._leave_of.get(one.user, 0) + 1
+
+    def replaces(self, job: Waiting, victims: Sequence[Running]) -> bool:
+        """Whether no more jobs than may would run, had `job` its place and had everybody left who leaves.
+
+        victims: those who would be told to leave for it.
+        """
+        if not self._counts_jobs or job.holds_quota or job.recovering:
+            return True
+        most, each = self._limits.max_running_jobs, self._limits.max_running_jobs_per_user
+        of_user = self._jobs_of.get(job.user, 0) - self._leave_of.get(job.user, 0)
+        of_user -= sum(one.user == job.user for one in victims)
+        left = self._jobs - self._leave - len(victims)
+        return (most is None or left < most) and (each is None or of_user < each)
 
     def charge(self, job: Waiting) -> None:
         """Count the job: it starts, or a place is being kept for it."""

@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ..policy import RecoveryPolicy, within
+from .history import Kind
 from .priority import Priority, demotes_at, effective
 from .quota import QuotaKey
 from .snapshot import Running, Waiting
+
+NOTHING: Mapping[Kind, int] = {}
+"""No kind of job is known to run for any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Entry:
     works:       its ranks run, so that it could be asked to make room; `leaves`: it is ending.
     observed:    it is never stopped.
     placed_at:   since when it has its place, where its ranks do not run yet.
+    workload:    what it does, where only that tells how long it runs: "" where its user names a limit.
     """
 
     job_id: str
@@ -53,11 +58,27 @@ class Entry:
     running_at: datetime | None = None
     max_runtime_s: int | None = None
     holds_quota: bool = False
+    workload: str = ""
 
     @property
     def quota_key(self) -> QuotaKey:
         """Whose quota it takes up, or would."""
         return QuotaKey(self.user, self.asked, self.group)
+
+    @property
+    def kind(self) -> Kind | None:
+        """Of which kind it is, whose run times are asked for its own; None where its user names a limit."""
+        return Kind(self.user, self.workload, self.nodes, self.gpus) if self.workload else None
+
+    def lasts_s(self, usual: Mapping[Kind, int]) -> int | None:
+        """For how long its next attempt is taken to run, or its present one in all; None if nobody can tell.
+
+        usual: how long jobs of a kind run.
+        """
+        if self.max_runtime_s is not None:
+            return self.max_runtime_s
+        known = usual.get(self.kind) if self.kind is not None else None
+        return known - self.ran_s if known is not None and known > self.ran_s else None
 
     def may_start(self, now: datetime) -> bool:
         """Whether it may be given a place now, if there is one."""
@@ -69,7 +90,7 @@ class Entry:
         return sum(at > since for at in self.suspensions)
 
 
-def waiting(entry: Entry, policy: RecoveryPolicy, now: datetime) -> Waiting:
+def waiting(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Waiting:
     """The entry of a job in line, as `place` reads it."""
     return Waiting(
         job_id=entry.job_id, version=entry.version, attempt=entry.attempt, user=entry.user,
@@ -77,16 +98,17 @@ def waiting(entry: Entry, policy: RecoveryPolicy, now: datetime) -> Waiting:
         gpus=entry.gpus, queued_at=entry.queued_at, recovering=entry.recovering,
         last=entry.instances if entry.recovering else (), suspects=entry.suspects,
         own_only=entry.recovering and policy.relaunch_on_same_instances, repairing=entry.repairing,
-        runs_for_s=entry.max_runtime_s, holds_quota=entry.holds_quota,
+        runs_for_s=entry.lasts_s(usual), holds_quota=entry.holds_quota,
         suspensions=entry.suspended_lately(policy, now), suspended_at=entry.suspended_at,
     )  # fmt: skip
 
 
-def running(entry: Entry, policy: RecoveryPolicy, now: datetime) -> Running:
+def running(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Running:
     """The entry of a job that has its place, as `place` reads it."""
     since = entry.running_at or entry.placed_at
     ran_s = entry.ran_s + (max(0, int((now - entry.running_at).total_seconds())) if entry.running_at else 0)
-    ends_at = since + timedelta(seconds=entry.max_runtime_s) if entry.max_runtime_s else None
+    lasts_s = entry.lasts_s(usual)
+    ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
         ends_at = max(now, entry.placed_at + within(policy.suspend_margin_s))
     return Running(

@@ -14,7 +14,7 @@ from .preemption import Preemption
 from .priority import Priority
 from .reasons import Reasons
 from .room import Room
-from .snapshot import Assignment, Host, Running, Short, Suspension, Waiting
+from .snapshot import Assignment, Host, Running, Short, Shortage, Suspension, Waiting
 
 
 @dataclass(slots=True)
@@ -46,10 +46,12 @@ class Line:
         self._position += 1
         # 2. Quota: what its user may not have keeps nobody else waiting.
         refused = self.shared.allowance.refusal(job)
-        if refused is not None:
+        if refused is not None and refused[0] is not Shortage.JOBS:
             return self._reasons.of_quota(job, self._position, refused)
         if not self.room.could_fit(job):
             return self._reasons.of_cluster(job, self._position)
+        if refused is not None:
+            return self._replace(job) or self._reasons.of_quota(job, self._position, refused)
         # 3. Packing; 5. once somebody heads the line, only into what that job leaves over.
         gap = self.gap
         chosen = self.room.choose(job, may_use_kept=gap is not None and gap.admits(job))
@@ -59,11 +61,25 @@ class Line:
         self.occupancy.given(chosen, job.gpus, job.runs_for_s)
         return self.room.give(job, chosen)
 
+    def _replace(self, job: Waiting) -> Short | None:
+        """As many jobs run as may: it waits for those whose place it takes, as far as it needs their GPUs too."""
+        self._waits(job)
+        if self.gap is not None or self.room.fitting(job) >= job.nodes:
+            return None
+        leavers = self._make_room(job)
+        if not leavers:
+            return None
+        self.shared.allowance.charge(job)
+        return self._reasons.of_room(job, self._position, leavers)
+
+    def _waits(self, job: Waiting) -> None:
+        if self.highest_waiting is None or job.priority > self.highest_waiting:
+            self.highest_waiting = job.priority
+
     def _wait(self, job: Waiting) -> Short:
         """4. It does not fit: what is kept for it, and what it is told."""
         position = self._position
-        if self.highest_waiting is None or job.priority > self.highest_waiting:
-            self.highest_waiting = job.priority
+        self._waits(job)
         if self.gap is not None:
             if job.recovering:
                 self.room.hold(job)
@@ -91,14 +107,17 @@ class Line:
         missing = job.nodes - self.room.fitting(job)
         coming = self._coming(job)[:missing]
         need = missing - len(coming)
+        victims: list[Running] | None = []
         if need > 0:
             victims = self.preemption.victims(job, need, coming, self.shared.suspensions_left)
-            if victims is None:
-                return []
+        if victims is None or not self.shared.allowance.replaces(job, victims):
+            return []
+        if victims:
             told, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += told
             self.shared.suspensions_left -= len(told)
             self.occupancy.vacated(victims)
+            self.shared.allowance.vacated(victims)
             coming += freed
         self.occupancy.promised(coming)
         self._keep(job, coming)

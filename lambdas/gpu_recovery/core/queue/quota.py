@@ -52,16 +52,20 @@ class Limits:
     max_running_jobs_per_user: int | None = None
 
     def of(self, key: QuotaKey) -> int | None:
-        """How many instances the key may use; None for any number. The entry with most names wins; of those with
-        equally many, the one that names the user, then the one that names the priority."""
+        """How many instances the key may use; None for any number."""
+        entry = self.entry_of(key)
+        return None if entry is None else self.instances[entry]
+
+    def entry_of(self, key: QuotaKey) -> tuple[str, str, str] | None:
+        """The entry that limits the key. The one with most names wins; of those with equally many, the one that names
+        the user, then the one that names the priority."""
         name = Priority(key.priority).name
         for user, priority, group in (
             (key.user, name, key.group), (key.user, name, ANY), (key.user, ANY, key.group), (ANY, name, key.group),
             (key.user, ANY, ANY), (ANY, name, ANY), (ANY, ANY, key.group), (ANY, ANY, ANY),
         ):  # fmt: skip
-            limit = self.instances.get((user, priority, group))
-            if limit is not None:
-                return limit
+            if (user, priority, group) in self.instances:
+                return user, priority, group
         return None
 
     def document(self) -> dict[str, Any]:
