@@ -32,6 +32,8 @@ LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
 NAMED_XID = re.compile(r"XID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
 SIGNAL_BASE = 128
+WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
+"""What a process calls itself that was given no name: its rank, and its number within it."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,22 @@ def heard(store: Store, actions: Actions, policy: RecoveryPolicy, job: Job, plan
 
 
 def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Report]) -> Topology:
-    """Where everybody is: each rank by its number, and each worker that has said where it is."""
+    """Where everybody is: each worker that spoke or was spoken of, and each rank of which no worker is known."""
     rack = {name: machine.rack for name, machine in machines.items()}
-    workers = {
-        f"rank {rank}": Worker(f"rank {rank}", instance_id, rack.get(instance_id, ""), rank)
-        for rank, instance_id in enumerate(plan.instances)
-    }
-    named: dict[str, Worker] = {}
+    found: dict[str, Worker] = {}
     for one in reports:
-        if one.worker and one.instance_id:
-            named[one.worker] = Worker(one.worker, one.instance_id, rack.get(one.instance_id, ""), one.rank)
-    return Topology(named or workers)
+        own = WORKER_OF_RANK.fullmatch(one.worker)
+        rank = one.rank if one.instance_id else int(own["rank"]) if own is not None else None
+        instance_id = one.instance_id or (
+            plan.instances[rank] if rank is not None and rank < len(plan.instances) else ""
+        )
+        if one.worker and instance_id:
+            found[one.worker] = Worker(one.worker, instance_id, rack.get(instance_id, ""), rank)
+    known = {worker.rank for worker in found.values()}
+    for rank, instance_id in enumerate(plan.instances):
+        if rank not in known:
+            found[f"rank {rank}"] = Worker(f"rank {rank}", instance_id, rack.get(instance_id, ""), rank)
+    return Topology(found)
 
 
 def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclusion | None:
