@@ -112,6 +112,17 @@ def test_an_error_that_says_no_is_a_refusal_with_its_message(
     assert run(actions) == Refusal(f"{code}: why not", lasting)
 
 
+def test_whether_ecs_knows_the_task_that_is_stopped_is_told(actions: AwsActions, ecs: Stubber) -> None:
+    """Only its own word for one that is not there; any other error says nothing of that, and is raised."""
+    ecs.add_response("stop_task", {"task": {}})
+    assert actions.stop_task("task-1", "make room")
+    ecs.add_client_error("stop_task", "InvalidParameterException", "The referenced task was not found.")
+    assert not actions.stop_task("task-1", "make room")
+    ecs.add_client_error("stop_task", "AccessDeniedException")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        actions.stop_task("task-1", "make room")
+
+
 def test_an_error_that_passes_is_raised_and_refuses_nothing(actions: AwsActions, ecs: Stubber) -> None:
     """The function fails and is tried again with the same token."""
     ecs.add_client_error("run_task", "ServerException", http_status_code=500)

@@ -86,7 +86,7 @@ class World:
     def clock(self) -> Any:
         return NOW
 
-    def hear(self, report: Report) -> Answer:
+    def hear(self, report: Report, spare: bool = True) -> Answer:
         self.heard.append(report)
         return Answer()
 
