@@ -7,6 +7,7 @@ job that waits gets its reason.
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import math
 import random
@@ -95,15 +96,21 @@ def _waiting(number: int, drawn: random.Random) -> Waiting:
 
 
 def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Milliseconds a pass by size, and the exponent by which it grows from the first size to the last.
+    """Milliseconds a pass by size, the exponent by which it grows in all, and the largest from one size to the next.
 
     n is the number of jobs and hosts together. Processor time of this process: others on the machine disturb it less.
     """
     taken = {(hosts, jobs): _place_ms(hosts, jobs, rounds) for hosts, jobs in sizes}
-    small, large = sizes[0], sizes[-1]
-    exponent = math.log(taken[large] / taken[small]) / math.log(sum(large) / sum(small))
+
+    def exponent(small: tuple[int, int], large: tuple[int, int]) -> float:
+        return round(math.log(taken[large] / taken[small]) / math.log(sum(large) / sum(small)), 3)
+
+    steepest = max(itertools.pairwise(sizes), key=lambda pair: exponent(*pair))
     figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
-    return figures | {"growth_exponent": round(exponent, 3)}
+    return figures | {
+        "growth_exponent": exponent(sizes[0], sizes[-1]), "steepest_exponent": exponent(*steepest),
+        "steepest_between_hosts": [steepest[0][0], steepest[1][0]],
+    }  # fmt: skip
 
 
 def _place_ms(hosts: int, jobs: int, rounds: int) -> float:

@@ -226,7 +226,7 @@ def _logs(actions: Actions, job: Job, plan: Plan, now: datetime) -> tuple[tuple[
             found.append(
                 LogFinding(
                     report_id=f"log/{rank}/{one.number}", at_s=now.timestamp(), instance_id=plan.instances[rank],
-                    rank=rank, line=one.line[:500], kind=one.kind, role=one.role,
+                    rank=rank, line=one.line[:500], kind=one.kind, role=one.role, generic=one.generic,
                 )
             )  # fmt: skip
     return tuple(found), unread

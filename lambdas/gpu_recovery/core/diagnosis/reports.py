@@ -215,11 +215,15 @@ class LockReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding(Report):
-    """A line of a log and what it is (`core.logs`). `kind` and `role` are its words there."""
+    """A line of a log and what it is (`core.logs`). `kind` and `role` are its words there.
+
+    generic: it knows no more than that something went wrong, as an exception does that nobody knows.
+    """
 
     line: str
     kind: str
     role: str
+    generic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

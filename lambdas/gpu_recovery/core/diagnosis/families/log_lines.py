@@ -8,7 +8,7 @@ doing only where nothing explains it away (row 46).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...logs.kinds import Kind, Role
 from ..case import Case
@@ -127,6 +127,9 @@ def _finder(kind: Kind) -> Callable[[Case], Iterator[Match]]:
                 values = {"who": report.who or "the job", "line": report.line[:LINE_MAX]}
                 yield Match(None, JOB, 0.0, (report.report_id, *explained), values)
                 continue
+            if report.generic:  # it is as likely the voice of what somebody else's report names
+                yield replace(_match(case, report, says, says.cause, Weight.WEAK), follows=True)
+                continue
             yield _match(case, report, says, says.cause, says.weight)
             if says.rival is not None:
                 yield _match(case, report, says, says.rival, min(Weight.HINT, says.weight / 2))
@@ -145,7 +148,7 @@ def _came_first(case: Case) -> Iterator[Match]:
     """The first root in time: what comes after it may be its consequence."""
     explained = bool(oom_is_misleading(case))
     for report, kind, says in _findings(case, Role.ROOT):
-        if not (explained and kind is Kind.CUDA_OOM):
+        if not report.generic and not (explained and kind is Kind.CUDA_OOM):
             yield _match(case, report, says, says.cause, Weight.HINT)
             return
 

@@ -114,10 +114,11 @@ def _exits(case: Case) -> Iterator[Match]:
         values = {
             "who": one.who or "?", "ended": _ended(one), "english": meaning.english, "chinese": meaning.chinese,
         }  # fmt: skip
+        says_nothing = meaning is _OTHER_CODE  # it follows from whatever else is told
         for cause, weight in meaning.here.items():
-            yield Match(cause, case.place(one), weight, (one.report_id,), values)
+            yield Match(cause, case.place(one), weight, (one.report_id,), values, says_nothing)
         for cause, weight in meaning.job.items():
-            yield Match(cause, JOB, weight, (one.report_id,), values)
+            yield Match(cause, JOB, weight, (one.report_id,), values, says_nothing)
 
 
 def _exits_after(case: Case) -> Iterator[Match]:

@@ -1,0 +1,71 @@
+"""From a submission to the task: how long after POST /jobs ECS is asked to run it, on a sandbox.
+
+Everything in between is the production code as deployed: API, table, queue, scheduler, RunTask. What the sandbox adds
+or lacks (no network, functions that are always warm after the first) is its own, so the figure is one of the code and
+not of AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gpu_recovery_client.api import RecoveryClient
+
+from sandbox import sandbox
+
+ROUNDS = 10
+LOOK_S = 0.005
+PATIENCE_S = 120.0
+SPEC = {
+    "workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
+    "env": {"TOTAL_STEPS": "100000"}, "checkpoint_dir": "/tmp/checkpoints",
+}  # fmt: skip
+
+
+def submitting_figures() -> dict[str, Any]:
+    """Seconds from the request to its answer, and to the task in ECS: medians and the longest of ten in turn."""
+    with tempfile.TemporaryDirectory(prefix="gpu-recovery-bench-") as folder:
+        directory = Path(folder)
+        try:
+            state = sandbox.up(directory, instances=1)
+            with RecoveryClient(state["api_url"], state["operator_token"]) as client:
+                _until(lambda: bool(list(client.instances())))
+                _measured(client, directory)  # every function is warm from here on
+                taken = [_measured(client, directory) for _ in range(ROUNDS)]
+        finally:
+            sandbox.down(directory)
+    answered, launched = zip(*taken, strict=True)
+    return {
+        "rounds": ROUNDS, "answer_median_s": round(statistics.median(answered), 3),
+        "run_task_median_s": round(statistics.median(launched), 3), "run_task_longest_s": round(max(launched), 3),
+    }  # fmt: skip
+
+
+def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:
+    """(seconds to the answer, seconds to the task) of one job, which is canceled then."""
+    began = time.perf_counter()
+    job_id = client.submit(SPEC)["job_id"]
+    answered = time.perf_counter() - began
+    name = f"{job_id}--a01"
+    _until(lambda: any(task["started_by"] == name for task in sandbox.cluster_state(directory)["tasks"]))
+    launched = time.perf_counter() - began
+    client.cancel(job_id)
+    _until(lambda: client.job(job_id)["status"] == "CANCELED")
+    return answered, launched
+
+
+def _until(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("it does not come to it")
+        time.sleep(LOOK_S)
+
+
+if __name__ == "__main__":
+    print(json.dumps(submitting_figures(), indent=2))
