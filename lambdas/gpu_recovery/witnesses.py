@@ -15,7 +15,6 @@ from .core.diagnosis.case import History, Topology, Worker
 from .core.diagnosis.diagnose import Diagnosis, diagnose
 from .core.diagnosis.reports import ExitReport, LogFinding, Progress, Report, SilenceReport, StageReport, XidReport
 from .core.diagnosis.thresholds import Thresholds
-from .core.diagnosis.words import Scope, ScopeKind
 from .core.instance.record import Instance
 from .core.job.conclusion import INSTANCES_MAX, Conclusion
 from .core.job.record import Job
@@ -87,7 +86,8 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     """What the job keeps of a diagnosis; None where nothing was found."""
     if not diagnosis.findings:
         return None
-    instances = instances_of(diagnosis.scope, plan, heard.topology)
+    there = heard.topology.instances_of(diagnosis.scope)
+    instances = tuple(one for one in dict.fromkeys(plan.instances) if one in there)  # in rank order
     strongest = max(diagnosis.findings, key=lambda one: (one.weight, one.row))
     few = len(instances) <= INSTANCES_MAX
     gpus = _gpus(heard, diagnosis, instances)
@@ -107,28 +107,6 @@ def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> t
         if (instance_id := heard.topology.instance_of(one)) in instances
     }
     return tuple(sorted(named))[:INSTANCES_MAX]
-
-
-def instances_of(scope: Scope, plan: Plan, topology: Topology) -> tuple[str, ...]:
-    """The instances that a scope is about, in rank order; none for the job as a whole."""
-    found: set[str] = set()
-    for name in scope.names:
-        match scope.kind:
-            case ScopeKind.INSTANCE:
-                found.add(name)
-            case ScopeKind.RACK:
-                found |= {one.instance_id for one in topology.workers.values() if one.rack == name}
-            case ScopeKind.RANK | ScopeKind.WORKER:
-                found |= {one.instance_id for one in topology.workers.values() if _is(one, name)}
-            case ScopeKind.GPU:
-                found.add(name.partition("/")[0])
-            case ScopeKind.JOB:
-                pass
-    return tuple(one for one in dict.fromkeys(plan.instances) if one in found)
-
-
-def _is(worker: Worker, name: str) -> bool:
-    return worker.name == name or (worker.rank is not None and name in (str(worker.rank), f"rank {worker.rank}"))
 
 
 def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:

@@ -75,6 +75,8 @@ def test_a_broken_network_is_started_again_and_blames_no_machine() -> None:
     assert is_spared(after)
     assert "no machine is to blame" in after.reason
     assert not build.orders(decision, commands.TellInstance)
+    (release,) = build.orders(decision, commands.ReleaseInstances)
+    assert (release.instances, release.attempt, release.keep_claims_of) == (after.instances, 1, ())
 
 
 def test_a_hung_workers_instance_is_left_out_while_there_is_room_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""Diagnosis as deployed: programs that tell what goes wrong through the SDK and the agents, and what follows from it."""
+"""Diagnosis as deployed: programs that tell what goes wrong through the SDK and the agents, and what follows of it."""
 
 from __future__ import annotations
 

@@ -63,6 +63,30 @@ class Topology:
             sorted({one.role for one in self.workers.values() if one.role}, key=lambda role: (-len(role), role))
         )
 
+    def instances_of(self, scope: Scope) -> frozenset[str]:
+        """The instances that a scope is about; none for the job as a whole, or for what is not known."""
+        found: set[str] = set()
+        for name in scope.names:
+            match scope.kind:
+                case ScopeKind.INSTANCE:
+                    found.add(name)
+                case ScopeKind.RACK:
+                    found |= {self.workers[worker].instance_id for worker in self.racks.get(name, ())}
+                case ScopeKind.WORKER | ScopeKind.RANK:
+                    found |= self._instance_of_name(name)
+                case ScopeKind.GPU:
+                    found.add(name.partition("/")[0])
+                case ScopeKind.JOB:
+                    pass
+        return frozenset(found)
+
+    def _instance_of_name(self, name: str) -> set[str]:
+        if name in self.workers:
+            return {self.workers[name].instance_id}
+        number = name.removeprefix("rank ")
+        worker = self.by_rank.get(int(number)) if number.isascii() and number.isdecimal() else None
+        return {worker.instance_id} if worker is not None else set()
+
     @cached_property
     def instances(self) -> Mapping[str, tuple[str, ...]]:
         """The workers of each instance."""

@@ -84,14 +84,26 @@ def diagnose(
         return Diagnosis(
             Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
         )
-    first, rivals = ranked[0], ranked[1:]
-    close = any(first.confidence - one.confidence < thresholds.margin for one in rivals if one.follows == first.follows)
-    decided = first.confidence >= thresholds.decided and not close
+    first = ranked[0]
+    here = case.topology.instances_of(first.scope)
+    same = [one for one in ranked if one is first or _is_the_same(one, first, here, case)]
+    sure = round(min(math.fsum(one.confidence for one in same), CERTAIN), 4)
+    rivals = tuple(one for one in ranked if one not in same)
+    close = any(sure - one.confidence < thresholds.margin for one in rivals if one.follows == first.follows)
+    decided = sure >= thresholds.decided and not close
     probe = None if decided else next_probe(ranked, case)
+    evidence = tuple(sorted({cited for one in same for cited in one.evidence}))
     return Diagnosis(
-        first.cause, first.scope, remedy_for(first.cause, first.scope), first.confidence, decided, first.evidence,
-        first.findings, rivals[:RIVALS_MAX], probe, said, thresholds.version,
+        first.cause, first.scope, remedy_for(first.cause, first.scope), sure, decided, evidence, first.findings,
+        rivals[:RIVALS_MAX], probe, said, thresholds.version,
     )  # fmt: skip
+
+
+def _is_the_same(one: Hypothesis, first: Hypothesis, here: frozenset[str], case: Case) -> bool:
+    """Whether it is the first hypothesis in other words: the same cause at a place that holds it, or lies in it."""
+    if one.cause is not first.cause or one.follows is not first.follows:
+        return False
+    return bool(here & case.topology.instances_of(one.scope))
 
 
 def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:

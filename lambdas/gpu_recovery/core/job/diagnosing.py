@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import events
+from .. import commands, events
 from ..diagnosis.words import Cause, Remedy
 from ..machine import Given, Ignore, Step
 from ..names import listed
@@ -56,7 +56,9 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     if conclusion.remedy is Remedy.LEAVE_OUT:
         changes["left_out"] = {one: job.instances.index(one) for one in conclusion.instances if one in job.instances}
         how = f"elsewhere than on {listed(conclusion.instances)} if there is room"
-    step = Step(JobStatus.RECOVERING, f"{conclusion.said}; started again, {how}", changes, (poke(job),))
+    # No check takes the claims off the machines, as it would before it begins.
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+    step = Step(JobStatus.RECOVERING, f"{conclusion.said}; started again, {how}", changes, orders)
     return unless_held(job, step)
 
 
