@@ -83,10 +83,10 @@ class Agent:
     def _once(self) -> None:
         self._live, exits = self._running.look()
         xids = self._kernel_log.look()
-        self._socket.look(clock.uptime_s())
+        told_urgently = self._socket.look(clock.uptime_s())
         if self._settings.nvml:
             self._nvml.look()
-        if self._untold.sees(exits, xids, self._health()):
+        if self._untold.sees(exits, xids, self._health()) or told_urgently:
             self._pace.urgent(clock.monotonic_s())
         self._orders.act()
         self._reader.rest()

@@ -68,7 +68,7 @@ class Sender:
             return
         if urgent:
             self._withheld(everything=True)
-        self._append(self.now(), values)
+        self._append(self.now(), {**values, "urgent": True} if urgent else values)
         self._begin()
         if urgent:
             self._wake.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,14 @@ pytestmark = pytest.mark.slow
 
 POLICY = {"look_s": 5, "pending_retry_s": 5, "stalled_s": 12, "reboot_settle_s": 4, "reboot_timeout_s": 60}
 SECOND_TIME = "import os, sys, time\nif os.environ['ATTEMPT'] != '1': sys.exit(0)\n"
-RANK = SECOND_TIME + "from gpu_recovery_client import diagnosis\nrank = int(os.environ['RANK'])\n"
+RANK = SECOND_TIME + """
+from gpu_recovery_client import diagnosis
+rank = int(os.environ['RANK'])
+def ends(kind, error, trace):  # ECS takes seconds to tell of an end; here it is told at once, before any agent
+    time.sleep(4)
+    sys.__excepthook__(kind, error, trace)
+sys.excepthook = ends
+"""
 NETWORK_IS_CUT = (
     RANK
     + """
@@ -70,7 +76,7 @@ GPU_LIES = (
 from gpu_recovery_client.diagnosis.telling import voice
 if rank == 1:  # what the probe of a stage tells where the GPU's product is another than the known one
     voice().tell("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
-    open(os.path.join(os.environ["CHECKPOINT_DIR"], "told"), "w").close()
+    print("told")
 time.sleep(600)
 """
 )
@@ -159,16 +165,12 @@ def test_a_notice_that_nobody_acknowledges_is_named(shared: Shared) -> None:
     assert checks(shared) == before
 
 
-def test_a_gpu_that_lies_is_checked_and_its_machine_rebooted(shared: Shared, tmp_path: Path) -> None:
+def test_a_gpu_that_lies_is_checked_and_its_machine_rebooted(shared: Shared) -> None:
     """The result of a known product was another: every instance is checked, the suspect's with its GPU named."""
     job_id = shared.program("ana", "lies", GPU_LIES)
-    told = shared.directory / "lies" / "told"
     sick = shared.runs(job_id)["instances"][1]
-    deadline = time.monotonic() + PATIENCE_S
-    while not told.exists():
-        assert time.monotonic() < deadline, shared.written(job_id, 1)
-        time.sleep(0.2)
-    time.sleep(1.0)  # its agent passes on what is urgent with its next look
+    shared.works(job_id, 1, "told")
+    time.sleep(4)  # until its agent has passed it on
     sandbox.fault(shared.directory, sick, "ecc")
     job = healed(shared, job_id)
     assert "DIAGNOSING" in went_through(job) and job["diagnosis"]["instances"] == [sick]

@@ -58,12 +58,14 @@ class DiagnosisSocket:
         self._waiting: list[Told] = []
         self._number = 0
         self.lost = 0
+        self._urgent = False
 
-    def look(self, uptime_s: float) -> None:
-        """Takes what has come. Never waits, and never raises for what is sent or done to the socket."""
+    def look(self, uptime_s: float) -> bool:
+        """Takes what has come; whether any of it is urgent. Never waits, nor raises for what is done to the socket."""
         if self._path is None or not self._is_there(self._path):
-            return
+            return False
         assert self._socket is not None
+        self._urgent = False
         for _ in range(DATAGRAMS_AT_ONCE):
             try:
                 raw = self._socket.recv(DATAGRAM_BYTES_MAX + 1)
@@ -75,6 +77,7 @@ class DiagnosisSocket:
                 break
             self._take(raw, uptime_s)
         self._bound()
+        return self._urgent
 
     def batch(self) -> tuple[Told, ...]:
         """What the next report takes along, the oldest first; it waits here until it was heard."""
@@ -124,6 +127,7 @@ class DiagnosisSocket:
                 self._keep(found, uptime_s)
 
     def _keep(self, found: dict[str, Any], uptime_s: float) -> None:
+        self._urgent |= found.pop("urgent", False) is True
         age_s = found.pop("age_s", 0.0)
         is_age = type(age_s) in (int, float) and age_s >= 0
         size = len(json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")) + AGE_BYTES
