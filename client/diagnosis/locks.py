@@ -100,6 +100,8 @@ class GpuLock:
         if self._lease is not None:
             return self._lease.give_back()
         if self._file is not None:
+            # Unlocked first: a child that was forked just now may still have the file open, and with it the lock.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
         self._file = None
         _held.discard(self)
