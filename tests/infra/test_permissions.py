@@ -61,7 +61,10 @@ EC2 = _may("ec2:DescribeInstances", "*")
 EC2_STATUS = _may("ec2:DescribeInstanceStatus", "*")
 BOTH_TABLES = _table("Jobs", WRITE) | _table("Instances", WRITE)
 FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "QueuesFailed.Arn")
-FOLLOW = BOTH_TABLES | TELL | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
+DIAGNOSE = _may("ecs:DescribeTaskDefinition", "*") | _may(
+    "logs:GetLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/ecs/gpu-training:log-stream:*"
+)
+FOLLOW = BOTH_TABLES | TELL | DIAGNOSE | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
 REPAIR = DESCRIBE_MACHINES | SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
@@ -95,9 +98,7 @@ ALLOWED = {
         | DESCRIBE_MACHINES
         | SET_STATE
         | REDRIVE
-        | _may("ecs:DescribeTaskDefinition", "*")
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
-        | _may("logs:GetLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/ecs/gpu-training:log-stream:*")
     ),
 }
 

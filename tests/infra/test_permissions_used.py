@@ -21,6 +21,8 @@ NEEDED: dict[str, frozenset[P]] = {
     "run_ranks": frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES}),
     "run_check": frozenset({P.RUN_CHECKS}),
     "stop_tasks": frozenset({P.STOP_TASKS}),
+    "stop_task": frozenset({P.STOP_TASKS}),
+    "log_tail": frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS}),
     "tasks_started_by": frozenset({P.LIST_TASKS}),
     "describe_tasks": frozenset({P.DESCRIBE_TASKS}),
     "running_tasks": frozenset({P.LIST_TASKS, P.DESCRIBE_TASKS}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,9 +12,10 @@ from gpu_recovery.core.commands import NotifyOperator
 from simulator.cloud.fleet import Timings
 from tests.platform.cloud import Fault, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
-from tests.simulator.incidents import ending
+from tests.simulator.incidents import ADAPTIVE, ending
 
 TRAIN_S = 40.0
+PATIENT = replace(ADAPTIVE, launch_timeout_s=3_600)
 QUICK = Timings(start_s=5, down_s=5, boot_s=40, check_s=15)
 """Machines that are quicker than life: the reconciler makes a round in every virtual minute, and each costs time."""
 
@@ -60,11 +61,14 @@ def heal(
 ) -> Incident:  # fmt: skip
     """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end within `limit_s`.
 
-    That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself.
+    That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself. A launch has an
+    hour: one that fails for ten minutes would be given up, which is another end, and no wrong one.
     """
     with nobody_sleeps():
         world = PlatformWorld(
-            monkeypatch, fault, **{"instances": nnodes, "train_s": max(TRAIN_S, 2 * runs_s), "timings": QUICK, **given}
+            monkeypatch,
+            fault,
+            **{"instances": nnodes, "train_s": max(TRAIN_S, 2 * runs_s), "timings": QUICK, "policy": PATIENT, **given},
         )
         prepare(world)
         job_id = world.submit(nnodes)

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 POLICY = {"look_s": 5, "pending_retry_s": 5, "stalled_s": 12, "reboot_settle_s": 4, "reboot_timeout_s": 60}
 SECOND_TIME = "import os, sys, time\nif os.environ['ATTEMPT'] != '1': sys.exit(0)\n"
-RANK = SECOND_TIME + """
+RANK = (
+    SECOND_TIME
+    + """
 from gpu_recovery_client import diagnosis
 rank = int(os.environ['RANK'])
 def ends(kind, error, trace):  # ECS takes seconds to tell of an end; here it is told at once, before any agent
@@ -25,6 +27,7 @@ def ends(kind, error, trace):  # ECS takes seconds to tell of an end; here it is
     sys.__excepthook__(kind, error, trace)
 sys.excepthook = ends
 """
+)
 NETWORK_IS_CUT = (
     RANK
     + """

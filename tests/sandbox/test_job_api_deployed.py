@@ -51,6 +51,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         up = sandbox.up(directory, instances=1)
         with operator(up) as client:
             wait_for(lambda: client.get("/instances").json()["instances"], within_s=90)
+        # The first round of the reconciler writes down how many instances there are; the next ones find nothing new.
+        wait_for(lambda: any(name.endswith(" fleet") for name in tables(up)), within_s=90)
         yield up
     finally:
         sandbox.down(directory)
@@ -162,7 +164,7 @@ def known(state: dict[str, Any]) -> dict[str, str]:
         token = client.post("/users/known/tokens", json={"role": "user"}).json()["id"]
         job = client.post("/jobs", json=SPEC | {"env": {"TOTAL_STEPS": "2000"}}).json()["job_id"]
         machine = client.get("/instances").json()["instances"][0]["instance_id"]
-    return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token}
+    return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
 
 
 def tables(state: dict[str, Any]) -> dict[str, bytes]:
