@@ -109,7 +109,7 @@ def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUN
     figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
     return figures | {
         "growth_exponent": exponent(sizes[0], sizes[-1]), "steepest_exponent": exponent(*steepest),
-        "steepest_between_hosts": [steepest[0][0], steepest[1][0]],
+        "steepest_from_hosts": steepest[0][0], "steepest_to_hosts": steepest[1][0],
     }  # fmt: skip
 
 

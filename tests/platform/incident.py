@@ -61,15 +61,12 @@ def heal(
 ) -> Incident:  # fmt: skip
     """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end within `limit_s`.
 
-    That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself. A launch has an
-    hour: one that fails for ten minutes would be given up, which is another end, and no wrong one.
+    That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself. A launch has
+    an hour: one that fails for ten minutes would be given up, which is another end, and no wrong one.
     """
     with nobody_sleeps():
-        world = PlatformWorld(
-            monkeypatch,
-            fault,
-            **{"instances": nnodes, "train_s": max(TRAIN_S, 2 * runs_s), "timings": QUICK, "policy": PATIENT, **given},
-        )
+        usual = {"instances": nnodes, "train_s": max(TRAIN_S, 2 * runs_s), "timings": QUICK, "policy": PATIENT}
+        world = PlatformWorld(monkeypatch, fault, **{**usual, **given})
         prepare(world)
         job_id = world.submit(nnodes)
         world.until(lambda: len(world.ranks(job_id)) == nnodes, "the gang did not run")
