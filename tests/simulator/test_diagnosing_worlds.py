@@ -1,0 +1,62 @@
+"""Worlds in which failed attempts are diagnosed: what is found out may be late or never, and ends nothing wrong."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_recovery.core.diagnosis.reports import Delivery, EventReport
+from gpu_recovery.core.job.record import JobStatus
+
+from simulator.faults.delivery import Unruly
+from simulator.world import World
+from tests.simulator.incidents import TRAIN_S, ending, troubled
+
+SEEDS = range(60)
+
+
+def failing(world: World) -> str:
+    """A gang of two whose second instance loses a GPU after a while; its job."""
+    job_id = world.submit()
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.let_pass(20)
+    return job_id
+
+
+def test_a_gpu_fault_heals_the_same_with_and_without_a_diagnosis() -> None:
+    """The exit of a rank alone decides nothing: the check does."""
+    ends = []
+    for diagnose in (False, True):
+        world = World(instances=2, train_s=TRAIN_S, diagnose=diagnose)
+        job_id = failing(world)
+        world.break_gpu(world.machine(1))
+        world.until_end(job_id)
+        ends.append(ending(world, job_id))
+        assert (world.job(job_id).conclusion is not None) == diagnose
+    assert ends[0] == ends[1]
+
+
+def test_a_lost_notice_starts_the_gang_again_without_a_check() -> None:
+    """Its instances are given back at once, and no check runs."""
+    world = World(instances=2, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    told = EventReport(
+        report_id="e", at_s=world.timeline.now.timestamp() - 700, instance_id=world.machine(1).instance_id, rank=1,
+        request_id="q", event="rollout_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED,
+    )  # fmt: skip
+    world.store.add_reports(job_id, 1, told.instance_id, (told,))
+    world.exit(job_id, 1, 1)
+    world.until_end(job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
+    assert not [step for step in world.calls("RunTask") if "check/" in str(step.given)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_breaks_when_everything_goes_wrong_beside_a_diagnosis(seed: int) -> None:
+    """Functions die between any two steps, events come twice, late or never; the world itself asks the invariants."""
+    trouble = troubled(seed)
+    world = World(instances=4, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed), diagnose=True)
+    job_id = world.submit()
+    trouble.begin(world)
+    world.let_pass(20 + seed * 37 % 300)
+    world.break_gpu(world.machine(seed % 4))
+    world.until_end(job_id)
