@@ -224,7 +224,8 @@ SCHEMAS: dict[str, Schema] = {
         rivals=many(record(
             cause=one_of(Cause), scope=_SCOPE, confidence={"type": "number"}, follows=YES, evidence=many(TEXT),
         )),
-        next_probe=none_or(one_of(Probe)), said=many(ref("Finding")), version=TEXT,
+        next_probe=none_or(one_of(Probe)), said=many(ref("Finding")),
+        more=record(evidence=WHOLE, findings=WHOLE, said=WHOLE), version=TEXT,
         page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT),
     ),
     "Queue": _QUEUE,

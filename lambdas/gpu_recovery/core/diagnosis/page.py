@@ -11,6 +11,8 @@ from .rule import Finding
 from .words import Cause, Remedy
 
 EVIDENCE_MAX, SAID_MAX = 8, 8
+LISTED_MAX = 200
+"""Of a document's lists: a gang of a thousand workers has tens of thousands of findings that only say something."""
 
 
 class Language(StrEnum):
@@ -79,19 +81,22 @@ def _next(diagnosis: Diagnosis, english: bool) -> str:
 
 
 def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as JSON values."""
+    """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
+    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.said}
     return {
         "cause": diagnosis.cause, "scope": _scope(diagnosis), "remedy": diagnosis.remedy,
-        "confidence": diagnosis.confidence, "decided": diagnosis.decided, "evidence": list(diagnosis.evidence),
-        "findings": [_finding(one) for one in diagnosis.findings],
+        "confidence": diagnosis.confidence, "decided": diagnosis.decided,
+        "evidence": list(diagnosis.evidence[:LISTED_MAX]),
+        "findings": [_finding(one) for one in diagnosis.findings[:LISTED_MAX]],
         "rivals": [
             {
                 "cause": one.cause, "scope": _scope(one), "confidence": one.confidence, "follows": one.follows,
-                "evidence": list(one.evidence),
+                "evidence": list(one.evidence[:LISTED_MAX]),
             }
             for one in diagnosis.rivals
         ],
-        "next_probe": diagnosis.next_probe, "said": [_finding(one) for one in diagnosis.said],
+        "next_probe": diagnosis.next_probe, "said": [_finding(one) for one in diagnosis.said[:LISTED_MAX]],
+        "more": {name: max(0, len(found) - LISTED_MAX) for name, found in lists.items()},
         "version": diagnosis.version,
     }  # fmt: skip
 
@@ -103,5 +108,5 @@ def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
 def _finding(one: Finding) -> dict[str, Any]:
     return {
         "row": one.row, "cause": one.cause, "weight": one.weight, "follows": one.follows, "english": one.english,
-        "chinese": one.chinese, "evidence": list(one.evidence),
+        "chinese": one.chinese, "evidence": list(one.evidence[:LISTED_MAX]),
     }  # fmt: skip
