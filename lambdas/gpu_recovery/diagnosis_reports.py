@@ -26,13 +26,13 @@ KINDS: Mapping[str, type[Report]] = {
     "stage": reports.StageReport, "weight_sync": reports.WeightSync, "progress": reports.Progress,
     "call": reports.CallTiming, "rpc": reports.RpcReport, "health": reports.WorkerHealth,
     "request": reports.RequestReport, "event": reports.EventReport, "lock": reports.LockReport,
-    "log": reports.LogFinding, "nccl": reports.NcclReport,
+    "nccl": reports.NcclReport,
     "flight": reports.FlightReport,
 }  # fmt: skip
-"""What a process may tell. How a rank ended, what the kernel logged and who is silent it may not: that is known."""
+"""What a process may tell. How a rank ended, what it wrote, what the kernel logged, who is silent: that is known."""
 EVERY_KIND: Mapping[str, type[Report]] = {
-    **KINDS, "exit": reports.ExitReport, "xid": reports.XidReport, "silent": reports.SilenceReport,
-    "pair": reports.PairReport, "probe": reports.ProbeReport,
+    **KINDS, "log": reports.LogFinding, "exit": reports.ExitReport, "xid": reports.XidReport,
+    "silent": reports.SilenceReport, "pair": reports.PairReport, "probe": reports.ProbeReport,
 }  # fmt: skip
 """What a case may hold that somebody brings along."""
 NAMES = {kind: name for name, kind in EVERY_KIND.items()}
@@ -92,7 +92,7 @@ def to_json(report: Report) -> dict[str, Any]:
 def from_json(kept: Any) -> Report | None:
     """The report that was kept; None for one of a kind, or in a form, that this release does not know."""
     try:
-        report = _report(kept, str(kept["id"]), str(kept.get("instance", "")), EVERY_KIND)
+        report = _report(kept, str(kept["id"])[:TEXT_MAX], str(kept.get("instance", ""))[:TEXT_MAX], EVERY_KIND)
         return replace(report, at_s=_number(kept["at_s"], float))
     except (_Unreadable, KeyError, TypeError, AttributeError):
         return None

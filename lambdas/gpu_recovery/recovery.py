@@ -230,7 +230,9 @@ class Recovery:
                     self._say(record, one, so_far, submitted)
                 else:
                     record = self._as_it_is_now(record) if told else record
-                    if isinstance(one.command, acts.OPTIONAL):
+                    if isinstance(one.command, acts.OPTIONAL) and one.tries > 1:
+                        so_far.done.append(one.command_id)  # it may be what has ended the function before
+                    elif isinstance(one.command, acts.OPTIONAL):
                         failed = try_each(lambda word: self._obey(record, word, so_far), [one])  # noqa: B023
                         so_far.failed += failed
                         told = True

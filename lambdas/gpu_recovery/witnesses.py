@@ -30,6 +30,11 @@ LOG_LINES = 400
 LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
 NAMED_XID = re.compile(r"XID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
+REPORTS_MAX = 20_000
+"""So many fit into the smallest function that may have to read them."""
+SECRET = re.compile(
+    r"(?i)((?:token|key|secret|password|signature|credential)s?[\"']?\s*[=:]\s*)[^\s&,;]+|(//[^/\s:@]+:)[^@\s]+@"
+)
 SIGNAL_BASE = 128
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
 """What a process calls itself that was given no name: its rank, and its number within it."""
@@ -57,7 +62,7 @@ def heard(store: Store, actions: Actions, policy: RecoveryPolicy, job: Job, plan
     """Everything that speaks about an attempt of `job`. Raises what the store and AWS raise."""
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
-    own = _told(store, job, plan.attempt, names)
+    own = _told(store, job, plan.attempt, names)[-REPORTS_MAX:]
     logs, unread = _logs(actions, job, plan, now)
     reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
     return Witnesses(reports, topology_of(plan, machines, own), unread)
@@ -93,8 +98,13 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     gpus = _gpus(heard, diagnosis, instances)
     return Conclusion(
         plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
-        round(100 * diagnosis.confidence), diagnosis.decided and few, strongest.english[:500], gpus,
+        round(100 * diagnosis.confidence), diagnosis.decided and few, _without_secrets(strongest.english)[:500], gpus,
     )  # fmt: skip
+
+
+def _without_secrets(sentence: str) -> str:
+    """A line of a log goes into mails: what looks like a secret in it does not."""
+    return SECRET.sub(lambda found: f"{found[1] or found[2]}***" + ("@" if found[2] else ""), sentence)
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
@@ -115,10 +125,12 @@ def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan,
     One item is read as long as the first rank's machine says nothing of progress, which is so where no program does.
     """
     first = _told(store, job, plan.attempt, plan.instances[:1])
-    if not any(isinstance(one, Progress) for one in first):
+    if not _values(first):
         return None
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
-    said = [one for one in _told(store, job, plan.attempt, names) if isinstance(one, Progress)]
+    said = _values(_told(store, job, plan.attempt, names))
+    if not said:
+        return None
     last_s = max(_last_rise(ones) for ones in _by_whom(said))
     stands_s = now.timestamp() - last_s
     fresh_s = now.timestamp() - max(one.at_s for one in said)
@@ -131,6 +143,11 @@ def _told(store: Store, job: Job, attempt: int, instance_ids: Sequence[str]) -> 
     """What the processes of an attempt on these instances have told of themselves."""
     kept = store.reports_of(job.job_id, attempt, instance_ids)
     return tuple(report for one in kept.values() for report in one.reports)
+
+
+def _values(told: Iterable[Report]) -> list[Progress]:
+    """Those that say how far somebody is."""
+    return [one for one in told if isinstance(one, Progress) and one.value is not None]
 
 
 def _by_whom(said: Iterable[Progress]) -> Iterable[list[Progress]]:
@@ -146,7 +163,8 @@ def _last_rise(said: list[Progress]) -> float:
     for one in said:
         if one.value is not None and (best is None or one.value > best):
             best, at_s = one.value, one.at_s
-    return at_s
+    # Of a long stall its beginning is kept no more, but each word says how long it has lasted.
+    return min(at_s, said[-1].at_s - max(said[-1].unchanged_s or 0.0, 0.0))
 
 
 # -- each kind ---------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -121,6 +123,58 @@ def test_an_error_with_a_machine_for_a_rival_is_checked_all_the_same(cause: Caus
     """Out of memory may be another's leak, and NaN a GPU that lies."""
     after = build.applied(diagnosed(ended(), replace(APPLICATION, cause=cause)))
     assert after.status is JobStatus.DIAGNOSING
+
+
+def _checks_begun(record: Job) -> Job:
+    """The job once the order to check its instances is carried out."""
+    rest = tuple(one for one in record.commands if not isinstance(one.command, commands.CheckInstances))
+    return replace(record, commands=rest)
+
+
+def _suspicious(record: Job) -> Job:
+    """The job where a machine is suspected for ending its gang first again and again."""
+
+    def pointed(one: Any) -> Any:
+        if not isinstance(one.command, commands.CheckInstances):
+            return one
+        request = replace(one.command.request, suspect=build.IDS[0], because="twice")
+        return replace(one, command=replace(one.command, request=request))
+
+    return replace(record, commands=tuple(pointed(one) for one in record.commands))
+
+
+@pytest.mark.parametrize("conclusion", [APPLICATION, NETWORK, HANG])
+@pytest.mark.parametrize("change", [_checks_begun, _suspicious])
+def test_checks_that_have_begun_or_that_a_machine_is_suspected_for_are_not_spared(
+    change: Callable[[Job], Job], conclusion: Conclusion
+) -> None:
+    """What they find would be lost, and a machine that ends its gangs would never be looked at."""
+    after = build.applied(diagnosed(change(ended()), conclusion))
+    assert after.status is JobStatus.DIAGNOSING and not is_spared(after)
+    assert conclusion.said in after.reason
+
+
+def test_what_was_started_again_for_the_same_cause_is_looked_into_the_second_time() -> None:
+    """A network that fails twice may be a machine's."""
+    before = replace(NETWORK, attempt=0, spares=True)
+    assert build.applied(diagnosed(replace(ended(), conclusion=before), NETWORK)).status is JobStatus.DIAGNOSING
+    other = replace(before, cause=Cause.STORAGE)
+    assert build.applied(diagnosed(replace(ended(), conclusion=other), NETWORK)).status is JobStatus.RECOVERING
+
+
+def test_an_error_of_the_program_after_it_has_lasted_is_checked() -> None:
+    """What has run for so long could run: a machine that lost its file system says the same."""
+    policy = build.ADAPTIVE
+    lasted = replace(ended(), running_at=build.NOW - timedelta(seconds=policy.steady_s), incident_at=build.NOW)
+    assert build.applied(diagnosed(lasted, APPLICATION)).status is JobStatus.DIAGNOSING
+
+
+def test_what_must_wait_waits_and_goes_elsewhere() -> None:
+    """A disk that is full is not empty a second later."""
+    full = Conclusion(1, Cause.STORAGE, "instance i-0a1", (build.IDS[0],), Remedy.WAIT, 90, True, "no space left")
+    after = build.applied(diagnosed(ended(), full))
+    assert after.not_before == build.later(build.ADAPTIVE.pending_retry_s)
+    assert after.left_out == {build.IDS[0]: 0}
 
 
 def test_the_last_attempt_is_not_followed_by_another() -> None:

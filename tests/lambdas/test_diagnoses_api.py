@@ -15,6 +15,7 @@ from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.recovery import Recovery
+from gpu_recovery.witnesses import stopped_progress
 
 from tests.aws.records import JOB, NOW, instance, job, later, plan
 from tests.lambdas.calling import Api, refused, user_token
@@ -198,3 +199,31 @@ def test_a_gang_that_stands_still_is_found_and_stopped(api: Api) -> None:
     loop(api).tell(JOB, JobLookDue(at=later(1_150), attempt=1, look_at=look))
     after = api.functions.job()
     assert after.status is JobStatus.STOPPING and "no rank has got on for" in after.stop_reason
+
+
+def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api) -> None:
+    """Each word says for how long nothing has changed; a word without a value says nothing."""
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None)
+    store, job_now = api.functions.store, api.functions.job()
+    at_s = NOW.timestamp()
+    silent = [Progress(report_id=f"n{n}", at_s=at_s + n, instance_id=FIRST, rank=0) for n in range(0, 1_200, 100)]
+    store.add_reports(JOB, 1, FIRST, silent)
+    policy = loop(api).policy
+
+    def stands() -> str | None:
+        return stopped_progress(store, policy, job_now, plan(), later(1_200))
+
+    assert stands() is None
+    word = Progress(report_id="v", at_s=at_s + 1_190, instance_id=FIRST, rank=0, value=3.0, unchanged_s=100.0)
+    store.add_reports(JOB, 1, FIRST, [word])
+    assert stands() is None
+    store.add_reports(JOB, 1, FIRST, [replace(word, report_id="w", at_s=at_s + 1_195, unchanged_s=1_000.0)])
+    assert stands() == "no rank has got on for 1005 s, though its machines are heard of"
+
+
+def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
+    """The line is named, without what opens something."""
+    failed(api, "ValueError: unknown option: token=hf_abcdef, at https://me:pass@host/x")
+    after = ended(api)
+    told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
+    assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told

@@ -53,7 +53,6 @@ WHOLE: dict[str, dict[str, Any]] = {
         "lock": "gpu 0", "owner": "rollout", "state": "timed out", "holder": "train", "holder_heard_s": 3,
         "waited_s": 60, "token": 4,
     },
-    "log": {"line": "CUDA error", "kind": "cuda_error", "role": "root", "generic": True},
     "nccl": {"line": "NCCL WARN timeout"},
     "flight": {"group": "0", "members": [0, 1], "last_enqueued": 7, "last_completed": 6, "frame": "a1"},
 }  # fmt: skip

@@ -13,7 +13,7 @@ from gpu_recovery.core.heartbeat import REPORTS_MAX, running_log_id
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.tokens import issue
 
-from tests.aws.records import JOB, NOW, A, B, claim, instance, later
+from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later
 from tests.lambdas.conftest import Functions
 from tests.lambdas.situations import gang
 from tests.lambdas.test_node_api import BEAT, BOOT, OLDER, REPORTS, Agent, Ear
@@ -251,6 +251,17 @@ def test_a_persons_task_that_was_told_no_attempt_tells_of_the_one_that_is_there(
     said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK | {"attempt": 0}]} | told(1, attempt=0))
     assert "left_out" not in said.body
     assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 1
+
+
+def test_where_jobs_share_an_instance_nobody_speaks_for_another(agent: Agent) -> None:
+    """Any process there may write to the socket, in any job's name: what is told is left out."""
+    other, store = "sft-20261121-100000-00ff", agent.functions.store
+    store.create_job(job(other, status=JobStatus.RUNNING, attempt=1, instances=(A,)), "")
+    store.claim_instance(A, other, replace(claim(1), rank=0), None)
+    ranks = [RANK, RANK | {"job": other, "pid": 4243}]
+    said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": ranks} | told(1, 2))
+    assert (said.status, said.body["left_out"]) == (200, 2)
+    assert store.reports_of(JOB, 1, (A,)) == {}
 
 
 @pytest.mark.parametrize("diagnosis", ["text", {}, [None], [{"type": "stage"}] * 200])

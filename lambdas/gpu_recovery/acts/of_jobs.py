@@ -189,7 +189,7 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
         _enter_ranks(kit, job, plan, progress)
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
         gone = _hosts_off(kit, [i for i in progress.unconfirmed(plan) if i])
-    news = untold_to(job, progress, plan, kit.policy, kit.now) or _stalled(kit, job, plan)
+    news = untold_to(job, progress, plan, kit.policy, kit.now) or (None if gone else _stalled(kit, job, plan))
     return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
 
 

@@ -26,6 +26,10 @@ def reports_key(job_id: str, attempt: int, instance_id: str) -> str:
     return f"{progress_key(job_id, attempt)}#reports#{instance_id}"
 
 
+TTL, KEPT_S = "expires_s", 28 * 86_400
+"""DynamoDB takes them away four weeks after the last was told: as long as the history of a machine reaches."""
+
+
 class ReportStore(AttemptStore):
     """The part of the store that keeps reports for diagnoses; see `ports.Store` for what each function promises."""
 
@@ -43,6 +47,7 @@ class ReportStore(AttemptStore):
             written = {
                 "job_id_rank": key, "schema": SCHEMA, "revision": read + 1, "lost": after.lost,
                 "reports": zlib.compress(told.encode(errors="replace"), 6),
+                TTL: int(max(one.at_s for one in after.reports)) + KEPT_S,
             }  # fmt: skip
             condition = "revision = :read" if item else "attribute_not_exists(job_id_rank)"
             if self.jobs.put(written, condition, {":read": read} if item else {}):

@@ -102,7 +102,7 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
-    return {"kind": one.scope.kind, "names": list(one.scope.names)}
+    return {"kind": one.scope.kind, "names": list(one.scope.names[:LISTED_MAX])}
 
 
 def _finding(one: Finding) -> dict[str, Any]:

@@ -52,6 +52,10 @@ class ScopeKind(StrEnum):
     JOB = "job"
 
 
+SHOWN_MAX = 8
+"""So many names of a scope are said."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
     """Where a cause is: the names of `kind`, in order, each once; none for the job as a whole."""
@@ -65,7 +69,9 @@ class Scope:
         return cls(kind, tuple(sorted(set(names))))
 
     def __str__(self) -> str:
-        return f"{self.kind} {', '.join(self.names)}" if self.names else str(self.kind)
+        shown = ", ".join(self.names[:SHOWN_MAX])
+        more = f" and {len(self.names) - SHOWN_MAX} more" if len(self.names) > SHOWN_MAX else ""
+        return f"{self.kind} {shown}{more}" if self.names else str(self.kind)
 
 
 JOB = Scope(ScopeKind.JOB)

@@ -27,6 +27,8 @@ class Conclusion:
     decided: bool
     sentence: str
     gpus: tuple[str, ...] = ()
+    spares: bool = False
+    """It was acted on, and the machines were spared their check."""
 
     @property
     def said(self) -> str:

@@ -8,14 +8,16 @@ instances that are named. Whatever is undecided goes to the check.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from .. import commands, events
 from ..diagnosis.words import Cause, Remedy
 from ..machine import Given, Ignore, Step
 from ..names import listed
+from ..policy import within
 from .conclusion import Conclusion
-from .endings import cooled_down, failed, poke, unless_held
+from .endings import cooled_down, failed, has_lasted, poke, unless_held
 from .record import Job, JobStatus
 
 GOES_ON = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
@@ -34,32 +36,48 @@ def current(job: Job) -> Conclusion | None:
 def is_spared(job: Job) -> bool:
     """Whether the machines of the last attempt need no check: what ended it was not theirs."""
     conclusion = current(job)
-    return conclusion is not None and conclusion.decided and (_ends(conclusion) or conclusion.remedy in GOES_ON)
+    return conclusion is not None and conclusion.spares
 
 
 def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     """Keep the conclusion, and act on it where it is sure; else the checks, ordered already, take their course."""
     if current(job) is not None:
         return Ignore("this attempt is diagnosed")
-    conclusion = event.conclusion
-    changes: dict[str, Any] = {"conclusion": conclusion}
-    if not conclusion.decided or not (_ends(conclusion) or conclusion.remedy in GOES_ON):
-        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {conclusion.said}", changes)
-    changes["attempts_counted"] = job.attempts_counted + 1
-    if _ends(conclusion):
-        return failed(job, f"{conclusion.said}; it would fail again", (), changes)
+    found = event.conclusion
+    ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
+    if not (ends or (found.decided and found.remedy in GOES_ON)) or not _may_spare(job, found):
+        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", {"conclusion": found})
+    changes: dict[str, Any] = {
+        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
+    }  # fmt: skip
+    if ends:
+        return failed(job, f"{found.said}; it would fail again", (), changes)
     if not job.attempts_left(given.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(given.policy)}: {job.stop_reason}"
-        return failed(job, f"{last}; {conclusion.said}", (), changes)
+        return failed(job, f"{last}; {found.said}", (), changes)
     changes |= {**cooled_down(job, given), "repairing": ()}
     how = "no machine is to blame"
-    if conclusion.remedy is Remedy.LEAVE_OUT:
-        changes["left_out"] = {one: job.instances.index(one) for one in conclusion.instances if one in job.instances}
-        how = f"elsewhere than on {listed(conclusion.instances)} if there is room"
+    if found.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT) and found.instances:
+        changes["left_out"] = {one: job.instances.index(one) for one in found.instances if one in job.instances}
+        how = f"elsewhere than on {listed(found.instances)} if there is room"
+    if found.remedy is Remedy.WAIT:
+        pause = given.now + within(given.policy.pending_retry_s)
+        changes["not_before"] = max(pause, changes["not_before"] or pause)
     # No check takes the claims off the machines, as it would before it begins.
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
-    step = Step(JobStatus.RECOVERING, f"{conclusion.said}; started again, {how}", changes, orders)
-    return unless_held(job, step)
+    return unless_held(job, Step(JobStatus.RECOVERING, f"{found.said}; started again, {how}", changes, orders))
+
+
+def _may_spare(job: Job, found: Conclusion) -> bool:
+    """Whether the checks may be left out: they have not begun, no machine is suspected, and it is not the second time.
+
+    What was started again for the same cause and has failed again is looked into.
+    """
+    orders = [one.command for one in job.commands if isinstance(one.command, commands.CheckInstances)]
+    begun = not orders or any(one.request.suspect for one in orders)
+    before = job.conclusion
+    again = before is not None and before.spares and before.attempt == job.attempt - 1 and before.cause is found.cause
+    return not begun and not again
 
 
 def _ends(conclusion: Conclusion) -> bool:
