@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
-from gpu_recovery.aws import wiring
 from gpu_recovery.core.diagnosis.reports import Check as Probe
 from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport
 from gpu_recovery.core.events import AllRanksStopped, JobLookDue
@@ -64,7 +64,7 @@ def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: A
 
 def loop(api: Api) -> Recovery:
     """The loop that the functions share, at the time of the test."""
-    return replace(wiring.recovery(), clock=lambda: api.functions.now)
+    return replace(import_module("gpu_recovery.aws.wiring").recovery(), clock=lambda: api.functions.now)
 
 
 def ended(api: Api) -> Any:
@@ -227,3 +227,16 @@ def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
     after = ended(api)
     told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
     assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told
+
+
+def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are none, why: for whoever looks when CloudWatch has forgotten."""
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"preset": "adaptive", "record_attempts": True}))
+    api.functions.chill()
+    failed(api, "step 1", IMPORT)
+    api.functions.store.add_stopped(JOB, 1, 1, CRASH)
+    ended(api)
+    *_, put = api.functions.aws.asked("PutObject")
+    assert json.loads(put["Body"].getvalue())["log"] == {"rank": 1, "lines": ["step 1", IMPORT], "why_none": None}

@@ -6,12 +6,17 @@ its checks have said who is to blame.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..attempts import attempt_view
 from ..core import commands
-from ..core.attempt import Plan
+from ..core.attempt import Plan, Progress
 from ..core.job.record import Job
+from ..core.job.spec import Backend
 from ..core.machine import Pending
 from .kit import DONE, Acted, Kit
+
+LOG_LINES = 100
 
 
 def record(kit: Kit, job: Job, pending: Pending) -> Acted:
@@ -23,6 +28,17 @@ def record(kit: Kit, job: Job, pending: Pending) -> Acted:
         return DONE
     plan = kit.store.load_plan(job.job_id, order.attempt)
     progress = kit.store.load_progress(job.job_id, order.attempt)
-    view = attempt_view(job, order.attempt, plan, progress)
+    view = {**attempt_view(job, order.attempt, plan, progress), "log": _log(kit, job, plan, progress)}
     kit.actions.record_attempt(job, plan or Plan(job.job_id, order.attempt, ()), view)
     return DONE
+
+
+def _log(kit: Kit, job: Job, plan: Plan | None, progress: Progress | None) -> dict[str, Any] | None:
+    """The last lines of the rank that failed first, or why there are none; None where none failed, or on Ray."""
+    failure = progress.failure if progress is not None else None
+    if failure is None or plan is None or job.spec.backend is not Backend.ECS or failure.rank >= len(plan.task_ids):
+        return None
+    task_id = plan.task_ids[failure.rank]
+    found = kit.actions.log_tail(job, task_id, LOG_LINES) if task_id else "it never had a task"
+    lines, why = ([], found) if isinstance(found, str) else (list(found), None)
+    return {"rank": failure.rank, "lines": lines, "why_none": why}
