@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import socket
 import threading
@@ -21,6 +22,8 @@ from typing import Any
 WAITING_MAX, WORK_MAX = 1_024, 64
 TURN_S = 1.0
 DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 32_768, 4_096
+ADDRESS_BYTES_MAX = 107
+"""Of a UNIX socket on Linux."""
 LATE_S = 0.2
 """So long the end of the process may be held up by what is still to be sent."""
 TROUBLE = (
@@ -196,10 +199,22 @@ class Sender:
             if self._socket is None:
                 how = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
                 self._socket = socket.socket(socket.AF_UNIX, how)
-            self._socket.sendto(datagram, self._path or "")
+            _send_to(self._socket, datagram, self._path or "")
         except OSError:
             return False  # the agent is not there, or has not read the last ones yet
         return True
+
+
+def _send_to(how: socket.socket, datagram: bytes, path: str) -> None:
+    """However long the path: the address of a socket has room for 107 bytes, and the folder's number is short."""
+    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
+        how.sendto(datagram, path)
+        return
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        how.sendto(datagram, f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
 
 
 def encoded(values: Values) -> bytes:

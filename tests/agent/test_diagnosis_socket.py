@@ -24,6 +24,7 @@ from gpu_recovery_agent.sensors.diagnosis import (
 )
 from gpu_recovery_agent.sensors.diagnosis_line import LINE_BYTES_MAX, read
 from gpu_recovery_agent.settings import SOCKET, Settings
+from gpu_recovery_client.diagnosis.sending import Sender
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -235,6 +236,20 @@ def test_one_that_is_taken_away_is_made_again(ear: DiagnosisSocket, path: Path, 
     send(path, numbered(1))
     ear.look(NOW_S)
     assert ids(ear) == ["progress-1"]
+
+
+def test_a_folder_may_lie_deeper_than_an_address_of_a_socket_is_long(tmp_path: Path) -> None:
+    """Both ends find each other all the same."""
+    path = tmp_path / ("d" * 60) / ("e" * 60) / SOCKET
+    path.parent.mkdir(parents=True)
+    ear = DiagnosisSocket(path, Journal())
+    ear.look(NOW_S)
+    sender = Sender(str(path))
+    sender.put({"type": "progress", "id": "p-1", "job": "run-1", "attempt": 1, "value": 3}, urgent=True)
+    sender.finish()
+    assert ear.look(NOW_S) is True
+    assert ids(ear) == ["p-1"]
+    ear.close()
 
 
 def test_what_cannot_be_made_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
