@@ -44,7 +44,8 @@ class Api:
         store: Any = self.scene.store
         nobody: Any = None  # only the operator calls
         return Desk(
-            recovery=self.scene.afar, submissions=DynamoSubmissions(store.jobs.client, store.jobs.name),
+            recovery=self.scene.afar,
+            submissions=DynamoSubmissions(store.jobs.client, store.jobs.name, store.machines.name),
             attempts=DynamoAttemptHistory(store.jobs.client, store.jobs.name),
             capacity=Capacity(lambda statuses: store.instances_in(statuses, [])), logs=nobody, node_tokens=nobody,
             user_tokens=nobody, users=nobody, letters=nobody, operator_token=lambda: TOKEN, describe=lambda name: None,
