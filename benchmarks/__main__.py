@@ -38,6 +38,7 @@ ENVIRONMENT = {
     "DCGM_HEALTH_CHECK_TASK": "arn:aws:ecs:us-east-1:000000000000:task-definition/check:1", "EVENT_BUS_NAME": "bus",
     "SCHEDULER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/q.fifo", "VERDICT_BUCKET": "verdicts",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery", "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
+    "MANAGED_TAG_KEY": "gpu-recovery:managed",
     "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
     "PYTHONPATH": str(PACKAGE), "PATH": os.environ["PATH"],
 }  # fmt: skip
