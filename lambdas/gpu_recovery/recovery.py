@@ -230,14 +230,8 @@ class Recovery:
                     self._say(record, one, so_far, submitted)
                 else:
                     record = self._as_it_is_now(record) if told else record
-                    if isinstance(one.command, acts.OPTIONAL) and one.tries > 1:
-                        so_far.done.append(one.command_id)  # it may be what has ended the function before
-                    elif isinstance(one.command, acts.OPTIONAL):
-                        failed = try_each(lambda word: self._obey(record, word, so_far), [one])  # noqa: B023
-                        so_far.failed += failed
-                        told = True
-                    else:
-                        told = self._obey(record, one, so_far)
+                    helps = isinstance(one.command, acts.OPTIONAL)
+                    told = self._help(record, one, so_far) if helps else self._obey(record, one, so_far)
         finally:
             if so_far.done or so_far.deferred:
                 self._settle(record, so_far.done, so_far.deferred)
@@ -257,6 +251,17 @@ class Recovery:
         except TryAgainSoon:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             return False
+
+    def _help(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
+        """As `_obey`, for a command that only helps: what goes wrong with it is entered, and raised at the end.
+
+        One in the middle of which a function has died is not tried again: it may have been what it died of.
+        """
+        if acts.died_before(one):
+            so_far.done.append(one.command_id)
+            return False
+        so_far.failed += try_each(lambda command: self._obey(record, command, so_far), [one])
+        return True
 
     def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar, submitted: str | None) -> None:
         """Send one word to the outside; what keeps it from being sent is entered, not raised."""

@@ -13,7 +13,7 @@ from datetime import datetime
 from .core.attempt import Plan
 from .core.diagnosis.case import History, Topology, Worker
 from .core.diagnosis.diagnose import Diagnosis, diagnose
-from .core.diagnosis.reports import ExitReport, LogFinding, Progress, Report, SilenceReport, StageReport, XidReport
+from .core.diagnosis.reports import ExitReport, LogFinding, Report, SilenceReport, StageReport, XidReport
 from .core.diagnosis.thresholds import Thresholds
 from .core.instance.record import Instance
 from .core.job.conclusion import INSTANCES_MAX, Conclusion
@@ -62,7 +62,8 @@ def heard(store: Store, actions: Actions, policy: RecoveryPolicy, job: Job, plan
     """Everything that speaks about an attempt of `job`. Raises what the store and AWS raise."""
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
-    own = _told(store, job, plan.attempt, names)[-REPORTS_MAX:]
+    kept = store.reports_of(job.job_id, plan.attempt, names).values()
+    own = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
     logs, unread = _logs(actions, job, plan, now)
     reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
     return Witnesses(reports, topology_of(plan, machines, own), unread)
@@ -117,54 +118,6 @@ def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> t
         if (instance_id := heard.topology.instance_of(one)) in instances
     }
     return tuple(sorted(named))[:INSTANCES_MAX]
-
-
-def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
-    """Since when no rank of a running attempt gets on, in a sentence; None while one does, or nobody says.
-
-    One item is read as long as the first rank's machine says nothing of progress, which is so where no program does.
-    """
-    first = _told(store, job, plan.attempt, plan.instances[:1])
-    if not _values(first):
-        return None
-    names = tuple(dict.fromkeys(filter(None, plan.instances)))
-    said = _values(_told(store, job, plan.attempt, names))
-    if not said:
-        return None
-    last_s = max(_last_rise(ones) for ones in _by_whom(said))
-    stands_s = now.timestamp() - last_s
-    fresh_s = now.timestamp() - max(one.at_s for one in said)
-    if stands_s < policy.stalled_s or fresh_s > policy.heartbeat_stale_s:
-        return None
-    return f"no rank has got on for {stands_s:.0f} s, though its machines are heard of"
-
-
-def _told(store: Store, job: Job, attempt: int, instance_ids: Sequence[str]) -> tuple[Report, ...]:
-    """What the processes of an attempt on these instances have told of themselves."""
-    kept = store.reports_of(job.job_id, attempt, instance_ids)
-    return tuple(report for one in kept.values() for report in one.reports)
-
-
-def _values(told: Iterable[Report]) -> list[Progress]:
-    """Those that say how far somebody is."""
-    return [one for one in told if isinstance(one, Progress) and one.value is not None]
-
-
-def _by_whom(said: Iterable[Progress]) -> Iterable[list[Progress]]:
-    found: dict[str, list[Progress]] = {}
-    for one in sorted(said, key=lambda one: one.at_s):
-        found.setdefault(one.who, []).append(one)
-    return found.values()
-
-
-def _last_rise(said: list[Progress]) -> float:
-    """When its progress was last greater than ever before; its first word is a rise."""
-    best, at_s = None, said[0].at_s
-    for one in said:
-        if one.value is not None and (best is None or one.value > best):
-            best, at_s = one.value, one.at_s
-    # Of a long stall its beginning is kept no more, but each word says how long it has lasted.
-    return min(at_s, said[-1].at_s - max(said[-1].unchanged_s or 0.0, 0.0))
 
 
 # -- each kind ---------------------------------------------------------------------------------------------------------

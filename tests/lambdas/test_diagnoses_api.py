@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.reports import Check as Probe
 from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport
 from gpu_recovery.core.events import AllRanksStopped, JobLookDue
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.ports import TryAgainSoon
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.witnesses import stopped_progress
+from gpu_recovery.standstill import stopped_progress
 
-from tests.aws.records import JOB, NOW, instance, job, later, plan
+from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.records import JOB, NOW, instance, job, later, pending, plan
 from tests.lambdas.calling import Api, refused, user_token
 from tests.lambdas.conftest import Functions
 from tests.lambdas.test_jobs_reading_api import logging
@@ -28,6 +36,8 @@ LIES = StageReport(
     report_id="r1", at_s=NOW.timestamp(), instance_id=SECOND, rank=1, stage="rollout", gpu="3", probe=Probe.PASSED,
     synchronised=True, matches=False,
 )  # fmt: skip
+
+PACKAGE = Path(__file__).parents[2] / "lambdas"
 
 
 @pytest.fixture
@@ -240,3 +250,48 @@ def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(
     ended(api)
     *_, put = api.functions.aws.asked("PutObject")
     assert json.loads(put["Body"].getvalue())["log"] == {"rank": 1, "lines": ["step 1", IMPORT], "why_none": None}
+
+
+@pytest.mark.parametrize(
+    "name", ["ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "node_api"]
+)
+def test_a_function_starts_without_the_rules(name: str) -> None:
+    """They are a fifth of a start, and most functions never hear of a gang that has failed."""
+    rules = "[one for one in sys.modules if '.core.logs' in one or '.diagnosis.families' in one]"
+    program = f"import sys, {name}; print({rules})"
+    environment = {**os.environ, **FUNCTION, **CREDENTIALS, "PYTHONPATH": str(PACKAGE)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def throttled(asked: dict[str, Any]) -> dict[str, Any]:
+    """CloudWatch Logs is asked for too much, as our clients tell it."""
+    raise TryAgainSoon("logs GetLogEvents: ThrottlingException")
+
+
+def test_what_could_not_be_read_yet_is_read_later_and_told(api: Api) -> None:
+    """The checks have begun by then, and decide; the line is known all the same."""
+    failed(api, IMPORT)
+    read = api.functions.aws.answers["GetLogEvents"]
+    api.functions.aws.answers["GetLogEvents"] = throttled
+    with suppress(ExceptionGroup):
+        ended(api)
+    assert len(api.functions.aws.asked("RunTask")) == 2
+    api.functions.aws.answers["GetLogEvents"] = read
+    api.functions.now = later(200)
+    loop(api).take_over(api.functions.job())
+    after = api.functions.job()
+    assert after.status is JobStatus.DIAGNOSING and IMPORT in after.reason
+
+
+def test_what_a_function_has_died_of_is_not_tried_again(api: Api) -> None:
+    """Nobody answered the first try: the checks are what must not wait for a second."""
+    failed(api, IMPORT)
+    gather = pending(JOB, 1, GatherEvidence(1), until=-1)
+    store = api.functions.store
+    record = store.load_job(JOB)
+    assert record is not None
+    store.save_job(replace(record, status=JobStatus.DIAGNOSING, commands=(gather,)))
+    loop(api).take_over(api.functions.job())
+    assert api.functions.aws.asked("GetLogEvents") == []
+    assert api.functions.job().commands == () and api.functions.job().conclusion is None

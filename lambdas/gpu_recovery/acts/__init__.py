@@ -17,14 +17,14 @@ from ..core.job.record import Job
 from ..core.job.spec import Backend
 from ..core.machine import Pending
 from . import of_checks, of_diagnosis, of_jobs, of_records, of_repairs
-from .kit import DONE, Acted, Each, Kit, Message
+from .kit import DONE, Acted, Each, Kit, Message, died_before
 from .of_checks import check_ended
 from .of_jobs import failure_of, untold_to
 from .of_ray import RAY_COMMANDS
 
 __all__ = [
     "ACTS", "DONE", "OPTIONAL", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act", "check_ended",
-    "failure_of", "untold_to",
+    "died_before", "failure_of", "untold_to",
 ]  # fmt: skip
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)

@@ -18,8 +18,8 @@ from ..core.policy import RecoveryPolicy
 from ..core.signals import MachineState
 from ..core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, TaskFact, ending
 from ..ports import Refusal, state_of
+from ..standstill import stopped_progress
 from ..unseen import instance_of, unseen_ranks
-from ..witnesses import stopped_progress
 from .kit import DONE, Acted, Kit, Message
 
 STOP_GRACE_S = 5
