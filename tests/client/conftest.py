@@ -1,10 +1,11 @@
-"""A job API in memory behind httpx.MockTransport, an incident for it to tell of, and no network."""
+"""A job API in memory behind httpx.MockTransport, an incident for it to tell of, who hears a training, no network."""
 
 from __future__ import annotations
 
 import json
+import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +26,8 @@ from gpu_recovery_client import (
     cli_token,
 )
 from typer.testing import CliRunner, Result
+
+from tests.client.told import Clock, Ear, listening
 
 HERE = Path(__file__).parent
 URL = "https://api.example.test/prod"
@@ -239,3 +242,17 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> C
         return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
 
     return invoke
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of what a training tells, which tests move."""
+    return Clock()
+
+
+@pytest.fixture
+def ear(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> Iterator[Ear]:
+    """Who hears what the training of this process tells for a diagnosis."""
+    caplog.set_level(logging.INFO, "gpu_recovery.diagnosis")
+    with listening(tmp_path, clock) as found:
+        yield found

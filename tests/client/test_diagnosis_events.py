@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.server
 import json
-import logging
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from gpu_recovery.core.diagnosis.reports import Delivery
 from gpu_recovery_client import diagnosis
 from gpu_recovery_client.diagnosis.events import KEPT_MAX, EventTracker, Http
 
-from tests.client.told import Clock, Ear, listening
+from tests.client.told import Clock, Ear
 
 READY: tuple[int, Mapping[str, Any]] = (200, {"state": "gpu_ready"})
 BUSY, PROCESSING = (200, {"state": "gpu_busy"}), (200, {"state": "processing"})
@@ -43,18 +41,6 @@ class Worker:
         if isinstance(answer, BaseException):
             raise answer
         return answer
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def ear(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> Iterator[Ear]:
-    caplog.set_level(logging.INFO, "gpu_recovery.diagnosis")
-    with listening(tmp_path, clock) as found:
-        yield found
 
 
 def tracker(worker: Worker, clock: Clock) -> EventTracker:

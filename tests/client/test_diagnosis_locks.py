@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import gpu_recovery_client
@@ -15,7 +13,7 @@ import pytest
 from gpu_recovery.core.diagnosis.reports import LockState
 from gpu_recovery_client.diagnosis import GpuLock, locks
 
-from tests.client.told import Clock, Ear, listening
+from tests.client.told import Clock, Ear
 
 HOLDER = """
 import sys
@@ -24,18 +22,6 @@ GpuLock(sys.argv[1], folder=sys.argv[2]).acquire(0)
 print("has it", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def ear(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> Iterator[Ear]:
-    caplog.set_level(logging.INFO, "gpu_recovery.diagnosis")
-    with listening(tmp_path, clock) as found:
-        yield found
 
 
 def lock(owner: str, ear: Ear, gpu: int = 0) -> GpuLock:

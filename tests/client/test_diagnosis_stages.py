@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from tests.client.told import (
     FakeTorch,
     NVMLError,
     OutOfMemoryError,
-    listening,
     with_nvml,
     with_torch,
 )
@@ -32,17 +29,11 @@ SOUND: dict[str, Any] = {"corrected": 0, "uncorrected": 0, "memory": (70e9, 10e9
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def ear(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> Iterator[Ear]:
-    caplog.set_level(logging.INFO, "gpu_recovery.diagnosis")
-    with listening(tmp_path, clock) as found:
-        with_nvml(found, None)
-        found.reports()
-        yield found
+def ear(ear: Ear) -> Ear:
+    """Without NVML."""
+    with_nvml(ear, None)
+    ear.reports()
+    return ear
 
 
 @pytest.fixture

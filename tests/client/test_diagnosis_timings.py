@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,20 +14,7 @@ from gpu_recovery_client import diagnosis
 from gpu_recovery_client.diagnosis import health, nccl
 from gpu_recovery_client.diagnosis.gpus import Nvml
 
-from tests.client.told import Clock, Ear, FakeNvml, FakeTorch, listening, with_torch
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def ear(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> Iterator[Ear]:
-    caplog.set_level(logging.INFO, "gpu_recovery.diagnosis")
-    with listening(tmp_path, clock) as found:
-        yield found
-
+from tests.client.told import Clock, Ear, FakeNvml, FakeTorch, with_torch
 
 # -- rows 15 and 29: calls ---------------------------------------------------------------------------------------------
 

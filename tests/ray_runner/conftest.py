@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +17,11 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     os.environ.update(ON_LOOPBACK)  # Ray's clients read it, too
     with serve(tmp_path_factory.mktemp("ray")) as found:
         yield found
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Iterator[Path]:
+    """The file that ends the drivers of a test; they end with it in any case."""
+    path = tmp_path / "end"
+    yield path
+    path.touch()

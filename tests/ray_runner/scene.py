@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.policy import policy_from
+from gpu_recovery.core.ray.order import DriverOrder
 from gpu_recovery.ports import Store
 from gpu_recovery.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
@@ -24,6 +26,7 @@ from ray_runner.cluster import RayCluster
 from tests.core.build import NOW
 from tests.lambdas.conftest import Context
 from tests.loop.listening import Aws, Quiet
+from tests.ray_runner.head import GPUS, Head
 
 PATIENCE_S = 60
 POLICY = policy_from({"look_s": 1, "launch_timeout_s": 100_000, "start_timeout_s": 100_000, "stop_timeout_s": 100_000})
@@ -106,6 +109,19 @@ class Scene:
             time.sleep(0.2)
             self.passes(1)
         return self.job(job_id)
+
+    def until_free(self, gpus: int) -> None:
+        """Until so many GPUs of the head are nobody's."""
+        patience = time.monotonic() + PATIENCE_S
+        while sum(self.pool.free_gpus_per_node().values()) != gpus:
+            assert time.monotonic() < patience, self.pool.free_gpus_per_node()
+            time.sleep(0.1)
+
+    def held_by_a_stranger(self, head: Head, gpus: int, end: Path) -> None:
+        """GPUs that somebody takes who does not use the queue, until `end` is there."""
+        name = f"stranger-{time.monotonic_ns()}"
+        self.pool.submit(DriverOrder(name, head.driver(gpus, end), resources={"worker_node": 1}))
+        self.until_free(GPUS - gpus)
 
     def end(self) -> None:
         """Leave the head as it was: whatever a failed test left running is stopped."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
-from gpu_recovery.core.ray.order import DriverOrder
 from moto import mock_aws
 
 from ray_runner.cluster import RayCluster
@@ -19,7 +18,7 @@ from tests.aws.conftest import dynamo_store
 from tests.loop.conftest import CLIENT
 from tests.ray_runner.calling import Api
 from tests.ray_runner.head import GPUS, Head
-from tests.ray_runner.scene import Scene, over
+from tests.ray_runner.scene import over
 
 pytestmark = [
     pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore:No application metrics"),
@@ -33,30 +32,9 @@ def api(head: Head, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """No jobs, eight free GPUs, and tables as deployed."""
     with mock_aws(config={"core": {"passthrough": {"urls": [re.escape(head.dashboard)]}}}):
         scene = over(dynamo_store(CLIENT), RayCluster(head.dashboard, head.control_store), monkeypatch)
-        _until_free(scene, GPUS)
+        scene.until_free(GPUS)
         yield Api(scene)
         scene.end()
-
-
-@pytest.fixture
-def end(tmp_path: Path) -> Iterator[Path]:
-    """The file that ends the drivers of a test; they end with it in any case."""
-    path = tmp_path / "end"
-    yield path
-    path.touch()
-
-
-def _until_free(scene: Scene, gpus: int) -> None:
-    patience = time.monotonic() + PATIENCE_S
-    while sum(scene.pool.free_gpus_per_node().values()) != gpus:
-        assert time.monotonic() < patience, scene.pool.free_gpus_per_node()
-        time.sleep(0.1)
-
-
-def _taken_by_a_stranger(scene: Scene, head: Head, gpus: int, end: Path) -> None:
-    name = f"stranger-{time.monotonic_ns()}"
-    scene.pool.submit(DriverOrder(name, head.driver(gpus, end), resources={"worker_node": 1}))
-    _until_free(scene, GPUS - gpus)
 
 
 @pytest.mark.parametrize("workload", ["ppo", "grpo", "sft"])
@@ -84,7 +62,7 @@ def test_point_1_and_4_a_task_is_submitted_runs_and_tells_its_attempt(
 def test_point_2_a_busy_cluster_means_pending_and_then_running(api: Api, head: Head, tmp_path: Path) -> None:
     """PENDING_RESOURCES, not FAILED, with what is missing; no attempt is made meanwhile."""
     strangers_end, end = tmp_path / "strangers-end", tmp_path / "end"
-    _taken_by_a_stranger(api.scene, head, 5, strangers_end)
+    api.scene.held_by_a_stranger(head, 5, strangers_end)
     job_id = api.submit(workload="grpo", n_gpus_per_node=4, entrypoint=head.driver(4, end))
     api.scene.deliver()
     waiting = api.job(job_id)
@@ -93,7 +71,7 @@ def test_point_2_a_busy_cluster_means_pending_and_then_running(api: Api, head: H
     _, told = api.call("GET", f"/jobs/{job_id}/explain")
     assert told["pending"]["would_start"] is False and told["pending"]["sentence"] == waiting["reason"]
     strangers_end.touch()
-    _until_free(api.scene, GPUS)
+    api.scene.until_free(GPUS)
     api.scene.passes(60)
     assert api.scene.until(job_id, S.RUNNING).attempt == 1
     end.touch()
@@ -106,7 +84,7 @@ def test_point_3_and_4_a_lost_race_is_told_by_its_kind_and_tried_again(api: Api,
     job_id = api.submit(workload="ppo", entrypoint=head.driver(GPUS, end, go=go))
     api.scene.deliver()
     api.scene.until(job_id, S.RUNNING)
-    _taken_by_a_stranger(api.scene, head, 2, strangers_end)
+    api.scene.held_by_a_stranger(head, 2, strangers_end)
     go.touch()
     api.scene.until(job_id, S.PENDING_RESOURCES)
     lost_at = api.scene.now
@@ -114,7 +92,7 @@ def test_point_3_and_4_a_lost_race_is_told_by_its_kind_and_tried_again(api: Api,
     assert (lost["status"], lost["failure_kind"], lost["counted"]) == ("FAILED", "INSUFFICIENT_RESOURCES", False)
     assert "8" in lost["message"] and lost["started_at"] and lost["ended_at"]
     strangers_end.touch()
-    _until_free(api.scene, GPUS)
+    api.scene.until_free(GPUS)
     api.scene.passes(59)
     assert api.job(job_id)["status"] == "PENDING_RESOURCES"
     api.scene.passes(1)
@@ -132,12 +110,12 @@ def test_point_5_a_cancel_stops_the_driver(api: Api, head: Head, end: Path) -> N
     job_id = api.submit(workload="sft", entrypoint=head.driver(GPUS, end))
     api.scene.deliver()
     api.scene.until(job_id, S.RUNNING)
-    _until_free(api.scene, 0)
+    api.scene.until_free(0)
     status, view = api.call("POST", f"/jobs/{job_id}/cancel")
     assert (status, view["status"]) == (202, "STOPPING")
     api.scene.until(job_id, S.CANCELED)
     assert api.scene.pool.status(f"{job_id}--a01").state is DriverState.STOPPED
-    _until_free(api.scene, GPUS)
+    api.scene.until_free(GPUS)
     (attempt,) = api.job(job_id)["attempts"]
     assert (attempt["status"], attempt["failure_kind"]) == ("STOPPED", None) and attempt["ended_at"]
     assert api.call("POST", f"/jobs/{job_id}/cancel")[0] == 200

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
-from gpu_recovery.core.ray.order import DriverOrder
 from moto import mock_aws
 
 from ray_runner import handler as function
@@ -35,31 +34,9 @@ PATIENCE_S = 60
 def scene(head: Head, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """No jobs, and eight free GPUs."""
     found = over(MemoryStore(), RayCluster(head.dashboard, head.control_store), monkeypatch)
-    _until_free(found, GPUS)
+    found.until_free(GPUS)
     yield found
     found.end()
-
-
-@pytest.fixture
-def end(tmp_path: Path) -> Iterator[Path]:
-    """The file that ends the drivers of a test; they end with it in any case."""
-    path = tmp_path / "end"
-    yield path
-    path.touch()
-
-
-def _until_free(scene: Scene, gpus: int) -> None:
-    patience = time.monotonic() + PATIENCE_S
-    while sum(scene.pool.free_gpus_per_node().values()) != gpus:
-        assert time.monotonic() < patience, scene.pool.free_gpus_per_node()
-        time.sleep(0.1)
-
-
-def _held_by_a_stranger(scene: Scene, head: Head, gpus: int, end: Path) -> None:
-    """GPUs that somebody takes who does not use the queue."""
-    name = f"stranger-{time.monotonic_ns()}"
-    scene.pool.submit(DriverOrder(name, head.driver(gpus, end), resources={"worker_node": 1}))
-    _until_free(scene, GPUS - gpus)
 
 
 def _until_said(scene: Scene, name: str, words: str) -> None:
@@ -90,11 +67,11 @@ def test_a_record_on_dynamodb_goes_the_same_way(scene: Scene, head: Head, tmp_pa
         job_id = scene.submit(head.driver(GPUS, end, go=go), runtime_env='{"env_vars": {"A": "1"}}', env={"B": "2"})
         scene.deliver()
         scene.until(job_id, S.RUNNING)
-        _held_by_a_stranger(scene, head, 2, end)
+        scene.held_by_a_stranger(head, 2, end)
         go.touch()
         scene.until(job_id, S.PENDING_RESOURCES)
         end.touch()
-        _until_free(scene, GPUS)
+        scene.until_free(GPUS)
         end.unlink()
         scene.passes(60)
         assert scene.until(job_id, S.RUNNING).attempt == 2
@@ -107,7 +84,7 @@ def test_a_record_on_dynamodb_goes_the_same_way(scene: Scene, head: Head, tmp_pa
 def test_a_busy_cluster_keeps_a_job_in_line_until_it_is_free(scene: Scene, head: Head, tmp_path: Path) -> None:
     """Point 2: PENDING_RESOURCES, not FAILED; nothing is submitted; freed, it runs by itself."""
     strangers_end, end = tmp_path / "strangers-end", tmp_path / "end"
-    _held_by_a_stranger(scene, head, 5, strangers_end)
+    scene.held_by_a_stranger(head, 5, strangers_end)
     job_id = scene.submit(head.driver(4, end), gpus=4)
     scene.deliver()
     waiting = scene.job(job_id)
@@ -117,7 +94,7 @@ def test_a_busy_cluster_keeps_a_job_in_line_until_it_is_free(scene: Scene, head:
     assert scene.job(job_id).status is S.PENDING_RESOURCES
     assert scene.pool.status(f"{job_id}--a01").state is DriverState.GONE
     strangers_end.touch()
-    _until_free(scene, GPUS)
+    scene.until_free(GPUS)
     scene.passes(60)
     assert scene.until(job_id, S.RUNNING).attempt == 1
     end.touch()
@@ -132,10 +109,10 @@ def test_a_job_that_ends_makes_way_for_the_next_at_once(scene: Scene, head: Head
     assert scene.job(second).status is S.PENDING_RESOURCES  # Ray shows them free: the driver has not taken them yet
     scene.until(first, S.RUNNING)
     assert scene.job(second).status is S.PENDING_RESOURCES
-    _until_free(scene, 0)
+    scene.until_free(0)
     ends[0].touch()
     scene.until(first, S.SUCCEEDED)
-    _until_free(scene, GPUS)
+    scene.until_free(GPUS)
     scene.tick()
     assert scene.until(second, S.RUNNING).attempt == 1
     ends[1].touch()
@@ -148,14 +125,14 @@ def test_a_race_that_verl_loses_is_tried_again_after_a_minute(scene: Scene, head
     job_id = scene.submit(head.driver(GPUS, end, lines_after=40, go=go))
     scene.deliver()
     scene.until(job_id, S.RUNNING)
-    _held_by_a_stranger(scene, head, 2, strangers_end)
+    scene.held_by_a_stranger(head, 2, strangers_end)
     go.touch()
     back = scene.until(job_id, S.PENDING_RESOURCES)
     assert "found 6 free GPUs of the 8 that it wants" in back.reason
     assert (back.attempt, back.attempts_counted, dict(back.attempts_uncounted)) == (1, 0, {"INSUFFICIENT_RESOURCES": 1})
     assert back.not_before == scene.now + timedelta(seconds=60)
     strangers_end.touch()
-    _until_free(scene, GPUS)
+    scene.until_free(GPUS)
     scene.passes(59)
     assert scene.job(job_id).status is S.PENDING_RESOURCES
     assert scene.pool.status(f"{job_id}--a02").state is DriverState.GONE
@@ -200,12 +177,12 @@ def test_a_cancel_stops_the_driver_in_ray(scene: Scene, head: Head, end: Path) -
     job_id = scene.submit(head.driver(GPUS, end))
     scene.deliver()
     scene.until(job_id, S.RUNNING)
-    _until_free(scene, 0)
+    scene.until_free(0)
     scene.cancel(job_id)
     assert scene.job(job_id).status is S.STOPPING
     scene.until(job_id, S.CANCELED)
     assert scene.pool.status(f"{job_id}--a01").state is DriverState.STOPPED
-    _until_free(scene, GPUS)
+    scene.until_free(GPUS)
 
 
 def test_a_driver_that_ray_cannot_start_is_not_canceled_before_it_has_ended(scene: Scene) -> None:
