@@ -11,7 +11,7 @@ from infra.settings import DeploymentSettings
 
 _NUMBER, _STRING = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
 _TTL = "expires_s"
-"""Only the keys of submissions have it: whatever else is kept is kept for good."""
+"""Only the keys of submissions have it, and what trainings told: whatever else is kept is kept for good."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_recovery.core import events
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
@@ -169,8 +169,12 @@ def results(*outcomes: CheckOutcome, repairing: bool = True) -> dict[str, Checke
 
 
 def checked(record: Job, found: dict[str, Checked], policy: Any = ADAPTIVE, now: datetime = NOW) -> Decision[Job]:
-    """What the job decides when the barrier is down."""
-    return tell(record, events.InstancesChecked(at=now, attempt=record.attempt, results=found), policy, now)
+    """What the job decides when the barrier is down, and whoever may say more was heard again."""
+    event = events.InstancesChecked(at=now, attempt=record.attempt, results=found)
+    first = tell(record, event, policy, now)
+    if not orders(first, commands.GatherEvidence):
+        return first
+    return tell(first.record, replace(event, heard_again=True), policy, now)
 
 
 def observed(version: int = 1, **facts: Any) -> events.InstanceObserved:

@@ -162,6 +162,75 @@ def test_what_was_started_again_for_the_same_cause_is_looked_into_the_second_tim
     assert build.applied(diagnosed(replace(ended(), conclusion=other), NETWORK)).status is JobStatus.RECOVERING
 
 
+def _barrier(record: Job, *outcomes: CheckOutcome, heard_again: bool = False) -> Any:
+    """What the job decides when the last check is in."""
+    results = build.results(*(outcomes or (CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)))
+    event = events.InstancesChecked(
+        at=build.NOW, attempt=record.attempt, results=results, heard_again=heard_again
+    )  # fmt: skip
+    return build.tell(record, event, build.ADAPTIVE)
+
+
+def _exited() -> Job:
+    """A job one rank of which has exited by itself: without more evidence it is not tried again."""
+    return build.diagnosing(build.failure(EndingKind.FAILED))
+
+
+def test_the_witnesses_are_heard_again_before_a_job_ends_for_want_of_evidence() -> None:
+    """A report may come late: the checks have found nothing, and what it says decides. Only then is it the end."""
+    asked = _barrier(_exited())
+    after = build.applied(asked)
+    assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, 0)
+    kinds = [type(one.command) for one in asked.commands]
+    assert kinds == [commands.GatherEvidence, commands.ObserveAttempt]
+    assert _barrier(after).outcome is Outcome.IGNORED
+    late = build.applied(diagnosed(after, NETWORK))
+    assert late.status is JobStatus.DIAGNOSING
+    goes_on = build.applied(_barrier(late, heard_again=True))
+    assert (goes_on.status, goes_on.attempts_counted) == (JobStatus.RECOVERING, 1)
+    assert NETWORK.said in goes_on.reason
+    silent = build.applied(_barrier(after, heard_again=True))
+    assert silent.status is JobStatus.FAILED and "no instance is to blame" in silent.reason
+
+
+def test_a_verdict_that_was_undecided_gives_way_to_the_second_hearing_and_a_decided_one_does_not() -> None:
+    """Whoever knew enough at first is not asked again."""
+    unsure = build.applied(diagnosed(_exited(), replace(APPLICATION, decided=False)))
+    again = build.applied(_barrier(unsure))
+    late = build.applied(diagnosed(again, NETWORK))
+    assert late.diagnosed == NETWORK
+    assert diagnosed(late, APPLICATION).outcome is Outcome.IGNORED
+    sure = build.applied(diagnosed(_exited(), replace(APPLICATION, cause=Cause.NUMERICAL)))
+    assert build.applied(_barrier(sure)).status is JobStatus.FAILED
+
+
+def test_nobody_is_heard_again_where_the_checks_have_found_something_or_it_is_the_last_attempt() -> None:
+    """Or where a restart is what follows in any case."""
+    blamed = build.applied(_barrier(_exited(), CheckOutcome.HEALTHY, CheckOutcome.REBOOT))
+    assert blamed.status is JobStatus.RECOVERING
+    last = build.applied(_barrier(replace(_exited(), attempts_counted=2)))
+    assert last.status is JobStatus.FAILED
+    assert build.applied(_barrier(ended())).status is JobStatus.RECOVERING
+    record = build.diagnosing(build.failure(EndingKind.FAILED), build.CLASSIC)
+    classic = events.InstancesChecked(
+        at=build.NOW, attempt=1, results=build.results(CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)
+    )  # fmt: skip
+    assert build.applied(build.tell(record, classic, build.CLASSIC)).status is JobStatus.FAILED
+
+
+@pytest.mark.parametrize("conclusion", [NETWORK, HANG, GPU])
+def test_what_no_program_can_have_done_does_not_end_the_job_once_its_machines_have_passed(
+    conclusion: Conclusion,
+) -> None:
+    """A network that fails again is checked; nothing is found; the job goes on, without whom the verdict names."""
+    before = replace(conclusion, attempt=0, spares=True)
+    known = build.applied(diagnosed(replace(_exited(), conclusion=before), conclusion))
+    assert known.status is JobStatus.DIAGNOSING
+    after = build.applied(_barrier(known))
+    assert after.status is JobStatus.RECOVERING
+    assert tuple(after.left_out) == conclusion.instances
+
+
 def test_an_error_of_the_program_after_it_has_lasted_is_checked() -> None:
     """What has run for so long could run: a machine that lost its file system says the same."""
     policy = build.ADAPTIVE

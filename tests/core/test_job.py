@@ -110,6 +110,13 @@ def test_a_job_that_an_older_release_kept_in_line_goes_on_waiting() -> None:
     assert orders(again, commands.PokeScheduler) and again.record.history == old.history
 
 
+def test_a_time_in_line_that_is_not_over_ends_nothing() -> None:
+    """Whoever says so early, however often, changes nothing."""
+    pending = _pending()
+    early = events.JobDeadlineReached(at=NOW, attempt=pending.attempt, deadline_at=pending.deadline_at)
+    assert tell(pending, early).outcome is Outcome.IGNORED
+
+
 def test_a_job_that_lacks_something_else_now_says_so() -> None:
     """The same sentence again would be no news."""
     pending = _pending()

@@ -1,7 +1,9 @@
 """What docs/costs.md reckons with is what the stacks have."""
 
+import re
+
 import pytest
-from gpu_recovery.aws.submission_store import TTL
+from gpu_recovery.aws.items import TTL
 from gpu_recovery.core.measures import MEASURES
 
 from infra.functions import PACKAGE
@@ -18,14 +20,16 @@ def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> No
     assert f"| CloudWatch metrics | {len(MEASURES)} |" in PAGE.read_text(encoding="utf-8")
 
 
-def test_a_table_forgets_nothing_by_itself_but_the_keys_of_submissions(deployment: Deployment) -> None:
+def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_and_reports(deployment: Deployment) -> None:
     """Time to live deletes within two days or so: a claim or a deadline must never depend on it. The attribute it goes
-    by is written with the key of a submission, whose end the API decides by the clock, and with nothing else."""
+    by is written with the key of a submission, whose end the API decides by the clock, and with what a training told of
+    an attempt, which only a diagnosis reads; with nothing else."""
     tables = deployment.of_type("AWS::DynamoDB::Table")
     assert len(tables) == 2
     forgetful = {name: table for name, table in tables.items() if "TimeToLiveSpecification" in table}
     (jobs,) = forgetful.values()
     assert jobs["TableName"] == "ecs-job-sub"
     assert jobs["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
-    writers = [path.name for path in PACKAGE.rglob("*.py") if f'"{TTL}"' in path.read_text(encoding="utf-8")]
-    assert writers == ["submission_store.py"]
+    name = re.compile(rf'"{TTL}"|\bTTL\b')
+    known = {path.name for path in PACKAGE.rglob("*.py") if name.search(path.read_text(encoding="utf-8"))}
+    assert known == {"items.py", "submission_store.py", "report_store.py"}

@@ -17,6 +17,11 @@ UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainer"
 ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
 
 
+def told(job: dict[str, Any]) -> str:
+    """The reasons of a job's history, for the message of a failed test."""
+    return "\n".join(one["reason"] for one in job["history"])
+
+
 @dataclass
 class Shared:
     """A cluster of two instances, its operator, and two users with tokens of their own."""
@@ -39,7 +44,7 @@ class Shared:
     def until(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
         while not condition(job := self.operator.job(job_id)):
-            assert time.monotonic() < deadline, [one["reason"] for one in job["history"]]
+            assert time.monotonic() < deadline, told(job)
             time.sleep(0.2)
         return job
 
@@ -52,7 +57,7 @@ class Shared:
 
     def succeeds(self, job_id: str) -> dict[str, Any]:
         job = self.until(job_id, lambda job: job["status"] in ENDED)
-        assert job["status"] == "SUCCEEDED", [one["reason"] for one in job["history"]]
+        assert job["status"] == "SUCCEEDED", told(job)
         return job
 
     def written(self, job_id: str, attempt: int) -> str:

@@ -11,7 +11,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 
-from .sharing import ENDED, PATIENCE_S, Shared
+from .sharing import ENDED, PATIENCE_S, Shared, told
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +23,13 @@ RANK = (
 from gpu_recovery_client import diagnosis
 rank = int(os.environ['RANK'])
 def ends(kind, error, trace):  # ECS takes seconds to tell of an end; here it is told at once, before any agent
-    time.sleep(4)
+    await_word()
     sys.__excepthook__(kind, error, trace)
+def had_word():
+    return os.path.exists(os.environ['CHECKPOINT_DIR'] + '/told')
+def await_word():
+    while not had_word():
+        time.sleep(0.1)
 sys.excepthook = ends
 """
 )
@@ -41,20 +46,21 @@ with diagnosis.rpc_timing("1.0", "train_batch") as call:
 HANGS_IN_A_STAGE = (
     RANK
     + """
-diagnosis.progress(1)
+def hangs():
+    step = 1
+    while True:
+        diagnosis.progress(step)  # gets on until the test has seen what was told
+        step += not had_word()
+        time.sleep(1)
 if rank == 1:
     with diagnosis.stage("rollout", step=1):
-        while True:
-            diagnosis.progress(1)
-            time.sleep(1)
+        hangs()
 try:
     with diagnosis.rpc_timing("1.0", "rollout") as call:
         with call.phase("response_header"):
             raise TimeoutError("timed out")
 except TimeoutError:
-    while True:
-        diagnosis.progress(1)
-        time.sleep(1)
+    hangs()
 """
 )
 IS_NOT_ACKNOWLEDGED = (
@@ -79,7 +85,6 @@ GPU_LIES = (
 from gpu_recovery_client.diagnosis.telling import voice
 if rank == 1:  # what the probe of a stage tells where the GPU's product is another than the known one
     voice().tell("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
-    print("told")
 time.sleep(600)
 """
 )
@@ -104,12 +109,24 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def healed(shared: Shared, job_id: str) -> dict[str, Any]:
     """The job after its second attempt, which ends well, once every instance is free again."""
     job = shared.until(job_id, lambda job: job["status"] in ENDED)
-    assert (job["status"], job["attempt"]) == ("SUCCEEDED", 2), [one["reason"] for one in job["history"]]
+    assert (job["status"], job["attempt"]) == ("SUCCEEDED", 2), told(job)
     deadline = time.monotonic() + PATIENCE_S
     while not all(one["status"] == "AVAILABLE" and not one["claims"] for one in shared.operator.instances()):
         assert time.monotonic() < deadline
         time.sleep(0.2)
     return job
+
+
+def told_of(shared: Shared, job_id: str, cause: str) -> None:
+    """Wait until the agents have passed on what names the cause, and let the ranks go on to their end."""
+    shared.runs(job_id)
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := shared.operator.diagnose(job_id, 1))["cause"] != cause:
+        assert time.monotonic() < deadline, found["page"]["en"]
+        time.sleep(0.5)
+    word = shared.directory / shared.operator.job(job_id)["workload"] / "told"
+    word.parent.mkdir(exist_ok=True)
+    word.touch()
 
 
 def went_through(job: dict[str, Any]) -> list[str]:
@@ -140,7 +157,9 @@ def says(shared: Shared, job_id: str, cause: str) -> dict[str, Any]:
 def test_a_cut_network_blames_no_gpu(shared: Shared) -> None:
     """Rank 0 cannot reach rank 1: started again without a check, and nothing is rebooted."""
     before = checks(shared)
-    job = healed(shared, shared.program("ana", "cut", NETWORK_IS_CUT))
+    job_id = shared.program("ana", "cut", NETWORK_IS_CUT)
+    told_of(shared, job_id, "NETWORK")
+    job = healed(shared, job_id)
     assert job["diagnosis"]["remedy"] in ("RESTART", "LEAVE_OUT") and job["diagnosis"]["decided"]
     says(shared, job["job_id"], "NETWORK")
     assert checks(shared) == before
@@ -151,6 +170,7 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
     before = checks(shared)
     job_id = shared.program("ana", "hang", HANGS_IN_A_STAGE)
     first = shared.runs(job_id)["instances"]
+    told_of(shared, job_id, "WORKER_HANG")
     job = healed(shared, job_id)
     assert any("no rank has got on for" in one["reason"] for one in job["history"])
     assert job["diagnosis"]["instances"] == [first[1]] and job["diagnosis"]["remedy"] == "LEAVE_OUT"
@@ -162,7 +182,9 @@ def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -
 def test_a_notice_that_nobody_acknowledges_is_named(shared: Shared) -> None:
     """The worker took it and did not act: no machine is to blame, and the next attempt is sent its own."""
     before = checks(shared)
-    job = healed(shared, shared.program("ana", "unheard", IS_NOT_ACKNOWLEDGED))
+    job_id = shared.program("ana", "unheard", IS_NOT_ACKNOWLEDGED)
+    told_of(shared, job_id, "EVENT_UNPROCESSED")
+    job = healed(shared, job_id)
     found = says(shared, job["job_id"], "EVENT_UNPROCESSED")
     assert "delivered but not ACKed" in found["page"]["en"]
     assert checks(shared) == before
@@ -172,8 +194,7 @@ def test_a_gpu_that_lies_is_checked_and_its_machine_rebooted(shared: Shared) -> 
     """The result of a known product was another: every instance is checked, the suspect's with its GPU named."""
     job_id = shared.program("ana", "lies", GPU_LIES)
     sick = shared.runs(job_id)["instances"][1]
-    shared.works(job_id, 1, "told")
-    time.sleep(4)  # until its agent has passed it on
+    told_of(shared, job_id, "GPU_FAULT")
     sandbox.fault(shared.directory, sick, "ecc")
     job = healed(shared, job_id)
     assert "DIAGNOSING" in went_through(job) and job["diagnosis"]["instances"] == [sick]

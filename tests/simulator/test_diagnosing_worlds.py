@@ -21,6 +21,14 @@ def failing(world: World) -> str:
     return job_id
 
 
+def lost_notice(world: World) -> EventReport:
+    """What rank 1 tells of a notice that its worker took and never acted upon."""
+    return EventReport(
+        report_id="e", at_s=world.timeline.now.timestamp() - 700, instance_id=world.machine(1).instance_id, rank=1,
+        request_id="q", event="rollout_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED,
+    )  # fmt: skip
+
+
 def test_a_gpu_fault_heals_the_same_with_and_without_a_diagnosis() -> None:
     """The exit of a rank alone decides nothing: the check does."""
     ends = []
@@ -38,16 +46,35 @@ def test_a_lost_notice_starts_the_gang_again_without_a_check() -> None:
     """Its instances are given back at once, and no check runs."""
     world = World(instances=2, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
-    told = EventReport(
-        report_id="e", at_s=world.timeline.now.timestamp() - 700, instance_id=world.machine(1).instance_id, rank=1,
-        request_id="q", event="rollout_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED,
-    )  # fmt: skip
-    world.store.add_reports(job_id, 1, told.instance_id, (told,))
+    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
     world.exit(job_id, 1, 1)
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
     assert not [step for step in world.calls("RunTask") if "check/" in str(step.given)]
+
+
+def test_a_witness_that_comes_while_the_checks_run_is_heard_before_the_job_ends() -> None:
+    """A rank's exit alone would be the end once its machines have passed; the agent's report was late."""
+    world = World(instances=2, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.DIAGNOSING)
+    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
+    world.until_end(job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.heard_again) == (JobStatus.SUCCEEDED, 2, 1)
+    assert len([step for step in world.calls("RunTask") if "check/" in str(step.given)]) == 2
+
+
+def test_a_job_of_which_nobody_can_say_more_ends_after_the_second_hearing() -> None:
+    """There is no third."""
+    world = World(instances=2, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    world.exit(job_id, 1, 1)
+    world.until_end(job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.heard_again) == (JobStatus.FAILED, 1, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -10,7 +10,7 @@ from ..core.attempt import Plan, Progress, news_of_stopped, untold
 from ..core.check import CheckOutcome
 from ..core.heartbeat import Order, OrderKind
 from ..core.instance.record import Claim
-from ..core.job.diagnosing import current, is_spared
+from ..core.job.diagnosing import is_spared
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
@@ -224,7 +224,7 @@ def untold_to(
     job: Job, progress: Progress, plan: Plan, policy: RecoveryPolicy, now: datetime
 ) -> events.JobEvent | None:
     """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard."""
-    news = untold(job.status, progress, plan, now)
+    news = untold(job.status, progress, plan, now, heard_again=job.heard_again == job.attempt)
     heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
     return None if heard else news
 
@@ -285,7 +285,7 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
     if is_spared(job):
         return DONE
     messages: list[Message] = []
-    conclusion = current(job)
+    conclusion = job.diagnosed
     request = replace(order.request, focus=conclusion.gpus) if conclusion is not None else order.request
     for rank, instance_id in enumerate(job.instances):
         if instance_id:

@@ -32,6 +32,8 @@ SCHEMA = 4
 Raise it when a release that does not know the new form would do harm by reading it: a new command, event or status, or
 a field that means something else now. A new field that older code may pass over is no reason.
 """
+TTL = "expires_s"
+"""The attribute by which DynamoDB deletes what is kept no longer: seconds since 1970."""
 
 
 MISREADINGS = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)

@@ -16,7 +16,7 @@ from ..diagnosis_reports import from_json, to_json
 from ..ports import TryAgainSoon
 from ..report_ring import ReportsKept, added
 from .attempt_store import AttemptStore, progress_key
-from .items import SCHEMA, reading
+from .items import SCHEMA, TTL, reading
 
 TRIES = 3
 
@@ -26,7 +26,7 @@ def reports_key(job_id: str, attempt: int, instance_id: str) -> str:
     return f"{progress_key(job_id, attempt)}#reports#{instance_id}"
 
 
-TTL, KEPT_S = "expires_s", 28 * 86_400
+KEPT_S = 28 * 86_400
 """DynamoDB takes them away four weeks after the last was told: as long as the history of a machine reaches."""
 
 

@@ -13,15 +13,13 @@ from ..core.queue.quota import Limits, parse_limits
 from ..submitting import Known, Submission
 from ..user_tokens import UserToken
 from .instance_store import FLEET
-from .items import SCHEMA, from_iso, reading, to_iso
+from .items import SCHEMA, TTL, from_iso, reading, to_iso
 from .job_store import _item as job_item
 from .line_store import LIMITS
 from .tables import Put, Table, get_together
 from .token_store import DynamoUserTokenStore
 
 NEW = "attribute_not_exists(job_id_rank)"
-TTL = "expires_s"
-"""The attribute by which DynamoDB deletes a key that is remembered no longer: seconds since 1970."""
 
 
 _Items = Mapping[str, Mapping[str, Any]]

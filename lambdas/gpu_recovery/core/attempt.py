@@ -88,11 +88,18 @@ def news_of_stopped(after: Progress, first_failure: bool, at: datetime) -> JobEv
     return None
 
 
-def untold(status: JobStatus, progress: Progress, plan: Plan, at: datetime) -> JobEvent | None:
-    """What the progress holds and a job in `status` has not heard: the loss of whoever died between the two."""
+def untold(
+    status: JobStatus, progress: Progress, plan: Plan, at: datetime, heard_again: bool = False
+) -> JobEvent | None:
+    """What the progress holds and a job in `status` has not heard: the loss of whoever died between the two.
+
+    heard_again: its witnesses were to be heard a second time.
+    """
     if status is JobStatus.DIAGNOSING:
+        if not progress.all_checked:
+            return None
         results = progress.results(plan)
-        return InstancesChecked(at=at, attempt=plan.attempt, results=results) if progress.all_checked else None
+        return InstancesChecked(at=at, attempt=plan.attempt, results=results, heard_again=heard_again)
     if status is JobStatus.STOPPING:
         return news_of_stopped(progress, False, at)
     if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST):

@@ -129,9 +129,13 @@ class ProgressStopped(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesChecked(JobEvent):
-    """Every instance of the attempt has its check's result, by instance id: the barrier is down."""
+    """Every instance of the attempt has its check's result, by instance id: the barrier is down.
+
+    heard_again: it is told after the witnesses of the attempt were to be heard a second time.
+    """
 
     results: Mapping[str, Checked]
+    heard_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,15 @@ ASKS_FOR_SUSPENSION = 75
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Whether the job goes on, why, and the instances that are being repaired meanwhile."""
+    """Whether the job goes on, why, and the instances that are being repaired meanwhile.
+
+    in_doubt: it would end because nothing is known that would let it go on.
+    """
 
     goes_on: bool
     reason: str
     repairing: tuple[str, ...] = ()
+    in_doubt: bool = False
 
 
 def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, Cause | None]:
@@ -113,7 +117,10 @@ def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment
     """No instance is to blame: retry what a restart usually cures, fail what it does not."""
     kind = job.failure.ending.kind if job.failure else None
     reason = f"no instance is to blame ({told}); {job.stop_reason}"
-    if not is_retried(kind, policy):
-        return Assessment(False, reason)
-    why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
-    return Assessment(True, f"{reason}, {why}")
+    if is_retried(kind, policy):
+        why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
+        return Assessment(True, f"{reason}, {why}")
+    found = job.diagnosed
+    if found is None:
+        return Assessment(False, reason, in_doubt=True)
+    return Assessment(found.goes_on or found.is_a_machines, f"{reason}; {found.said}", in_doubt=not found.decided)

@@ -8,6 +8,9 @@ from ..diagnosis.words import Cause, Remedy
 
 INSTANCES_MAX = 64
 """A rack has fewer; whoever would blame more machines than that blames none."""
+GOES_ON = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
+OF_MACHINES = (Cause.GPU_FAULT, Cause.DRIVER, Cause.NODE_FAULT)
+"""Causes that no program can have: a machine that passes its check all the same is no reason to end the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,22 @@ class Conclusion:
     gpus: tuple[str, ...] = ()
     spares: bool = False
     """It was acted on, and the machines were spared their check."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the job can be started again after it, and no machine be blamed."""
+        return self.decided and self.remedy in GOES_ON
+
+    @property
+    def is_a_machines(self) -> bool:
+        """Whether a machine is to blame for sure, whatever its check finds."""
+        return self.decided and self.cause in OF_MACHINES
+
+    @property
+    def leaves_out(self) -> tuple[str, ...]:
+        """The instances that the next attempt is better without."""
+        elsewhere = self.goes_on and self.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT)
+        return self.instances if elsewhere or self.is_a_machines else ()
 
     @property
     def said(self) -> str:

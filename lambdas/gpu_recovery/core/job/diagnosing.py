@@ -4,6 +4,9 @@ Once every rank has ended, the witnesses are heard before any machine is checked
 machines; a decided conclusion only spares it where nothing of a machine is in doubt: the program's own error ends the
 job at once, with its line; a broken connection, a hung worker or a notice that was lost is started again, without those
 instances that are named. Whatever is undecided goes to the check.
+
+A witness may be late: its agent was slow, or CloudWatch was. Where the checks have found nothing and nothing else lets
+the job go on, everybody is heard once more before it ends.
 """
 
 from __future__ import annotations
@@ -20,7 +23,6 @@ from .conclusion import Conclusion
 from .endings import cooled_down, failed, has_lasted, poke, unless_held
 from .record import Job, JobStatus
 
-GOES_ON = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
 ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 """Errors of the program that would come again. Memory and NaN have machines for rivals, which the check rules out."""
 
@@ -28,24 +30,18 @@ END_PERCENT = 75
 """How sure a diagnosis must be to end a job for good: a start in vain costs an attempt, an end in error the run."""
 
 
-def current(job: Job) -> Conclusion | None:
-    """The conclusion on the job's last attempt, if there is one."""
-    return job.conclusion if job.conclusion is not None and job.conclusion.attempt == job.attempt else None
-
-
 def is_spared(job: Job) -> bool:
     """Whether the machines of the last attempt need no check: what ended it was not theirs."""
-    conclusion = current(job)
-    return conclusion is not None and conclusion.spares
+    return job.diagnosed is not None and job.diagnosed.spares
 
 
 def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     """Keep the conclusion, and act on it where it is sure; else the checks, ordered already, take their course."""
-    if current(job) is not None:
+    if job.diagnosed is not None and (job.diagnosed.decided or job.heard_again != job.attempt):
         return Ignore("this attempt is diagnosed")
     found = event.conclusion
     ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
-    if not (ends or (found.decided and found.remedy in GOES_ON)) or not _may_spare(job, found):
+    if not (ends or found.goes_on) or not _may_spare(job, found):
         return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", {"conclusion": found})
     changes: dict[str, Any] = {
         "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
@@ -55,17 +51,33 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     if not job.attempts_left(given.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(given.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {found.said}", (), changes)
-    changes |= {**cooled_down(job, given), "repairing": ()}
+    changes |= {**started_again(job, found, given), "repairing": ()}
     how = "no machine is to blame"
-    if found.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT) and found.instances:
-        changes["left_out"] = {one: job.instances.index(one) for one in found.instances if one in job.instances}
+    if "left_out" in changes:
         how = f"elsewhere than on {listed(found.instances)} if there is room"
-    if found.remedy is Remedy.WAIT:
-        pause = given.now + within(given.policy.pending_retry_s)
-        changes["not_before"] = max(pause, changes["not_before"] or pause)
     # No check takes the claims off the machines, as it would before it begins.
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
     return unless_held(job, Step(JobStatus.RECOVERING, f"{found.said}; started again, {how}", changes, orders))
+
+
+def started_again(job: Job, found: Conclusion | None, given: Given) -> dict[str, Any]:
+    """The changes by which the next attempt comes later, or elsewhere, than the job's own pace would have it."""
+    changes = cooled_down(job, given)
+    if found is None:
+        return changes
+    if found.leaves_out:
+        changes["left_out"] = {one: job.instances.index(one) for one in found.leaves_out if one in job.instances}
+    if found.goes_on and found.remedy is Remedy.WAIT:
+        pause = given.now + within(given.policy.pending_retry_s)
+        changes["not_before"] = max(pause, changes["not_before"] or pause)
+    return changes
+
+
+def hear_again(job: Job) -> Step:
+    """The checks have found nothing, and it would end now: whoever was late may still say what it was."""
+    orders = (commands.GatherEvidence(job.attempt), commands.ObserveAttempt(job.attempt))
+    reason = f"{job.reason}; the checks found nothing, hearing the witnesses once more"
+    return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, orders)
 
 
 def _may_spare(job: Job, found: Conclusion) -> bool:
@@ -74,7 +86,7 @@ def _may_spare(job: Job, found: Conclusion) -> bool:
     What was started again for the same cause and has failed again is looked into.
     """
     orders = [one.command for one in job.commands if isinstance(one.command, commands.CheckInstances)]
-    begun = not orders or any(one.request.suspect for one in orders)
+    begun = not orders or any(one.request.suspect for one in orders) or job.heard_again == job.attempt
     before = job.conclusion
     again = before is not None and before.spares and before.attempt == job.attempt - 1 and before.cause is found.cause
     return not begun and not again

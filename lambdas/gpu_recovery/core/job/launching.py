@@ -41,6 +41,8 @@ def retry_due(job: Job, event: events.JobDeadlineReached, given: Given) -> Step 
     until = (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s)
     if given.now >= until:
         return queued_too_long(job, event, given)
+    if job.deadline_at == until:
+        return Ignore("the time it may wait for a place is not over")
     return Step(JobStatus.PENDING_RESOURCES, job.reason, {"deadline_at": until}, unless_pending(job, poke(job)))
 
 

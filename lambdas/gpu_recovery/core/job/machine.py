@@ -279,7 +279,9 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.STOPPING, events.CancelRequested): Row.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobLookDue): Row.to(stopping.observe, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Row.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
-    (_S.DIAGNOSING, events.InstancesChecked): Row.to(recovering.barrier_down, _S.RECOVERING, _S.SUSPENDED, _S.FAILED),
+    (_S.DIAGNOSING, events.InstancesChecked): Row.to(
+        recovering.barrier_down, _S.DIAGNOSING, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
+    ),
     (_S.DIAGNOSING, events.RepairEnded): Row.to(recovering.repair_ended_early, _S.DIAGNOSING),
     (_S.DIAGNOSING, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
     (_S.DIAGNOSING, events.JobLookDue): Row.to(stopping.observe, _S.DIAGNOSING),

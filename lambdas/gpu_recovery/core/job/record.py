@@ -179,6 +179,8 @@ class Job:
     """The instances that were repaired for that."""
     conclusion: Conclusion | None = None
     """The last diagnosis, which names the attempt that it is about."""
+    heard_again: int = 0
+    """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False
@@ -212,6 +214,11 @@ class Job:
     def next_run_at(self) -> datetime | None:
         """When it is tried again at the earliest, where the clock and not only room is waited for; None otherwise."""
         return self.not_before if self.status in WAITING and not self.held else None
+
+    @property
+    def diagnosed(self) -> Conclusion | None:
+        """The conclusion on the current or last attempt; None if there is none."""
+        return self.conclusion if self.conclusion is not None and self.conclusion.attempt == self.attempt else None
 
     def is_observed(self, policy: RecoveryPolicy) -> bool:
         """Whether it is recorded and reported, never stopped or relaunched for a failure: it alone, or everything."""

@@ -8,12 +8,17 @@ from .. import events
 from ..machine import Given, Ignore, Step
 from . import suspicion
 from .assessment import assess
-from .endings import cooled_down, failed, poke, unless_held
+from .diagnosing import hear_again, started_again
+from .endings import failed, poke, unless_held
 from .record import Job, JobStatus
 
 
-def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step:
-    return after_checks(job, event.results, given)
+def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step | Ignore:
+    """The last check is in. Where it would end now, and only for want of a reason not to, the witnesses come first."""
+    if job.heard_again == job.attempt and not event.heard_again:
+        return Ignore("its witnesses are being heard again")
+    in_doubt = given.policy.diagnose and assess(job, event.results, given.policy).in_doubt
+    return hear_again(job) if in_doubt and not event.heard_again else after_checks(job, event.results, given)
 
 
 def checks_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
@@ -28,7 +33,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)
     recovering = {
-        **changes, **cooled_down(job, given), "repairing": assessment.repairing,
+        **changes, **started_again(job, job.diagnosed, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
     }  # fmt: skip
     return unless_held(job, Step(JobStatus.RECOVERING, reason, recovering, (poke(job),)))
