@@ -6,7 +6,7 @@ Everything is read once and turned into the reports of `core.diagnosis`; which o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from .core.policy import RecoveryPolicy
 from .core.signals import HealthStatus
 from .core.task import EndingKind, RankFailure
 from .core.xid import class_of
-from .ports import Actions, Store
+from .ports import Store
 
 LOG_LINES = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
@@ -38,6 +38,9 @@ SECRET = re.compile(
 SIGNAL_BASE = 128
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
 """What a process calls itself that was given no name: its rank, and its number within it."""
+
+LogTail = Callable[[Job, str, int], Sequence[str] | str]
+"""The last lines, so many at most, of what a task of a job wrote; or in a sentence why there are none."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,13 @@ def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
     return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.stalled_s))
 
 
-def heard(store: Store, actions: Actions, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Witnesses:
-    """Everything that speaks about an attempt of `job`. Raises what the store and AWS raise."""
+def heard(store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Witnesses:
+    """Everything that speaks about an attempt of `job`. Raises what the store and `log_tail` raise."""
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
     kept = store.reports_of(job.job_id, plan.attempt, names).values()
     own = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
-    logs, unread = _logs(actions, job, plan, now)
+    logs, unread = _logs(log_tail, job, plan, now)
     reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
     return Witnesses(reports, topology_of(plan, machines, own), unread)
 
@@ -160,14 +163,14 @@ def _of_machines(
             )  # fmt: skip
 
 
-def _logs(actions: Actions, job: Job, plan: Plan, now: datetime) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
+def _logs(log_tail: LogTail, job: Job, plan: Plan, now: datetime) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
     """What the logs say of the rank that failed first, and of the first ranks beside it."""
     first = job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
     ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
     found: list[LogFinding] = []
     unread: dict[int, str] = {}
     for rank in ranks:
-        lines = actions.log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
+        lines = log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
         if isinstance(lines, str):
             unread[rank] = lines
             continue

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
+from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.ray.log_piece import log_piece
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.witnesses import LOG_LINES
 
 from tests.aws.counted_aws import Read
-from tests.aws.records import JOB, job, spec
+from tests.aws.records import JOB, NOW, job, spec
 from tests.lambdas.calling import Api, refused, with_ray
 from tests.lambdas.conftest import Functions
 
@@ -39,6 +42,15 @@ def written(api: Api, *lines: str) -> None:
         found = log_piece(text, question["tail"], question["after"], grows=question["grows"])
         told = {"logs": "".join(f"{line}\n" for line in found.lines), "end": found.end}
         return {"StatusCode": 200, "Payload": Read(json.dumps(told).encode())}
+
+    api.functions.aws.answers["Invoke"] = answer
+
+
+def silent(api: Api) -> None:
+    """`ray_runner` does not answer in time."""
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ReadTimeoutError(endpoint_url="https://lambda")
 
     api.functions.aws.answers["Invoke"] = answer
 
@@ -106,3 +118,18 @@ def test_a_deployment_that_has_no_cluster_any_more_says_so(functions: Functions)
     """404."""
     functions.store.create_job(job(spec=spec(backend=Backend.RAY), attempt=1), "")
     assert "no Ray cluster" in refused(Api(functions).get(LOGS), 404)
+
+
+def test_a_failed_driver_is_diagnosed_by_its_log(api: Api) -> None:
+    """On no machine of ours; a cluster that cannot be asked is named beside what else is known."""
+    store = api.functions.store
+    store.begin_attempt(Plan(JOB, 2, ("",), task_ids=(f"{JOB}--a02",)))
+    store.add_stopped(JOB, 2, 0, RankFailure(0, "", NOW, Ending(EndingKind.FAILED, 1, "exited with code 1")))
+    written(api, "epoch 1", "ModuleNotFoundError: No module named 'flash_attn'")
+    found = api.post("/diagnoses", {"job_id": JOB}).body
+    assert found["cause"] == "CONFIGURATION" and "flash_attn" in found["page"]["en"]
+    assert found["unread_logs"] == {}
+    assert questions(api) == [{"logs": f"{JOB}--a02", "tail": LOG_LINES, "after": None, "grows": False}]
+    silent(api)
+    away = api.post("/diagnoses", {"job_id": JOB}).body
+    assert "in time" in away["unread_logs"]["0"] and "flash_attn" not in away["page"]["en"]

@@ -11,9 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.acts import RayMissing
+from gpu_recovery.acts import RayMissing, of_ray
 from gpu_recovery.acts.of_ray import FromAfar, OnTheSpot
 from gpu_recovery.core import events
+from gpu_recovery.core.diagnosis.words import Cause
 from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -35,12 +36,13 @@ VERL = "ValueError: Total available GPUs 0 is less than total desired GPUs 8"
 
 @dataclass
 class Pool:
-    """`RayPool` as a table of drivers; `down`: it does not answer."""
+    """`RayPool` as a table of drivers; `down`: it does not answer; `log`: what each has written."""
 
     drivers: dict[str, DriverStatus] = field(default_factory=dict)
     free: dict[str, float] = field(default_factory=lambda: {"node": 8.0})
     refusal: Refusal | None = None
     down: bool = False
+    log: str = VERL + "\n" + "and what follows\n" * 40
     submits: list[str] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
 
@@ -61,7 +63,7 @@ class Pool:
 
     def logs(self, submission_id: str, tail: int) -> str:
         self._answers()
-        return VERL + "\n" + "and what follows\n" * 40
+        return self.log
 
     def stop(self, submission_id: str) -> None:
         self._answers()
@@ -233,6 +235,70 @@ def test_each_attempt_keeps_its_submission_and_its_end(scene: Scene) -> None:
     assert first.failure.ending.exit_code == 1
     assert kind_of(first.failure.ending) is FailureKind.INSUFFICIENT_RESOURCES
     assert second is not None and second.failure is None and not second.stopped
+
+
+LONG = ["epoch 1"] * 30
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "    import flash_attn",
+    "ModuleNotFoundError: No module named 'flash_attn'",
+    *["shutting down"] * 30,
+]
+
+
+def _fails(scene: Scene) -> None:
+    message = "Job entrypoint command failed with exit code 1, last available logs:\nshutting down"
+    scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message=message)
+    scene.passes(ADAPTIVE.look_s)
+    scene.deliver()
+
+
+def test_a_driver_that_failed_is_diagnosed_by_its_log(scene: Scene) -> None:
+    """Ray's own message holds the last ten lines; the line that says why stands far above them."""
+    scene.pool.log = "\n".join([*LONG, *TRACEBACK])
+    _fails(_running(scene))
+    ended = scene.job
+    assert ended.status is S.FAILED and TRACEBACK[3] in ended.reason
+    assert ended.diagnosed is not None
+    assert (ended.diagnosed.cause, ended.diagnosed.instances) == (Cause.CONFIGURATION, ())
+    (mail,) = scene.aws.said
+    assert TRACEBACK[3] in mail.body
+
+
+def test_a_log_that_says_nothing_leaves_rays_word(scene: Scene) -> None:
+    """The last line of its message."""
+    scene.pool.log = "\n".join(LONG)
+    _fails(_running(scene))
+    assert scene.job.status is S.FAILED and "exited with code 1 (shutting down)" in scene.job.reason
+
+
+def test_a_diagnosis_that_fails_keeps_no_end_from_being_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is raised, once; the job has its end all the same."""
+
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a rule")
+
+    monkeypatch.setattr(of_ray, "conclusion_on", broken)
+    scene.pool.log = "\n".join(TRACEBACK)
+    _running(scene)
+    with pytest.raises(ZeroDivisionError):
+        _fails(scene)
+    scene.passes(ADAPTIVE.claim_s + ADAPTIVE.look_s)
+    scene.deliver()
+    assert scene.job.status is S.FAILED
+
+
+def test_a_driver_that_was_told_to_stop_is_not_diagnosed(scene: Scene) -> None:
+    """How it dies then says nothing."""
+    scene.pool.log = "\n".join(TRACEBACK)
+    _running(scene)
+    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.pool.stop = lambda name: scene.driver(  # type: ignore[method-assign]
+        DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR"
+    )
+    scene.deliver()
+    assert scene.job.status is S.CANCELED and scene.job.conclusion is None
 
 
 def test_an_end_that_was_entered_and_never_told_is_told_by_the_reconciler(scene: Scene) -> None:

@@ -6,12 +6,14 @@ Ray runs in its own time; ours is a clock that the tests move.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from gpu_recovery.core.diagnosis.words import Cause
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
 from moto import mock_aws
@@ -44,6 +46,20 @@ def _until_said(scene: Scene, name: str, words: str) -> None:
     while words not in scene.pool.logs(name, 5):
         assert time.monotonic() < patience, scene.pool.logs(name, 50)
         time.sleep(0.1)
+
+
+def test_a_driver_that_fails_is_diagnosed_by_its_log(scene: Scene, tmp_path: Path) -> None:
+    """What it wrote last is not what it died of, and Ray's message holds nothing else."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nprint('epoch 1')\nprint('ModuleNotFoundError: No module named flash_attn')\n"
+        "print('shutting down\\n' * 40)\nsys.exit(1)\n"
+    )
+    job_id = scene.submit(f"{sys.executable} {script}")
+    scene.deliver()
+    ended = scene.until(job_id, S.FAILED)
+    assert "ModuleNotFoundError" in ended.reason
+    assert ended.diagnosed is not None and ended.diagnosed.cause is Cause.CONFIGURATION
 
 
 def test_a_job_goes_through_every_status_and_succeeds(scene: Scene, head: Head, end: Path) -> None:

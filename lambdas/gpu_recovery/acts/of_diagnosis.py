@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core import commands, events
+from ..core.job.conclusion import Conclusion
 from ..core.job.record import Job, JobStatus
 from ..core.machine import Pending
 from .kit import DONE, Acted, Kit, Message
+
+if TYPE_CHECKING:
+    from ..witnesses import LogTail
 
 
 def gather(kit: Kit, job: Job, pending: Pending) -> Acted:
@@ -13,14 +19,19 @@ def gather(kit: Kit, job: Job, pending: Pending) -> Acted:
     order: commands.GatherEvidence = pending.command
     if order.attempt != job.attempt or job.status is not JobStatus.DIAGNOSING:
         return DONE
-    # Not before a gang has failed: the rules and the words of logs are a fifth of a function's start.
-    from .. import witnesses  # noqa: PLC0415
-
-    plan = kit.store.load_plan(job.job_id, order.attempt)
-    if plan is None:
-        return DONE
-    heard = witnesses.heard(kit.store, kit.actions, kit.policy, job, plan, kit.now)
-    conclusion = witnesses.conclusion_of(heard, heard.diagnosis(kit.policy, kit.now), plan)
+    conclusion = conclusion_on(kit, job, order.attempt, kit.actions.log_tail)
     if conclusion is None:
         return DONE
     return Acted((Message(job.job_id, events.Diagnosed(at=kit.now, attempt=order.attempt, conclusion=conclusion)),))
+
+
+def conclusion_on(kit: Kit, job: Job, attempt: int, log_tail: LogTail) -> Conclusion | None:
+    """What the witnesses of an attempt come to; None where nothing is kept of it or nothing was found."""
+    # Not before a gang has failed: the rules and the words of logs are a fifth of a function's start.
+    from .. import witnesses  # noqa: PLC0415
+
+    plan = kit.store.load_plan(job.job_id, attempt)
+    if plan is None:
+        return None
+    heard = witnesses.heard(kit.store, log_tail, kit.policy, job, plan, kit.now)
+    return witnesses.conclusion_of(heard, heard.diagnosis(kit.policy, kit.now), plan)

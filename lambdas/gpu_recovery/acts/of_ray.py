@@ -21,7 +21,8 @@ from ..core.ray.driver import DriverState, DriverStatus, ending_of
 from ..core.ray.order import DriverOrder, order_of
 from ..core.task import EndingKind, RankFailure
 from ..ports import Refusal
-from .kit import DONE, Acted, Kit, Message
+from .kit import DONE, Acted, Kit, Message, died_before
+from .of_diagnosis import conclusion_on
 
 RAY_COMMANDS = (
     commands.LaunchAttempt, commands.StopAttempt, commands.EndRanks, commands.ObserveAttempt, commands.PokeScheduler,
@@ -89,7 +90,7 @@ class OnTheSpot:
             return self._launch(kit, job)
         if not isinstance(command, commands.ObserveAttempt):
             self.pool.stop(attempt_id(job.job_id, job.attempt))
-        return self._observe(kit, job)
+        return self._observe(kit, job, pending)
 
     def _launch(self, kit: Kit, job: Job) -> Acted:
         if job.status is not JobStatus.SUBMITTING:
@@ -103,19 +104,15 @@ class OnTheSpot:
         event = events.LaunchRefused(at=kit.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
         return Acted((Message(job.job_id, event),))
 
-    def _observe(self, kit: Kit, job: Job) -> Acted:
+    def _observe(self, kit: Kit, job: Job, pending: Pending) -> Acted:
         status = self.pool.status(attempt_id(job.job_id, job.attempt))
+        if status.has_ended and _awaits_its_end(job, status):
+            return Acted(tuple(Message(job.job_id, one) for one in self._end(kit, job, status, pending)))
         news = self._news(kit, job, status)
         return Acted((Message(job.job_id, news),)) if news is not None else DONE
 
     def _news(self, kit: Kit, job: Job, status: DriverStatus) -> events.JobEvent | None:
-        """What Ray says and the job has not heard."""
-        if job.status not in LIVE:
-            return None
-        if status.state is DriverState.GONE and job.status is JobStatus.SUBMITTING:
-            return None  # it has not been submitted yet
-        if status.has_ended:
-            return self._end(kit, job, status)
+        """What Ray says of a driver that lives, and the job has not heard."""
         if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
             kit.store.add_running(job.job_id, job.attempt, 0)
             return events.AllRanksRunning(at=status.started_at or kit.now, attempt=job.attempt)
@@ -123,13 +120,27 @@ class OnTheSpot:
             return events.AttemptLaunched(at=kit.now, attempt=job.attempt)
         return None
 
-    def _end(self, kit: Kit, job: Job, status: DriverStatus) -> events.AllRanksStopped:
+    def _end(self, kit: Kit, job: Job, status: DriverStatus, pending: Pending) -> tuple[events.JobEvent, ...]:
+        """The end of the driver, and before it what its log says that it was.
+
+        What may have kept the end from being told once is not tried again.
+        """
         at = status.ended_at or kit.now
         log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
         ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
         failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
         kit.store.add_stopped(job.job_id, job.attempt, 0, failure)
-        return events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
+        stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
+        by_itself = ending.kind in (EndingKind.FAILED, EndingKind.CRASHED) and job.status is not JobStatus.STOPPING
+        if not (kit.policy.diagnose and by_itself) or died_before(pending):
+            return (stopped,)
+        found = conclusion_on(kit, job, job.attempt, lambda _job, _id, most: log.splitlines()[-most:])
+        return (events.Diagnosed(at=kit.now, attempt=job.attempt, conclusion=found), stopped) if found else (stopped,)
+
+
+def _awaits_its_end(job: Job, status: DriverStatus) -> bool:
+    """Whether the job does not know it; a driver that Ray knows nothing of may not have been submitted yet."""
+    return job.status in LIVE and (status.state is not DriverState.GONE or job.status is not JobStatus.SUBMITTING)
 
 
 LOG_LINES_MAX = 100_000

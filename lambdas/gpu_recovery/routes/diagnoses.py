@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import wire
@@ -9,9 +10,11 @@ from ..case_files import CaseInvalid, read_case
 from ..core.diagnosis.case import History
 from ..core.diagnosis.diagnose import Diagnosis, diagnose
 from ..core.diagnosis.page import Language, as_document, page
-from ..witnesses import heard, thresholds_of
+from ..core.job.record import Job
+from ..core.job.spec import Backend
+from ..witnesses import LogTail, heard, thresholds_of
 from .answers import Answer, Refused
-from .desk import Desk
+from .desk import Desk, RayAway
 from .exchange import Request, Route
 
 _OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
@@ -59,8 +62,24 @@ def _of_job(desk: Desk, document: dict[str, Any]) -> Answer:
         detail = f"nothing is kept of attempt {attempt}"
         raise Refused(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     recovery, now = desk.recovery, desk.recovery.clock()
-    known = heard(recovery.store, recovery.actions, recovery.policy, job, plan, now)
+    log_tail = _of_driver(desk) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
+    known = heard(recovery.store, log_tail, recovery.policy, job, plan, now)
     return Answer(200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread))
+
+
+def _of_driver(desk: Desk) -> LogTail:
+    """The end of what a driver wrote, which only the function that reaches the Ray cluster can read."""
+
+    def log_tail(job: Job, submission_id: str, most: int) -> Sequence[str] | str:
+        if desk.ray_logs is None:
+            return "this deployment has no Ray cluster"
+        try:
+            found = desk.ray_logs.read(submission_id, most, None, grows=False)
+        except RayAway as away:
+            return str(away)
+        return [text for _, text in found.lines]
+
+    return log_tail
 
 
 def _view(found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any) -> dict[str, Any]:

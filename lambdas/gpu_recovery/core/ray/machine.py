@@ -1,8 +1,8 @@
 """The machine of a job on Ray: the record of every job, and fewer ways through it.
 
-A job on Ray is a gang of one rank, the driver, on no instance of ours. So nothing is diagnosed, repaired or suspended,
-and one failure is retried: too few GPUs (seed 004, section 6.3). What is written here is only where that makes a
-difference; the fence, the deadlines and the accounts are those of every job.
+A job on Ray is a gang of one rank, the driver, on no instance of ours. So nothing is checked, repaired or suspended, a
+diagnosis is only told, and one failure is retried: too few GPUs (seed 004, section 6.3). What is written here is only
+where that makes a difference; the fence, the deadlines and the accounts are those of every job.
 """
 
 from __future__ import annotations
@@ -58,6 +58,13 @@ def running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
     return replace(launching.running(job, event, given), reason=f"the driver of attempt {job.attempt} runs")
 
 
+def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
+    """Told right before the end that it is about, whose reason it goes into."""
+    if job.diagnosed is not None:
+        return Ignore("this attempt is diagnosed")
+    return Step(job.status, job.reason, {"conclusion": event.conclusion})
+
+
 def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """The driver has ended unasked. Too few GPUs, and it is in line again; all other failures are final."""
     if event.failure is None:
@@ -66,7 +73,8 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     if event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
         return finished(job, JobStatus.CANCELED, what)
     if event.failure.ending.kind is not EndingKind.SHORT_OF_RESOURCES:
-        return failed(job, what, (), {"failure": event.failure})
+        found = f"; {job.diagnosed.said}" if job.diagnosed is not None else ""
+        return failed(job, f"{what}{found}", (), {"failure": event.failure})
     after = stopping.ended(job, event, given)
     return replace(after, reason=f"{what}; {after.reason.split('; ', 1)[-1]}")
 
@@ -112,6 +120,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
             ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.PENDING_RESOURCES
         ) for status in _UNDER_WAY
     },
+    **{(status, events.Diagnosed): Row.to(diagnosed, status) for status in _UNDER_WAY},
     **{(status, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING) for status in _UNDER_WAY},
     **{(status, events.JobLookDue): Row.to(stopping.observe, status) for status in (*_UNDER_WAY, _S.STOPPING)},
     (_S.SUBMITTING, events.JobDeadlineReached): Row.to(launch_overdue, _S.STOPPING),
@@ -128,10 +137,11 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 _OF_MACHINES = (
     events.RankSeen, events.NewerTaskSeen, events.RankFailed, events.InstancesChecked, events.RepairEnded,
     events.InstanceNeedsRepair, events.InstanceLeaving, events.RankSilent, events.RankHeard, events.RankExited,
-    events.Diagnosed, events.ProgressStopped,
+    events.ProgressStopped,
 )  # fmt: skip
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **{(status, event): "it has no rank of ours" for event in _OF_MACHINES for status in STATUSES},
+    **ignored("no driver of it has ended by itself", events.Diagnosed, *_IN_LINE, _S.STOPPING, *_ENDED),
     **ignored("a job on Ray is not suspended", events.SuspendRequested, *STATUSES),
     **ignored("a job on Ray is not suspended", events.ResumeRequested, *STATUSES),
     **ignored("the job is not in line", events.JobPlaced, *_UNDER_WAY, _S.STOPPING, *_ENDED),
