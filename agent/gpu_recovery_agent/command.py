@@ -52,16 +52,21 @@ class Judge(Protocol):
 
 
 class Command:
-    """One command, held at its gate until `go`. The signals of FORWARDED and SIGCHLD stay blocked in this process."""
+    """One command, held at its gate until `go`. The signals of FORWARDED and SIGCHLD stay blocked in this process.
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    ends: the descriptors that it has in the place of some of ours, by their number there.
+    """
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], ends: Mapping[int, int] | None = None
+    ) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *FORWARDED})
         _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children also where we are not the first process
         waits, self._gate = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)
-            self._become(arguments, environment, waits)
+            self._become(arguments, environment, waits, ends or {})
         os.close(waits)
         with contextlib.suppress(OSError):  # the child does it too: whoever comes first
             os.setpgid(self.pid, self.pid)
@@ -120,7 +125,9 @@ class Command:
                 return
             signal.sigtimedwait({signal.SIGCHLD}, 0.1)
 
-    def _become(self, arguments: Sequence[str], environment: Mapping[str, str], gate: int) -> NoReturn:
+    def _become(
+        self, arguments: Sequence[str], environment: Mapping[str, str], gate: int, ends: Mapping[int, int]
+    ) -> NoReturn:
         """In the child: never returns, and never raises into the code of its parent."""
         try:
             with contextlib.suppress(OSError):
@@ -128,6 +135,8 @@ class Command:
             _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without its wrapper nobody would know of it, and it holds GPUs
             if os.read(gate, 1) != b"g":
                 os._exit(NOT_EXECUTABLE)  # the wrapper is gone: nobody would know of this rank
+            for number, end in ends.items():
+                os.dup2(end, number)
             for number in _DEFAULT_IN_COMMAND:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._before - set(FORWARDED) - {signal.SIGCHLD})

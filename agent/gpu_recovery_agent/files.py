@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 BYTES_MAX = 65_536
+ADDRESS_BYTES_MAX = 107
+"""Of a UNIX socket on Linux."""
 
 
 def write_whole(path: Path, content: dict[str, Any], mode: int = 0o644) -> None:
@@ -56,3 +60,16 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
     return found
+
+
+@contextmanager
+def socket_address(path: Path) -> Iterator[str]:
+    """The address of the socket at `path`, however long: the number of its folder is short. Raises OSError."""
+    if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

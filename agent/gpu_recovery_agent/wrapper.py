@@ -4,6 +4,8 @@ Before the command starts, a file says who runs; when it has ended, another says
 is on the disk before anybody is told: it survives the agent. Where the files cannot be written the rank runs all the
 same, with one warning: a full disk must not stop a training. In between the command can be suspended (`suspension`).
 
+What the command writes goes where it always went, and of one that failed the agent is told the end (`last_words`).
+
 Environment: JOB_ID, ATTEMPT, RANK, and where they are given EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S. Exit status: the
 command's, 128+n for signal n; 75 where it asked to be suspended, 124 where it made no progress; 127 or 126 where it
 cannot be started, 125 where there is none.
@@ -16,20 +18,21 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery_agent import clock
+from gpu_recovery_agent import clock, last_words
 from gpu_recovery_agent.command import Command, Ended
 from gpu_recovery_agent.files import sync_folder, write_whole
+from gpu_recovery_agent.last_words import LastWords
 from gpu_recovery_agent.limits import limits, words
 from gpu_recovery_agent.metadata import EXIT_SUFFIX, Rank, rank_fields, rank_of, whole
 from gpu_recovery_agent.notice import VARIABLE, NoticeFolder, notice_folder
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
-from gpu_recovery_agent.settings import SettingsError, running_folder
+from gpu_recovery_agent.settings import SettingsError, running_folder, socket_path
 from gpu_recovery_agent.suspension import Suspension
 
 MISUSED = 125
@@ -83,7 +86,9 @@ def _once(
         told |= {VARIABLE: str(folder.path)} if folder else {}
         leads = whole(environment.get("RANK")) in (0, None)
         judge = Suspension(limits(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s)
-        command = Command(arguments, told)
+        written = LastWords(environment)
+        command = Command(arguments, told, written.ends)
+        written.begin()
         try:
             if files:
                 files.begin(command.pid)
@@ -95,6 +100,9 @@ def _once(
         finally:
             if files:
                 files.remove()
+        last = written.end()
+        if files and ended.status and not judge.noticed:
+            files.tell(last)
         command.end_the_rest()
         return _Run(judge, status)
 
@@ -118,7 +126,7 @@ class RankFiles:
     """The two files of this rank. The first of them that cannot be written is said, and no other."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._warned = False
+        self._warned, self._environment = False, environment
         self._rank = rank_of(environment, environment.get("RANK"))
         self._log = whole(environment.get("RUNNING_LOG_ID"))
         self._stem = _stem(self._rank, self._log)
@@ -160,6 +168,14 @@ class RankFiles:
             write_whole(self._folder / f"{self._stem}{EXIT_SUFFIX}", content)
         except (OSError, BootUnknown) as error:
             self._warn(f"the exit of this rank cannot be written to {self._folder}: {error}")
+
+    def tell(self, lines: Sequence[str]) -> None:
+        """What a command that failed has written last; whoever keeps nothing to hear it by is not told."""
+        if self._rank is not None and self._stem is not None:
+            with suppress(SettingsError):
+                path = socket_path(self._environment)
+                if path is not None:
+                    last_words.tell(lines, self._rank, path)
 
     def remove(self) -> None:
         """Removes the running file: the trap of seed 000."""

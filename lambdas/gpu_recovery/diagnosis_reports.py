@@ -27,9 +27,9 @@ KINDS: Mapping[str, type[Report]] = {
     "call": reports.CallTiming, "rpc": reports.RpcReport, "health": reports.WorkerHealth,
     "request": reports.RequestReport, "event": reports.EventReport, "lock": reports.LockReport,
     "nccl": reports.NcclReport,
-    "flight": reports.FlightReport,
+    "flight": reports.FlightReport, "written": reports.Written,
 }  # fmt: skip
-"""What a process may tell. How a rank ended, what it wrote, what the kernel logged, who is silent: that is known."""
+"""What a process may tell. How a rank ended, what the kernel logged, who is silent: that is known without it."""
 EVERY_KIND: Mapping[str, type[Report]] = {
     **KINDS, "log": reports.LogFinding, "exit": reports.ExitReport, "xid": reports.XidReport,
     "silent": reports.SilenceReport, "pair": reports.PairReport, "probe": reports.ProbeReport,
@@ -40,7 +40,7 @@ REPORTS_MAX, BYTES_MAX = 64, 16_384
 """Of one heartbeat, the newest; as the JSON that travels, without its spaces."""
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_MAX, LINE_MAX, LIST_MAX = 200, 1_000, 32
-LINES = frozenset({"line", "error"})
+LINES = frozenset({"line", "lines", "error"})
 NUMBER_MAX = 1e15
 SAFE_MAX = 2**53 - 1
 SECONDS_MAX = 100 * 365 * 86_400

@@ -13,7 +13,7 @@ from datetime import datetime
 from .core.attempt import Plan
 from .core.diagnosis.case import History, Topology, Worker
 from .core.diagnosis.diagnose import Diagnosis, diagnose
-from .core.diagnosis.reports import ExitReport, LogFinding, Report, SilenceReport, StageReport, XidReport
+from .core.diagnosis.reports import ExitReport, LogFinding, Report, SilenceReport, StageReport, Written, XidReport
 from .core.diagnosis.thresholds import Thresholds
 from .core.instance.record import Instance
 from .core.job.conclusion import INSTANCES_MAX, Conclusion
@@ -29,6 +29,8 @@ LOG_LINES = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
 LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
+WRITTEN_MAX = 64
+"""And the last words of so many that have no log to be read."""
 NAMED_XID = re.compile(r"XID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
 REPORTS_MAX = 20_000
 """So many fit into the smallest function that may have to read them."""
@@ -66,8 +68,9 @@ def heard(store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, pla
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
     kept = store.reports_of(job.job_id, plan.attempt, names).values()
-    own = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
-    logs, unread = _logs(log_tail, job, plan, now)
+    told = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
+    own = tuple(one for one in told if not isinstance(one, Written))
+    logs, unread = _logs(log_tail, job, plan, _written(told, plan), now)
     reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
     return Witnesses(reports, topology_of(plan, machines, own), unread)
 
@@ -163,22 +166,47 @@ def _of_machines(
             )  # fmt: skip
 
 
-def _logs(log_tail: LogTail, job: Job, plan: Plan, now: datetime) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
-    """What the logs say of the rank that failed first, and of the first ranks beside it."""
+def _written(told: Iterable[Report], plan: Plan) -> dict[int, list[str]]:
+    """The last lines that ranks wrote, by their wrappers; each from where the rank was."""
+    parts: dict[int, dict[int, Written]] = {}
+    for one in told:
+        if (
+            isinstance(one, Written)
+            and one.rank is not None
+            and plan.instances[one.rank : one.rank + 1] == (one.instance_id,)
+        ):
+            parts.setdefault(one.rank, {})[one.part] = one
+    return {
+        rank: [line for _, one in sorted(found.items(), reverse=True) for line in one.lines]
+        for rank, found in parts.items()
+    }
+
+
+def _logs(
+    log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], now: datetime
+) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
+    """What the logs say of the rank that failed first, and of the first ranks beside it; and what failed ranks wrote.
+
+    What a rank's wrapper told stands for a log that cannot be read.
+    """
     first = job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
     ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
-    found: list[LogFinding] = []
+    lines: dict[int, Sequence[str]] = {}
     unread: dict[int, str] = {}
     for rank in ranks:
-        lines = log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
-        if isinstance(lines, str):
-            unread[rank] = lines
-            continue
-        for one in classify(lines).findings:
-            found.append(
-                LogFinding(
-                    report_id=f"log/{rank}/{one.number}", at_s=now.timestamp(), instance_id=plan.instances[rank],
-                    rank=rank, line=one.line[:500], kind=one.kind, role=one.role, generic=one.generic,
-                )
-            )  # fmt: skip
-    return tuple(found), unread
+        found = log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
+        if isinstance(found, str) and rank not in written:
+            unread[rank] = found
+        elif not isinstance(found, str) and found:
+            lines[rank] = found
+    more = [rank for rank in sorted(written) if rank not in lines][:WRITTEN_MAX]
+    lines |= {rank: written[rank] for rank in more}
+    return tuple(one for rank, found in lines.items() for one in _findings(rank, found, plan, now)), unread
+
+
+def _findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+    for one in classify(lines).findings:
+        yield LogFinding(
+            report_id=f"log/{rank}/{one.number}", at_s=now.timestamp(), instance_id=plan.instances[rank],
+            rank=rank, line=one.line[:500], kind=one.kind, role=one.role, generic=one.generic,
+        )  # fmt: skip

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.reports import Check as Probe
-from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport
+from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport, Written
 from gpu_recovery.core.events import AllRanksStopped, JobLookDue
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.names import attempt_id
@@ -70,6 +71,11 @@ def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: A
     api.functions.aws.answers["GetLogEvents"] = read
     if reports:
         store.add_reports(JOB, 1, SECOND, reports)
+
+
+def no_such_stream(asked: dict[str, Any]) -> dict[str, Any]:
+    """CloudWatch has no log of it."""
+    raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetLogEvents")
 
 
 def loop(api: Api) -> Recovery:
@@ -237,6 +243,31 @@ def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
     after = ended(api)
     told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
     assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told
+
+
+def _wrote(rank: int, instance_id: str, *lines: str, part: int = 0) -> Written:
+    name = f"w-{rank}-{part}"
+    return Written(report_id=name, at_s=NOW.timestamp(), instance_id=instance_id, rank=rank, part=part, lines=lines)
+
+
+def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> None:
+    """CloudWatch has none: the end of what the rank wrote came by its agent, in parts, and its line ends the job."""
+    trace = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
+    failed(api, reports=(_wrote(1, SECOND, IMPORT, part=0), _wrote(1, SECOND, *trace, part=1)))
+    api.functions.aws.answers["GetLogEvents"] = no_such_stream
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.FAILED, "CONFIGURATION")
+    found = api.post("/diagnoses", {"job_id": JOB}).body
+    assert IMPORT in found["page"]["en"] and list(found["unread_logs"]) == ["0"]
+    assert found["evidence"] == ["log/1/3"]  # the third line of what the two parts are together
+
+
+def test_a_log_that_can_be_read_is_read_instead(api: Api) -> None:
+    """It reaches further back; and the words of a rank count only from where that rank was."""
+    failed(api, "step 1", IMPORT, reports=(_wrote(1, SECOND, "NCCL WARN timeout"), _wrote(0, SECOND, IMPORT)))
+    found = api.post("/diagnoses", {"job_id": JOB}).body
+    assert {one.split("/")[1] for one in found["evidence"] if one.startswith("log/")} == {"1"}
+    assert "NCCL" not in found["page"]["en"]
 
 
 def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(

@@ -54,6 +54,7 @@ WHOLE: dict[str, dict[str, Any]] = {
         "waited_s": 60, "token": 4,
     },
     "nccl": {"line": "NCCL WARN timeout"},
+    "written": {"part": 1, "lines": ["epoch 1", "ValueError: no"]},
     "flight": {"group": "0", "members": [0, 1], "last_enqueued": 7, "last_completed": 6, "frame": "a1"},
 }  # fmt: skip
 """Of every kind a report with all of its fields."""

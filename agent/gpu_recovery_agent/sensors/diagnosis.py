@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_recovery_agent.files import socket_address
 from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.sensors.diagnosis_line import read
 
@@ -28,8 +29,6 @@ TOLD_MAX, TOLD_BYTES_MAX = 64, 16_384
 """What one report takes along (docs/protocol.md)."""
 AGE_BYTES = len(',"age_s":') + len("31536000.00")
 LOST_MAX = 1_000_000
-ADDRESS_BYTES_MAX = 107
-"""Of a UNIX socket on Linux."""
 BUFFER_BYTES = 1_048_576
 
 
@@ -177,23 +176,12 @@ class DiagnosisSocket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
         before = os.umask(0o111)  # whatever the agent's own: ranks are other users, and all of them may write
         try:
-            self._bind_in_its_folder(made, path)
+            with socket_address(path) as address:
+                made.bind(address)
         finally:
             os.umask(before)
         self._inode = _inode(path)
         self._journal.over("diagnosis", f"{path} is there again")
-
-    @staticmethod
-    def _bind_in_its_folder(made: socket.socket, path: Path) -> None:
-        """However long the path: the address of a socket has room for 107 bytes, and the folder's number is short."""
-        if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
-            made.bind(str(path))
-            return
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            made.bind(f"/proc/self/fd/{folder}/{path.name}")
-        finally:
-            os.close(folder)
 
     def _leave(self) -> None:
         if self._socket is not None:

@@ -227,6 +227,14 @@ class LogFinding(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written(Report):
+    """Some of the last lines that a rank which failed has written, by its wrapper; part 0 is the end of it."""
+
+    part: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NcclReport(Report):
     """A line of NCCL's own log that its monitor noticed (row 10)."""
 
