@@ -3,8 +3,19 @@
 import pytest
 from gpu_recovery.core.diagnosis.case import Case, History, Topology
 from gpu_recovery.core.diagnosis.deliveries import courses, is_confirmed
-from gpu_recovery.core.diagnosis.families.event_delivery import RULES, oom_is_misleading
-from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, LogFinding, Occupant, Report, StageReport
+from gpu_recovery.core.diagnosis.families import log_lines, rpc
+from gpu_recovery.core.diagnosis.families.event_delivery import RULES
+from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms
+from gpu_recovery.core.diagnosis.reports import (
+    Delivery,
+    EventReport,
+    LogFinding,
+    Occupant,
+    Report,
+    RpcReport,
+    RpcStage,
+    StageReport,
+)
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.diagnosis.words import Cause, Remedy
 
@@ -39,6 +50,11 @@ def occupied(*occupants: Occupant, **given: object) -> StageReport:
 def case_of(*reports: Report, topology: Topology = TWO) -> Case:
     """The case of these reports."""
     return Case.of(numbered(reports), topology, History(), AT_S, Thresholds())
+
+
+def what_explains(case: Case) -> tuple[str, ...]:
+    """The reports by which the case's OOMs do not mean what they say; none where they do."""
+    return tuple(sorted({one for explained in explained_ooms(case).values() for one in explained.evidence}))
 
 
 # -- rows 41-45 --------------------------------------------------------------------------------------------------------
@@ -158,7 +174,7 @@ def test_row_46_an_oom_without_an_acknowledged_event_is_not_the_batch_size() -> 
     verdict = asked(RULES, event(), oom())
     assert (verdict.cause, verdict.remedy, verdict.decided) == (Cause.EVENT_UNDELIVERED, Remedy.RESTART, True)
     assert Cause.GPU_MEMORY not in {one.cause for one in verdict.rivals}
-    assert oom_is_misleading(case_of(event(), oom())) == ("r0",)
+    assert what_explains(case_of(event(), oom())) == ("r0",)
 
 
 def test_row_46_delivered_is_not_acknowledged() -> None:
@@ -172,7 +188,7 @@ def test_row_46_an_oom_while_train_still_holds_the_gpu_is_not_the_batch_size() -
     assert (verdict.cause, verdict.scope, verdict.remedy) == (
         Cause.GPU_NOT_RELEASED, instance("i-1"), Remedy.RELEASE,
     )  # fmt: skip
-    assert verdict.decided and oom_is_misleading(case_of(occupied(TRAIN), oom())) == ("r0",)
+    assert verdict.decided and what_explains(case_of(occupied(TRAIN), oom())) == ("r0",)
 
 
 def test_row_46_that_train_holds_it_follows_from_the_notice_that_never_came() -> None:
@@ -207,7 +223,7 @@ PLAIN = [
 @pytest.mark.parametrize("reports", [one for one, _ in PLAIN], ids=[why for _, why in PLAIN])
 def test_row_46_an_oom_that_nothing_explains_means_what_it_says(reports: list[Report]) -> None:
     """The program asks for more than the GPU has: it would again."""
-    assert oom_is_misleading(case_of(*reports)) == ()
+    assert what_explains(case_of(*reports)) == ()
     verdict = asked(RULES, *reports)
     assert (verdict.cause, verdict.remedy) == (Cause.GPU_MEMORY, Remedy.FAIL)
 
@@ -231,9 +247,9 @@ def test_row_46_reads_the_oom_of_a_log_as_well(explained: Report) -> None:
     """Whoever classifies lines asks the same question; advice that only names an OOM is none."""
     line = {"report_id": "log", "at_s": AT_S - 60.0, "worker": "rollout/0", "line": OOM, "kind": "cuda_oom"}
     root, advice = LogFinding(**line, role="root"), LogFinding(**line, role="advice")  # type: ignore[arg-type]
-    assert oom_is_misleading(case_of(explained, root)) == ("r0",)
-    assert oom_is_misleading(case_of(explained, advice)) == ()
-    assert oom_is_misleading(case_of(root)) == ()
+    assert what_explains(case_of(explained, root)) == ("r0",)
+    assert what_explains(case_of(explained, advice)) == ()
+    assert what_explains(case_of(root)) == ()
 
 
 def test_row_46_a_notice_to_nobody_in_particular_explains_the_oom_of_any_machine() -> None:
@@ -254,3 +270,29 @@ def test_row_46_an_oom_elsewhere_that_nothing_explains_is_still_one() -> None:
     """One machine's missing notice excuses no other's batch size."""
     (plain,) = found(RULES, "46b", event(), oom(), oom(instance_id="i-2"))
     assert plain.evidence == ("r2",)
+
+
+def test_row_46_a_line_of_a_log_elsewhere_that_nothing_explains_is_still_an_oom() -> None:
+    """Each line is asked for itself: the one is explained, the other means what it says."""
+    line = {"at_s": AT_S - 60.0, "line": OOM, "kind": "cuda_oom", "role": "root"}
+    mine, others = (
+        LogFinding(report_id=name, instance_id=name, worker=worker, **line)  # type: ignore[arg-type]
+        for name, worker in (("i-1", "rollout/0"), ("i-2", "rollout/1"))
+    )
+    said = found(log_lines.RULES, "log cuda_oom", event(), mine, others)
+    assert [(one.cause, one.evidence) for one in said] == [(None, ("i-1", "r0")), (Cause.GPU_MEMORY, ("i-2",))]
+    (first,) = found(log_lines.RULES, "log first", event(), mine, others)
+    assert first.evidence == ("i-2",)
+
+
+@pytest.mark.parametrize("call", [{"status": 520}, {"status": 500, "server_phase": "method", "error": OOM}])
+def test_row_46_reads_the_oom_that_a_worker_answers_a_call_with(call: dict[str, object]) -> None:
+    """Row 32's code, or its words: with an explanation it is not the batch size either."""
+    answer = RpcReport(**{  # type: ignore[arg-type]
+        "report_id": "", "at_s": AT_S - 60.0, "worker": "rollout/0", "method": "generate", "failed_at": RpcStage.HEADER,
+        **call,
+    })  # fmt: skip
+    assert {one.cause for one in found(rpc.RULES, "32c", answer)} == {Cause.GPU_MEMORY, Cause.GPU_NOT_RELEASED}
+    assert not found(rpc.RULES, "32c", event(), answer)
+    verdict = asked((*RULES, *rpc.RULES), event(), answer)
+    assert (verdict.cause, verdict.decided) == (Cause.EVENT_UNDELIVERED, True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from .case import Case
 from .cuda_errors import LINE_MAX, CudaError, cuda_error
 from .deliveries import EVENTS, ORDER, Course, courses, is_confirmed, target
 from .occupancy import Held, held_by_others, occupancies, role_of
-from .reports import EventReport, LogFinding, Report, StageReport
+from .reports import EventReport, LogFinding, Report, RpcReport, StageReport
 from .words import Scope
 
+Oom = StageReport | LogFinding | RpcReport
 OOM = "cuda_oom"
 """The kind of a log's line (`core.logs`) that says it."""
+OK, OUT_OF_MEMORY = 200, 520
+"""Of HTTP, and what row 32 proposes."""
 ACK_SLACK_S = 1.0
 """An acknowledgement that comes with the OOM came before it: two reporters, two ages."""
 FOR_EVER_S = float("inf")
@@ -24,7 +27,18 @@ _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([GM])iB")
 _CAPACITY = re.compile(r"total capacity of ([\d.]{1,12}) ([GM])iB")
 
 
-def ooms(case: Case) -> Iterator[StageReport | LogFinding]:
+def is_answered(call: RpcReport) -> bool:
+    """Whether a worker answered it with an error."""
+    return call.status not in (None, OK)
+
+
+def is_out_of_memory(call: RpcReport) -> bool:
+    """Whether a call failed for the memory of a GPU: by row 32's proposed code, or by its error's words."""
+    text = call.error.lower()
+    return call.status == OUT_OF_MEMORY or ("out of memory" in text and "cuda" in text) or "outofmemoryerror" in text
+
+
+def ooms(case: Case) -> Iterator[Oom]:
     """Every report of a GPU's memory that did not suffice."""
     for stage in case.all(StageReport):
         if stage.error and cuda_error(stage.error) is CudaError.MEMORY:
@@ -32,13 +46,16 @@ def ooms(case: Case) -> Iterator[StageReport | LogFinding]:
     for line in case.all(LogFinding):
         if line.kind == OOM and line.role not in NO_EVIDENCE:
             yield line
+    for call in case.all(RpcReport):
+        if is_answered(call) and is_out_of_memory(call):
+            yield call
 
 
 @dataclass(frozen=True)
 class Explained:
     """What an OOM comes from instead: a notice that was not acknowledged, or memory that the other still holds."""
 
-    oom: StageReport | LogFinding
+    oom: Oom
     course: Course | None = None
     held: Held | None = None
 
@@ -103,9 +120,9 @@ class Explanations:
         for (place, _), reports in case.once(occupancies).items():
             self._occupied.setdefault(place, []).extend(reports)
 
-    def of(self, oom: StageReport | LogFinding) -> Explained | None:
+    def of(self, oom: Oom) -> Explained | None:
         """What explains it; None if nothing does, or if it asked for more than the GPU has at all."""
-        if _wants_too_much(oom.error if isinstance(oom, StageReport) else oom.line):
+        if _wants_too_much(oom.line if isinstance(oom, LogFinding) else oom.error):
             return None
         place = self._case.place(oom)
         held_on = self._latest_occupancy(oom, place)
@@ -151,23 +168,16 @@ def _mib(found: re.Match[str] | None) -> float:
     return float(found.group(1)) * (1_024.0 if found.group(2) == "G" else 1.0)
 
 
-def explained_ooms(case: Case) -> tuple[Explained, ...]:
-    """Every OOM that something explains away. After one that nothing did, nothing does at that place and turn."""
+def explained_ooms(case: Case) -> Mapping[str, Explained]:
+    """Every OOM that something explains away, by its report. After one that nothing did, nothing does at that place
+    and turn; one elsewhere that nothing explains is still one."""
     look = Explanations(case)
     plain: set[tuple[Scope, str]] = set()
-    found: list[Explained] = []
+    found: dict[str, Explained] = {}
     for oom in sorted(ooms(case), key=lambda one: (one.at_s, one.report_id)):
         explained, key = look.of(oom), (case.place(oom), role_of(case, oom))
         if explained is None:
             plain.add(key)
         elif key not in plain:
-            found.append(explained)
-    return tuple(found)
-
-
-def oom_is_misleading(case: Case) -> tuple[str, ...]:
-    """The ids of the reports that explain the case's OOMs away; empty where they mean what they say.
-
-    `explained_ooms` says it OOM by OOM: an OOM elsewhere that nothing explains is still one.
-    """
-    return tuple(sorted({one for explained in case.once(explained_ooms) for one in explained.evidence}))
+            found[oom.report_id] = explained
+    return found

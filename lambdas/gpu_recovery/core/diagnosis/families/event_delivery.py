@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from ..case import Case
 from ..cuda_errors import LINE_MAX
 from ..deliveries import EVENTS, Course, courses, is_confirmed, target
-from ..misleading_oom import explained_ooms, oom_is_misleading, ooms
+from ..misleading_oom import explained_ooms, ooms
 from ..reports import Delivery, EventReport, LogFinding, StageReport
 from ..rule import Match, Rule
 from ..words import JOB, Cause, Scope, Weight
-
-__all__ = ["RULES", "oom_is_misleading"]
 
 _SUCCESS = re.compile(r"notify_(\w{1,40}?)_event succeeded")
 
@@ -122,7 +120,7 @@ def _no_train_end(case: Case) -> Iterator[Match]:
     if any(one.event == "train_end" for one in case.all(EventReport)):
         return
     busy = [one for one in case.once(courses).values() if one.gpu_state == "busy"]
-    for course in [*busy, *(one.course for one in case.once(explained_ooms) if one.course)]:
+    for course in [*busy, *(one.course for one in case.once(explained_ooms).values() if one.course)]:
         if course.last.event == "rollout_start":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
@@ -147,7 +145,7 @@ def _in_order(case: Case) -> list[Course]:
 
 
 def _misleading(case: Case) -> Iterator[Match]:
-    for one in case.once(explained_ooms):
+    for one in case.once(explained_ooms).values():
         if one.course is None:
             continue
         course = one.course
@@ -158,7 +156,7 @@ def _misleading(case: Case) -> Iterator[Match]:
 
 def _held_while_oom(case: Case) -> Iterator[Match]:
     """That the other holds the GPU follows from a notice that it never got, if there is one."""
-    for one in case.once(explained_ooms):
+    for one in case.once(explained_ooms).values():
         if one.held is None:
             continue
         held, follows = one.held, one.course is not None
@@ -170,7 +168,7 @@ def _held_while_oom(case: Case) -> Iterator[Match]:
 
 def _plain(case: Case) -> Iterator[Match]:
     """An OOM of a stage that nothing explains away. Those of logs are spoken of where lines are."""
-    explained = {one.oom.report_id for one in case.once(explained_ooms)}
+    explained = case.once(explained_ooms)
     for one in ooms(case):
         if isinstance(one, StageReport) and one.report_id not in explained:
             values = {"stage": one.stage, "error": one.error}

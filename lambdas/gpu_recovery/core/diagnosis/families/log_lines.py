@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ...logs.kinds import Kind, Role
 from ..case import Case
-from ..misleading_oom import oom_is_misleading
+from ..misleading_oom import explained_ooms
 from ..reports import LogFinding
 from ..rule import Match, Rule
 from ..words import JOB, Cause, Scope, ScopeKind, Weight
@@ -119,13 +119,14 @@ def _finder(kind: Kind) -> Callable[[Case], Iterator[Match]]:
     """The rule of one kind: each line speaks for its cause, and less for the rival."""
 
     def find(case: Case) -> Iterator[Match]:
-        explained = oom_is_misleading(case) if kind is Kind.CUDA_OOM else ()
+        ooms = case.once(explained_ooms) if kind is Kind.CUDA_OOM else {}
         for report, found, says in _findings(case, Role.ROOT, Role.CONFIRMATION, Role.CASCADE):
             if found is not kind:
                 continue
-            if explained:  # said, but it speaks for nobody: what explains it does
+            explained = ooms.get(report.report_id)
+            if explained is not None:  # said, but it speaks for nobody: what explains it does
                 values = {"who": report.who or "the job", "line": report.line[:LINE_MAX]}
-                yield Match(None, JOB, 0.0, (report.report_id, *explained), values)
+                yield Match(None, JOB, 0.0, (report.report_id, *explained.evidence), values)
                 continue
             if report.generic:  # it is as likely the voice of what somebody else's report names
                 yield replace(_match(case, report, says, says.cause, Weight.WEAK), follows=True)
@@ -146,9 +147,9 @@ def _confirmed(case: Case) -> Iterator[Match]:
 
 def _came_first(case: Case) -> Iterator[Match]:
     """The first root in time: what comes after it may be its consequence."""
-    explained = bool(oom_is_misleading(case))
-    for report, kind, says in _findings(case, Role.ROOT):
-        if not report.generic and not (explained and kind is Kind.CUDA_OOM):
+    explained = case.once(explained_ooms)
+    for report, _, says in _findings(case, Role.ROOT):
+        if not report.generic and report.report_id not in explained:
             yield _match(case, report, says, says.cause, Weight.HINT)
             return
 

@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..case import Case
+from ..misleading_oom import OK, explained_ooms, is_answered, is_out_of_memory
 from ..pattern import has_failed
 from ..places import at_place, at_worker, name_of, once, worker_of
 from ..reports import RpcReport, RpcStage
 from ..rule import Match, Rule
 from ..words import Cause, Weight
 
-OK, REQUEST_TIMEOUT, INTERNAL_ERROR = 200, 408, 500
-OUT_OF_MEMORY, CUDA_ERROR, NETWORK_SLOW, WORKER_TIMEOUT = 520, 521, 522, 523
+REQUEST_TIMEOUT, INTERNAL_ERROR = 408, 500
+CUDA_ERROR, NETWORK_SLOW, WORKER_TIMEOUT = 521, 522, 523
 """Row 32's proposed codes."""
 RETRIES_MAX = 3
 
@@ -111,25 +112,17 @@ def _action(is_of_worker: bool) -> Find:
     return find
 
 
-def _is_out_of_memory(one: RpcReport) -> bool:
-    text = one.error.lower()
-    return one.status == OUT_OF_MEMORY or ("out of memory" in text and "cuda" in text) or "outofmemoryerror" in text
-
-
 def _is_cuda_error(one: RpcReport) -> bool:
-    return one.status == CUDA_ERROR or ("CUDA" in one.error and not _is_out_of_memory(one))
+    return one.status == CUDA_ERROR or ("CUDA" in one.error and not is_out_of_memory(one))
 
 
 def _out_of_memory(one: RpcReport, case: Case) -> bool:
-    return _is_answered(one) and _is_out_of_memory(one)
+    """One that means what it says (row 46): else what explains it speaks."""
+    return is_answered(one) and is_out_of_memory(one) and one.report_id not in case.once(explained_ooms)
 
 
 def _cuda_error(one: RpcReport, case: Case) -> bool:
-    return _is_answered(one) and _is_cuda_error(one)
-
-
-def _is_answered(one: RpcReport) -> bool:
-    return one.status not in (None, OK)
+    return is_answered(one) and _is_cuda_error(one)
 
 
 def _status(code: int) -> Asks:
@@ -142,7 +135,7 @@ def _ambiguous(one: RpcReport, case: Case) -> bool:
 
 
 def _names_gpu(one: RpcReport) -> bool:
-    return _is_out_of_memory(one) or _is_cuda_error(one)
+    return is_out_of_memory(one) or _is_cuda_error(one)
 
 
 def _deserialise(one: RpcReport, case: Case) -> bool:
