@@ -104,8 +104,12 @@ class RecoveryClient(Calls):
         return self._having("page", "POST", "/diagnoses", body=body)
 
     def queue(self) -> View:
-        """The line: who waits and why, who runs, quotas with what is used of them, reservations."""
-        return self._having("waiting", "GET", "/queue")
+        """The line: who waits and why, who runs, quotas with what is used of them, reservations; page after page."""
+        first = self._page("/queue", "waiting", {})
+        if first.get("next_cursor") is None:
+            return first
+        more = self._items("/queue", "waiting", {"cursor": first["next_cursor"]}, None)
+        return {**first, "waiting": [*first["waiting"], *more], "next_cursor": None}
 
     def quotas(self) -> View:
         """The limits, `{"limits": {...}, "revision": number}`."""

@@ -57,6 +57,20 @@ def test_every_instance_is_listed_and_one_can_be_asked_for(client: RecoveryClien
     assert client.instance("i-0bbb00000000000b2") == api.instances[1]
 
 
+def test_the_line_is_walked_page_after_page(client: RecoveryClient, api: Any) -> None:
+    """What is told beside it is on the first page."""
+    line = [{"job_id": f"job-{n}"} for n in range(3)]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        n = int(request.url.params.get("cursor", "0"))
+        first = {"running": [{"job_id": "low"}]} if n == 0 else {"running": []}
+        following = str(n + 1) if n < 2 else None
+        return httpx.Response(200, json={"waiting": line[n : n + 1], "next_cursor": following, **first})
+
+    api.answer = answer
+    assert client.queue() == {"waiting": line, "running": [{"job_id": "low"}], "next_cursor": None}
+
+
 def test_a_list_with_records_that_the_api_cannot_read_is_no_whole_list(client: RecoveryClient, api: Any) -> None:
     """Every page's go to the caller who asks for them; another one hears of them after the last page."""
     api.page_size, api.unreadable = 1, ["instance i-2: no schema"]

@@ -354,6 +354,19 @@ def test_an_id_that_nothing_can_have_is_not_found(api: Api, name: str) -> None:
         assert len(api.functions.aws.calls) <= 1  # the token is read once
 
 
+def test_instances_are_listed_page_by_page(api: Api) -> None:
+    """By id; one that comes or goes before the page's end moves nobody else."""
+    names = [f"i-{n:017x}" for n in range(5)]
+    for name in names:
+        api.functions.store.save_instance(instance(name))
+    first = api.get("/instances", limit="2").body
+    api.functions.store.save_instance(instance("i-0000000000000000"))
+    second = api.get("/instances", limit="2", cursor=first["next_cursor"]).body
+    last = api.get("/instances", cursor=second["next_cursor"]).body
+    pages = [[one["instance_id"] for one in page["instances"]] for page in (first, second, last)]
+    assert pages == [names[:2], names[2:4], names[4:]] and last["next_cursor"] is None
+
+
 def test_instances_are_listed_without_those_that_are_gone(api: Api) -> None:
     """By id, with their claims."""
     api.functions.store.save_instance(instance(B, claims={JOB: claim(2)}))

@@ -264,9 +264,30 @@ def test_what_runs_is_shown_when_nobody_waits(api: Api) -> None:
     assert [one["job_id"] for one in api.get("/queue").body["running"]] == ["low-1"]
 
 
+def test_the_line_is_shown_page_by_page(api: Api) -> None:
+    """In its order, each job once though one leaves it meanwhile; who runs and quotas are on the first page alone."""
+    runs(api, "low-1", A)
+    for n in range(5):
+        api.functions.store.create_job(job(f"job-{n}", queued_at=later(n)), "")
+    whole = [one["job_id"] for one in api.get("/queue").body["waiting"]]
+    first = api.get("/queue", limit="2").body
+    assert len(first["waiting"]) == 2 and first["running"] and first["quotas"]
+    gone = first["waiting"][1]["job_id"]
+    assert api.post(f"/jobs/{gone}/cancel").status == 202
+    seen, cursor = [one["job_id"] for one in first["waiting"]], first["next_cursor"]
+    while cursor is not None:
+        page = api.get("/queue", limit="2", cursor=cursor).body
+        assert (page["running"], page["quotas"], page["reservations"]) == ([], [], [])
+        seen += [one["job_id"] for one in page["waiting"]]
+        cursor = page["next_cursor"]
+    assert seen == whole
+    refused(api.get("/queue", limit="0"), 400, "limit")
+    refused(api.get("/instances", cursor=first["next_cursor"]), 400, "cursor")
+
+
 def test_an_empty_queue_is_shown_as_one(api: Api) -> None:
     """To viewers, too."""
-    empty = {"waiting": [], "running": [], "quotas": [], "reservations": [], "unreadable": []}
+    empty = {"waiting": [], "running": [], "quotas": [], "reservations": [], "next_cursor": None, "unreadable": []}
     assert api.get("/queue").body == empty
     assert api.call("GET", "/api/v2/queue", token=user_token(api, "ana", "viewer")).body == empty
 

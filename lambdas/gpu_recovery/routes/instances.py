@@ -10,6 +10,7 @@ from ..user_tokens import Role
 from .answers import Answer, Refused
 from .desk import Desk
 from .exchange import Request, Route
+from .pages import PAGING, page_of
 
 
 def list_instances(desk: Desk, request: Request) -> Answer:
@@ -17,8 +18,9 @@ def list_instances(desk: Desk, request: Request) -> Answer:
     bad: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     found = desk.recovery.store.instances_in(present, bad)
-    views = [wire.instance_summary(instance) for instance in sorted(found, key=lambda one: one.instance_id)]
-    return Answer(200, {"instances": views, "next_cursor": None, "unreadable": [str(error) for error in bad]})
+    page, cursor = page_of(desk, request, "instances", found, lambda one: (one.instance_id,))
+    views = [wire.instance_summary(instance) for instance in page]
+    return Answer(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
 
 
 def read_instance(desk: Desk, request: Request) -> Answer:
@@ -94,7 +96,7 @@ def revoke_token(desk: Desk, request: Request) -> Answer:
 _BASE = "/api/v2/instances"
 _ONE = f"{_BASE}/<instance_id>"
 ROUTES = (
-    Route("GET", _BASE, list_instances, "List the instances", {200: "Instances"}),
+    Route("GET", _BASE, list_instances, "List the instances", {200: "Instances"}, query=PAGING),
     Route("GET", _ONE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
     Route(
         "POST", f"{_ONE}/release", release_instance, "Give a quarantined instance back", {200: "Instance"},

@@ -14,28 +14,29 @@ from ..foreseeing import Foresight, View, look
 from .answers import Answer
 from .desk import Desk
 from .exchange import Request, Route
+from .pages import PAGING, page_of
 
 
 def read_queue(desk: Desk, request: Request) -> Answer:
-    """The line with each job's place in it, what runs, quotas and reservations, as the next pass would see them."""
+    """The line with each job's place in it, what runs, quotas and reservations, as the next pass would see them.
+
+    A page is one of the line; all else is on the first.
+    """
     view = look(desk.recovery)
     waiting = [
         _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
         for entry in view.entries.values() if entry.waits
     ]  # fmt: skip
-    waiting.sort(key=_order)
-    running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))
-    return Answer(
-        200,
-        {
-            "waiting": waiting, "running": [_running(one) for one in running],
-            "quotas": _quotas(view),
-            "reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures],
-        },
-    )  # fmt: skip
+    page, cursor = page_of(desk, request, "queue", waiting, _order)
+    told: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
+    if "cursor" not in request.query:
+        running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))
+        told |= {"running": [_running(one) for one in running], "quotas": _quotas(view)}
+        told |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
+    return Answer(200, {**told, "next_cursor": cursor})
 
 
-def _order(job: dict[str, Any]) -> Any:
+def _order(job: dict[str, Any]) -> tuple[Any, ...]:
     """Who starts at once, then who waits by place, then who is not considered; group by group."""
     is_considered = job["position"] is not None or job["sentence"].startswith("would")
     return job["group"], not is_considered, job["position"] or 0, job["queued_at"], job["job_id"]
@@ -99,4 +100,6 @@ def _reservations(placement: Placement) -> list[dict[str, Any]]:
     ]
 
 
-ROUTES = (Route("GET", "/api/v2/queue", read_queue, "The queue as the scheduler sees it", {200: "Queue"}),)
+ROUTES = (
+    Route("GET", "/api/v2/queue", read_queue, "The queue as the scheduler sees it", {200: "Queue"}, query=PAGING),
+)

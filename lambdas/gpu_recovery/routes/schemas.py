@@ -148,7 +148,7 @@ _QUEUE = record(
     )),
     quotas=many(record(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
     reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
-    unreadable=many(TEXT),
+    next_cursor=none_or(TEXT), unreadable=many(TEXT),
 )  # fmt: skip
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT, "status": one_of(InstanceStatus), "reason": TEXT, "agent_connected": YES, "ecs_status": TEXT,
