@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from .core.errors import RecoveryError
 from .ports import TooManyReports
-from .tokens import TOKEN, KeptToken, NodeToken, TokenStore, digest_of
+from .tokens import TOKEN, KeptToken, NodeToken, digest_of
 
 KEPT = timedelta(seconds=60)
 """How long what was read of a token is believed: so long may a revoked one live on."""
@@ -93,7 +93,7 @@ class Entrance(Generic[KeptToken]):
 class Door(Entrance[NodeToken]):
     """The entrance of nodes."""
 
-    def __init__(self, store: TokenStore, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: FindsTokens[NodeToken], clock: Callable[[], datetime]) -> None:
         super().__init__(store, clock)
 
     def instance_of(self, token: str) -> str:

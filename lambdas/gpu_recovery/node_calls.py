@@ -17,7 +17,7 @@ from .core.heartbeat import Report
 from .door import Door, TokenInvalid, TokenMissing
 from .hearing import Hearing
 from .ports import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
-from .recovery import Recovery, TooContended
+from .recovery import TooContended
 from .reporting import ReportInvalid, report, report_of_gpus, report_of_tasks
 
 BODY_BYTES_MAX = 1_048_576
@@ -58,12 +58,12 @@ class NodeApi:
 
     def __init__(
         self,
-        recovery: Recovery,
+        hearing: Hearing,
         door: Door,
         node_roles: Sequence[str] = (),
         tell: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
-        self._recovery, self._hearing, self._door, self._tell = recovery, Hearing(recovery), door, tell
+        self._recovery, self._hearing, self._door, self._tell = hearing.recovery, hearing, door, tell
         self._roles = [found.group(*ROLE.groupindex) for role in node_roles if (found := ROLE.fullmatch(role))]
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus, "/api/v1/report_tasks": self._tasks,
