@@ -100,10 +100,11 @@ def _before(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _stood_there() -> dict[str, Any]:
     """The heartbeat before, as DynamoDB gives it back."""
-    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW), reports=7)
+    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
     beat = encode(stood)
     ranks = {str(running_log_id(f"sft-{n}", 1, n)): f"{to_iso(NOW)} 1 {n} 0 sft-{n}" for n in range(RANKS)}
-    return {"Attributes": typed({**beat, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
+    counts = {"heard_even": {"a" * 12: 7}, "heard_odd": {}}
+    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
 
 
 _STOOD_THERE = _stood_there()

@@ -91,11 +91,4 @@ class Entrance(Generic[KeptToken]):
 
 
 class Door(Entrance[NodeToken]):
-    """The entrance of nodes."""
-
-    def __init__(self, store: FindsTokens[NodeToken], clock: Callable[[], datetime]) -> None:
-        super().__init__(store, clock)
-
-    def instance_of(self, token: str) -> str:
-        """The instance that this token was issued for. Raises as `opened_by`."""
-        return self.opened_by(token).instance_id
+    """The entrance of nodes: a token speaks for the instance that it was issued for."""

@@ -2,11 +2,11 @@
 
 The heartbeat as it was before comes back with that write, so whoever is heard of again, or has booted, is found without
 reading. A rank is looked up once: what was launched there stays launched there, and what has ended is told apart by its
-attempt wherever it matters. For a rank that is not known there, or was not told its attempt, only the claims of the moment
-can speak: they come with the token, once a minute, in the one call that reads it.
+attempt wherever it matters. For a rank that is not known there, or was not told its attempt, only the claims of the
+moment can speak: they come with the token, once a minute, in the one call that reads it.
 
-A report that is no news makes at most one call beside its write, and none where a token was read for it: an inventory can
-wait for the next.
+A report that is no news makes at most one call beside its write, and none where a token was read for it: an inventory
+can wait for the next.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 
 from .core import events
 from .core.heartbeat import (
+    BY_ROLE,
     TOLD_AGAIN_AFTER,
     Beat,
     GpuHealth,
@@ -40,7 +41,7 @@ from .recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
 LOOKED = timedelta(seconds=60)
-"""How long the claims of an instance stand for ranks that only the claims of the moment can tell: as long as a token."""
+"""How long the claims of an instance stand for ranks that only they can tell: as long as what was read of a token."""
 XIDS_NAMED_MAX = 4
 
 
@@ -74,8 +75,8 @@ class _Spare:
 
 @dataclass
 class _Look:
-    """What had its GPUs on an instance when that was read, and the ranks that only this can tell, and that it speaks for:
-    those that were reported there since, or between it and the look before."""
+    """What had its GPUs on an instance when that was read, and the ranks that only this can tell and that it speaks
+    for: those that were reported there since, or between it and the look before."""
 
     at: datetime
     claimed: Sequence[RunningRank]
@@ -90,8 +91,8 @@ class _Look:
 
 @dataclass
 class Hearing:
-    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again, and of
-    an instance with others the latest look."""
+    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again, and
+    of an instance with others the latest look."""
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
@@ -111,10 +112,11 @@ class Hearing:
         look = self._looks[instance_id] = _Look(self.recovery.clock(), self._claimed(instance_id, record), before)
         return look
 
-    def hear(self, report: Report, spare: bool = True) -> Answer:
+    def hear(self, report: Report, spare: bool = True, by: str = BY_ROLE) -> Answer:
         """Keep what `report` says and tell whoever must know.
 
         spare: False where a token was read for it already, so that nothing else should be that can wait.
+        by: the id of the token that it came with.
         Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
         """
         recovery, now, more = self.recovery, self.recovery.clock(), _Spare(spare, self._was_looked_at(report))
@@ -126,7 +128,7 @@ class Hearing:
             {str(log): RankBeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
             health=report.health, digest=report.digest, run=report.run,
         )  # fmt: skip
-        before = self._kept(beat, present)
+        before = self._kept(beat, present, by)
         known_digest = before.digest if before is not None else ""
         # A new one is kept whatever it costs; the same again, with other gauges, comes with the next report as well.
         waits = report.inventory is not None and not more.left and report.digest != "" and known_digest == report.digest
@@ -143,10 +145,10 @@ class Hearing:
             self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused, left_out,
         )  # fmt: skip
 
-    def _kept(self, beat: Beat, present: bool) -> Beat | None:
+    def _kept(self, beat: Beat, present: bool, by: str) -> Beat | None:
         """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""
         try:
-            return self.recovery.store.keep_beat(beat, present)
+            return self.recovery.store.keep_beat(beat, present, by)
         except AnotherAgent as refused:
             told_at = refused.known.doubled_at
             if told_at is None or beat.seen_at - told_at >= TOLD_AGAIN_AFTER:

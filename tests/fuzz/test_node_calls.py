@@ -90,7 +90,7 @@ class World:
     def clock(self) -> Any:
         return NOW
 
-    def hear(self, report: Report, spare: bool = True) -> Answer:
+    def hear(self, report: Report, spare: bool, by: str) -> Answer:
         self.heard.append(report)
         return Answer()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -297,16 +298,33 @@ def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> 
     assert answers[:120] == [200] * 120 and 429 in answers[120:]
 
 
-def test_the_limit_is_that_of_the_instance_however_many_tokens_it_has(agent: Agent) -> None:
-    """A rotation opens no second window, nor does a revoked token with a new one; another instance has its own."""
+def test_the_limit_is_that_of_a_token_and_one_that_floods_silences_no_other(agent: Agent) -> None:
+    """One holder of a token misbehaves: they are told to wait, and the instance is heard with its other token."""
     second, others = issue(agent.tokens, A, NOW, "a test", {}), issue(agent.tokens, B, NOW, "a test", {})
-    for number in range(REPORTS_MAX):
-        token = (agent.issued, second)[number % 2].token
-        assert agent.call(REPORTS, BEAT | {"sequence": number + 1}, token=token).status == 200
-    for token in (agent.issued.token, second.token):
-        said = agent.call(REPORTS, BEAT | {"sequence": REPORTS_MAX + 1}, token=token)
-        assert (said.status, said.body["error"]) == (429, "too_many")
-    assert agent.call(REPORTS, BEAT, token=others.token).status == 200
+    sequences = itertools.count(1)
+
+    def statuses(token: str, reports: int) -> Counter[int]:
+        return Counter(
+            agent.call(REPORTS, BEAT | {"sequence": next(sequences)}, token=token).status for _ in range(reports)
+        )
+
+    assert statuses(agent.issued.token, REPORTS_MAX + 9) == {200: REPORTS_MAX, 429: 9}
+    assert agent.older(OLDER[1], tasks=[]).body["error"] == "too_many"
+    assert statuses(second.token, 20) == {200: 20}
+    assert agent.functions.aws.operations() == {"UpdateItem": 1}
+    assert statuses(others.token, 1) == {200: 1}
+    assert statuses(agent.issued.token, 1) == {429: 1}
+
+
+def test_a_signed_report_has_a_limit_of_its_own(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no token, and who may sign may do so as often as who has one."""
+    monkeypatch.setenv("NODE_ROLE_ARNS", ROLE)
+    said = [
+        agent.call(SIGNED, BEAT | {"sequence": number}, headers={}, signer=SIGNER.format(A)).status
+        for number in range(1, REPORTS_MAX + 3)
+    ]
+    assert Counter(said) == {200: REPORTS_MAX, 429: 2}
+    assert agent.call(REPORTS, BEAT | {"sequence": REPORTS_MAX + 5}).status == 200
 
 
 # -- what trainings tell -----------------------------------------------------------------------------------------------
