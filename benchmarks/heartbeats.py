@@ -22,6 +22,7 @@ from gpu_recovery.core.heartbeat import Beat, GpuHealth, running_log_id, window_
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.door import Door
+from gpu_recovery.hearing import Hearing
 from gpu_recovery.node_calls import NodeApi
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.tokens import NodeToken, digest_of
@@ -36,7 +37,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def heartbeat_figures(heartbeats: int = HEARTBEATS) -> dict[str, Any]:
     """Microseconds of processor a heartbeat, calls to DynamoDB of each, and cores for a large fleet."""
     calls: list[str] = []
-    api = NodeApi(_loop(calls), Door(DynamoTokenStore(_client(calls), "instances"), lambda: NOW))
+    api = NodeApi(Hearing(_loop(calls)), Door(DynamoTokenStore(_client(calls), "instances"), lambda: NOW))
     _beat(api, 1)  # reads the token and the claims, as the first of a function does
     calls.clear()
     began = time.process_time()
@@ -99,10 +100,11 @@ def _before(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _stood_there() -> dict[str, Any]:
     """The heartbeat before, as DynamoDB gives it back."""
-    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW), reports=7)
+    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
     beat = encode(stood)
     ranks = {str(running_log_id(f"sft-{n}", 1, n)): f"{to_iso(NOW)} 1 {n} 0 sft-{n}" for n in range(RANKS)}
-    return {"Attributes": typed({**beat, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
+    counts = {"heard_even": {"a" * 12: 7}, "heard_odd": {}}
+    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
 
 
 _STOOD_THERE = _stood_there()

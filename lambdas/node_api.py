@@ -6,8 +6,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpu_recovery.aws.token_store import TokensWithInstances
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
 from gpu_recovery.door import Door
+from gpu_recovery.hearing import Hearing
 from gpu_recovery.node_calls import NodeApi
 from gpu_recovery.patience import Patience
 
@@ -18,8 +20,9 @@ patience = Patience(seconds=3.0)
 @cache
 def api() -> NodeApi:
     """The API, with what it remembers of tokens, for as long as the function lives."""
-    loop = replace(recovery(), may_begin=patience.lasts)
-    return NodeApi(loop, Door(tokens(), loop.clock), settings().node_roles, _note)
+    hearing = Hearing(replace(recovery(), may_begin=patience.lasts))
+    kept = TokensWithInstances(tokens(), hearing.wonders_about, hearing.look_at)
+    return NodeApi(hearing, Door(kept, hearing.recovery.clock), settings().node_roles, _note)
 
 
 def _note(error: BaseException) -> None:

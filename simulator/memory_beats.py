@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core.heartbeat import (
+    BY_ROLE,
     REPORTS_MAX,
     Beat,
     Order,
@@ -26,12 +27,12 @@ class MemoryBeats:
         self.heard: dict[str, Beat] = {}
         self.inventories: dict[str, tuple[str, str, datetime]] = {}
 
-    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
         known = self.heard.get(beat.instance_id)
         window = window_of(beat.seen_at)
         if known is None:
             if present:
-                self.heard[beat.instance_id] = replace(beat, window=window, reports=1)
+                self.heard[beat.instance_id] = replace(beat, window=window, heard={by: 1})
             return None
         how = standing(beat, known, present)
         if how is Standing.STALE:
@@ -40,10 +41,10 @@ class MemoryBeats:
             raise AnotherAgent(known)
         if how is Standing.OVER:
             return known
-        reports = known.reports if known.window == window else 0
-        if reports >= REPORTS_MAX:
+        heard = known.heard if known.window == window else {}
+        if heard.get(by, 0) >= REPORTS_MAX:
             raise TooManyReports(retry_after_s(beat.seen_at))
-        after = replace(known, window=window, reports=reports + 1)
+        after = replace(known, window=window, heard={**heard, by: heard.get(by, 0) + 1})
         if beat.boot_id:
             after = replace(after, boot_id=beat.boot_id, sequence=beat.sequence)
         self.heard[beat.instance_id] = _present(after, beat, known) if present else after

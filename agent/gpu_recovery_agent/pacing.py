@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 JITTER = 0.1
-PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0
+"""The longest keeps who was away for two minutes below the 180 s after which an instance is lost."""
 URGENT_GAP_S = 3.0
 """Between two reports, at least, whatever is urgent: 100 in five minutes, below the 120 that the API admits."""
 

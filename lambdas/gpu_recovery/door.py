@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from .core.errors import RecoveryError
 from .ports import TooManyReports
-from .tokens import TOKEN, KeptToken, NodeToken, TokenStore, digest_of
+from .tokens import TOKEN, KeptToken, NodeToken, digest_of
 
 KEPT = timedelta(seconds=60)
 """How long what was read of a token is believed: so long may a revoked one live on."""
@@ -91,11 +91,4 @@ class Entrance(Generic[KeptToken]):
 
 
 class Door(Entrance[NodeToken]):
-    """The entrance of nodes."""
-
-    def __init__(self, store: TokenStore, clock: Callable[[], datetime]) -> None:
-        super().__init__(store, clock)
-
-    def instance_of(self, token: str) -> str:
-        """The instance that this token was issued for. Raises as `opened_by`."""
-        return self.opened_by(token).instance_id
+    """The entrance of nodes: a token speaks for the instance that it was issued for."""

@@ -2,10 +2,11 @@
 
 The heartbeat as it was before comes back with that write, so whoever is heard of again, or has booted, is found without
 reading. A rank is looked up once: what was launched there stays launched there, and what has ended is told apart by its
-attempt wherever it matters. A rank that is not known there, or was not told its attempt, is looked up once a minute.
+attempt wherever it matters. For a rank that is not known there, or was not told its attempt, only the claims of the
+moment can speak: they come with the token, once a minute, in the one call that reads it.
 
-A report that is no news makes at most one call beside its write, and none where a token was read for it: a look and an
-inventory can wait for the next.
+A report that is no news makes at most one call beside its write, and none where a token was read for it: an inventory
+can wait for the next.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import datetime, timedelta
 
 from .core import events
 from .core.heartbeat import (
+    BY_ROLE,
     TOLD_AGAIN_AFTER,
     Beat,
     GpuHealth,
@@ -28,6 +30,7 @@ from .core.heartbeat import (
     SxidSeen,
     XidSeen,
 )
+from .core.instance.record import Instance
 from .core.notices import of_agents
 from .core.policy import within
 from .core.signals import HealthKind, HealthStatus
@@ -38,9 +41,7 @@ from .recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
 LOOKED = timedelta(seconds=60)
-"""How long the answer to a look stands for ranks that only the claims of the moment can tell."""
-LOOKED_MAX = 2 * LOOKED
-"""And how long where another look would be a call too many: well within the time after which a rank is lost."""
+"""How long the claims of an instance stand for ranks that only they can tell: as long as what was read of a token."""
 XIDS_NAMED_MAX = 4
 
 
@@ -63,32 +64,62 @@ class Answer:
 
 @dataclass
 class _Spare:
-    """Whether the report may make one call more."""
+    """Whether the report may make one call more; `looked`: the instance's claims were read for it."""
 
     left: bool
+    looked: bool
 
     def spent(self) -> None:
         self.left = False
 
 
 @dataclass
-class Hearing:
-    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again.
+class _Look:
+    """What had its GPUs on an instance when that was read, and the ranks that only this can tell and that it speaks
+    for: those that were reported there since, or between it and the look before."""
 
-    _asked: of a rank without an attempt, or not known there, when its instance was looked at and what it was taken for.
-    """
+    at: datetime
+    claimed: Sequence[RunningRank]
+    before: set[RunningRank | int]
+    since: set[RunningRank | int] = field(default_factory=set)
+    is_new: bool = True
+
+    def stands(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
+        """Whether another need not be read for these. One that it does not know may have got its claim since."""
+        return (self.before | self.since).issuperset(unsure) and now - self.at < LOOKED
+
+
+@dataclass
+class Hearing:
+    """Hears reports. Keeps in memory which ranks it has found on which instance, so as not to look them up again, and
+    of an instance with others the latest look."""
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
-    _asked: dict[tuple[str, RunningRank | int], tuple[datetime, RunningRank | None]] = field(default_factory=dict)
+    _looks: dict[str, _Look] = field(default_factory=dict)
 
-    def hear(self, report: Report, spare: bool = True) -> Answer:
+    def wonders_about(self, instance_id: str) -> bool:
+        """Whether ranks were reported there of late that only the instance's claims can tell."""
+        look = self._looks.get(instance_id)
+        return look is not None and bool(look.before or look.since)
+
+    def look_at(self, instance_id: str, record: Instance | None) -> _Look:
+        """Take the record of an instance, freshly read: it speaks for whoever the next report names."""
+        if len(self._looks) > KNOWN_MAX:
+            self._looks.clear()
+        last = self._looks.get(instance_id)
+        before = last.since if last is not None else set()
+        look = self._looks[instance_id] = _Look(self.recovery.clock(), self._claimed(instance_id, record), before)
+        return look
+
+    def hear(self, report: Report, spare: bool = True, by: str = BY_ROLE) -> Answer:
         """Keep what `report` says and tell whoever must know.
 
         spare: False where a token was read for it already, so that nothing else should be that can wait.
+        by: the id of the token that it came with.
         Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
         """
-        recovery, now, more = self.recovery, self.recovery.clock(), _Spare(spare)
+        recovery, now, more = self.recovery, self.recovery.clock(), _Spare(spare, self._was_looked_at(report))
         present = report.age_s < recovery.policy.suspect_s
         ranks, refused = self._ranks(report, more) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
@@ -97,7 +128,7 @@ class Hearing:
             {str(log): RankBeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
             health=report.health, digest=report.digest, run=report.run,
         )  # fmt: skip
-        before = self._kept(beat, present)
+        before = self._kept(beat, present, by)
         known_digest = before.digest if before is not None else ""
         # A new one is kept whatever it costs; the same again, with other gauges, comes with the next report as well.
         waits = report.inventory is not None and not more.left and report.digest != "" and known_digest == report.digest
@@ -114,10 +145,10 @@ class Hearing:
             self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused, left_out,
         )  # fmt: skip
 
-    def _kept(self, beat: Beat, present: bool) -> Beat | None:
+    def _kept(self, beat: Beat, present: bool, by: str) -> Beat | None:
         """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""
         try:
-            return self.recovery.store.keep_beat(beat, present)
+            return self.recovery.store.keep_beat(beat, present, by)
         except AnotherAgent as refused:
             told_at = refused.known.doubled_at
             if told_at is None or beat.seen_at - told_at >= TOLD_AGAIN_AFTER:
@@ -136,10 +167,9 @@ class Hearing:
         reported = {rank.log_id: rank for rank in report.running or () if rank.attempt}
         logs = (*reported, *(report.running_logs or ()))
         unsure: list[RunningRank | int] = [*unnamed, *(x for x in logs if (report.instance_id, x) not in self._known)]
-        if not self._were_looked_at(report.instance_id, unsure, more):
-            self._look_for(report.instance_id, unsure)
         # A person's task is not told its attempt: whose it is, only the claim of this moment says.
-        meant = (self._asked[report.instance_id, rank][1] for rank in unnamed)
+        claimed = self._look_for(report.instance_id, unsure, more) if unsure else ()
+        meant = (next((one for one in claimed if _is_same(one, rank)), None) for rank in unnamed)
         reported |= {one.log_id: one for one in meant if one is not None}
         logs = (*dict.fromkeys((*reported, *logs)),)
         found: dict[int, RunningRank] = {}
@@ -153,36 +183,36 @@ class Hearing:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
-    def _were_looked_at(self, instance_id: str, unsure: Sequence[RunningRank | int], more: _Spare) -> bool:
-        """Whether the last look at the instance still answers for these."""
-        if not unsure:
-            return True
-        long = LOOKED if more.left else LOOKED_MAX
-        looked = (self._asked.get((instance_id, one)) for one in unsure)
-        stand = all(one is not None and self.recovery.clock() - one[0] < long for one in looked)
-        if not stand:
+    def _was_looked_at(self, report: Report) -> bool:
+        """Whether the instance's claims were read for this report, with its token."""
+        look = self._looks.get(report.instance_id)
+        if look is None or not look.is_new:
+            return False
+        look.is_new = False
+        return True
+
+    def _look_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: _Spare) -> Sequence[RunningRank]:
+        """What has its GPUs there, read anew where the latest look does not speak for these."""
+        look = self._looks.get(instance_id)
+        if look is None or not (more.looked or look.stands(unsure, self.recovery.clock())):
             more.spent()
-        return stand
+            look = self.look_at(instance_id, self.recovery.store.load_instance(instance_id))
+            look.is_new = False
+        # Whoever it made known for good is never asked about again.
+        look.since |= {rank for rank in unsure if (instance_id, rank) not in self._known}
+        return look.claimed
 
-    def _look_for(self, instance_id: str, unsure: Sequence[RunningRank | int]) -> None:
-        """Find out about these, and remember that nobody need do so for a while."""
-        claimed = self._look_up(instance_id)
-        if len(self._asked) > KNOWN_MAX:
-            self._asked.clear()
-        for rank in unsure:
-            same = (one for one in claimed if not isinstance(rank, int) and _is_same(one, rank))
-            self._asked[instance_id, rank] = self.recovery.clock(), next(same, None)
+    def _look_up(self, instance_id: str) -> Sequence[RunningRank]:
+        """The ranks that have their GPUs on the instance, freshly read; they will be known without another look."""
+        return self._claimed(instance_id, self.recovery.store.load_instance(instance_id))
 
-    def _look_up(self, instance_id: str) -> list[RunningRank]:
-        """The ranks that have their GPUs on the instance, and will be known without another look."""
-        record = self.recovery.store.load_instance(instance_id)
+    def _claimed(self, instance_id: str, record: Instance | None) -> Sequence[RunningRank]:
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
-            self._asked.clear()
         claimed: list[RunningRank] = []
         for job_id, claim in record.claims.items() if record is not None else ():
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
-            if rank is not None and record is not None:
+            if rank is not None:
                 claimed.append(RunningRank(job_id, claim.attempt, rank, claim.epoch))
         self._known |= {(instance_id, one.log_id): one for one in claimed}
         return claimed

@@ -13,12 +13,13 @@ from http import HTTPStatus
 from typing import Any
 
 from . import wire
-from .core.heartbeat import Report
+from .core.heartbeat import BY_ROLE, Report
 from .door import Door, TokenInvalid, TokenMissing
 from .hearing import Hearing
 from .ports import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
-from .recovery import Recovery, TooContended
+from .recovery import TooContended
 from .reporting import ReportInvalid, report, report_of_gpus, report_of_tasks
+from .tokens import NodeToken
 
 BODY_BYTES_MAX = 1_048_576
 RETRY_AFTER_S = 5
@@ -58,12 +59,12 @@ class NodeApi:
 
     def __init__(
         self,
-        recovery: Recovery,
+        hearing: Hearing,
         door: Door,
         node_roles: Sequence[str] = (),
         tell: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
-        self._recovery, self._hearing, self._door, self._tell = recovery, Hearing(recovery), door, tell
+        self._recovery, self._hearing, self._door, self._tell = hearing.recovery, hearing, door, tell
         self._roles = [found.group(*ROLE.groupindex) for role in node_roles if (found := ROLE.fullmatch(role))]
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus, "/api/v1/report_tasks": self._tasks,
@@ -97,8 +98,8 @@ class NodeApi:
     def _with_token(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
         scheme, _, token = _headers(event).get("authorization", "").partition(" ")
-        instance_id, spare = self._let_in(token if scheme.lower() == "bearer" else "")
-        return self._heard(report(instance_id, _json(body)), spare)
+        by, spare = self._let_in(token if scheme.lower() == "bearer" else "")
+        return self._heard(report(by.instance_id, _json(body)), spare, by.token_id)
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
@@ -106,33 +107,33 @@ class NodeApi:
         session = SESSION.fullmatch(signer)
         if session is None or session.group(*ROLE.groupindex) not in self._roles:
             raise Refused(403, "invalid_signer", "only the instances of the roles in node_role_arns may sign reports")
-        return self._heard(report(session["instance"], _json(body)), spare=True)
+        return self._heard(report(session["instance"], _json(body)), spare=True, by=BY_ROLE)
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        instance_id, spare, document = self._older(event)
-        self._hearing.hear(report_of_gpus(instance_id, document), spare)
+        by, spare, document = self._older(event)
+        self._hearing.hear(report_of_gpus(by.instance_id, document), spare, by.token_id)
         return {"ok": True, "ts": self._ts()}
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        instance_id, spare, document = self._older(event)
-        heard = self._hearing.hear(report_of_tasks(instance_id, document), spare)
+        by, spare, document = self._older(event)
+        heard = self._hearing.hear(report_of_tasks(by.instance_id, document), spare, by.token_id)
         return {"ok": True, "updated": heard.updated, "revived": heard.revived, "ts": self._ts()}
 
-    def _older(self, event: Mapping[str, Any]) -> tuple[str, bool, Mapping[str, Any]]:
-        """(instance, spare, body) of a call of seed 000, which carries its token in the body."""
+    def _older(self, event: Mapping[str, Any]) -> tuple[NodeToken, bool, Mapping[str, Any]]:
+        """(token, spare, body) of a call of seed 000, which carries its token in the body."""
         document = _json(_body(event))
         if not isinstance(document, dict):
             raise Refused(400, "invalid_json", "the body must be a JSON object")
         token = document.get("token")
         return *self._let_in(token if isinstance(token, str) else ""), document
 
-    def _let_in(self, token: str) -> tuple[str, bool]:
-        """The instance that a token speaks for, and whether it was known: then the report has a call to spare."""
+    def _let_in(self, token: str) -> tuple[NodeToken, bool]:
+        """What is kept of a token, and whether that was known: then the report has a call to spare."""
         reads = self._door.reads
-        return self._door.instance_of(token.strip()), self._door.reads == reads
+        return self._door.opened_by(token.strip()), self._door.reads == reads
 
-    def _heard(self, said: Report, spare: bool) -> dict[str, Any]:
-        heard = self._hearing.hear(said, spare)
+    def _heard(self, said: Report, spare: bool, by: str) -> dict[str, Any]:
+        heard = self._hearing.hear(said, spare, by)
         next_s = self._recovery.policy.suspect_s // BEATS_PER_SUSPICION
         return {
             "ok": True, "ts": self._ts(), "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),

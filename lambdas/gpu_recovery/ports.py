@@ -18,7 +18,7 @@ from .core.errors import RecoveryError
 from .core.events import Checked, DepartureAnnounced, HealthReported, InstanceObserved
 from .core.fleet import Fleet
 from .core.gpu_lock import GpuLock
-from .core.heartbeat import Beat, Order
+from .core.heartbeat import BY_ROLE, Beat, Order
 from .core.instance.record import Claim, Instance, InstanceStatus
 from .core.job.record import Job, JobStatus
 from .core.machine import QuotaChange
@@ -57,7 +57,7 @@ class AnotherAgent(RecoveryError):
 
 
 class TooManyReports(RecoveryError):
-    """An instance reports more often than it may; `retry_after_s` is when the next will be heard."""
+    """Whoever has one token reports more often than they may; `retry_after_s` is when the next will be heard."""
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"too many reports; the next in {retry_after_s} s")
@@ -288,11 +288,12 @@ class Store(Protocol):
 
     def due_instances(self, now: datetime) -> Iterable[str]: ...
 
-    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
         """Write what an instance reports; its heartbeat as it was before, None if this is the first.
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
         nothing else.
+        by: the id of the token that it came with: each has a limit of its own.
         `beat.ranks` are those it reports; others that are remembered stay, until they are forgotten. Another run than
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.answers import Answer, away, read
+from gpu_recovery_agent.channel import TIMEOUT_S
 from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.loop import Agent
 from gpu_recovery_agent.settings import Settings
@@ -19,6 +21,7 @@ from tests.agent.test_protocol import exits_of, leave_exit
 
 BEGUN_S = 10_000.0
 AWAY_S = 120.0
+ADAPTIVE = PRESETS[Preset.ADAPTIVE]
 XID = "NVRM: Xid (PCI:0000:10:00): 79, pid=7, GPU has fallen off the bus."
 
 
@@ -110,9 +113,12 @@ def test_two_minutes_of_refusals_keep_every_exit_and_fault_and_the_agent_resumes
         3.5,
         7.5,
         15.5,
-        31.5,
-        61.5,
-        91.5,
+        30.5,
+        45.5,
+        60.5,
+        75.5,
+        90.5,
+        105.5,
     ]
     before = [report for at, report in passing.told if at < 20]
     after = [report for at, report in passing.told if at >= 20]
@@ -125,16 +131,27 @@ def test_two_minutes_of_refusals_keep_every_exit_and_fault_and_the_agent_resumes
     assert numbers == sorted(numbers) and after[0]["sequence"] > before[-1]["sequence"]
 
 
-def test_pauses_after_refusals_grow_to_a_minute_and_end_with_the_first_answer(
+def test_pauses_after_refusals_grow_to_half_a_minute_and_end_with_the_first_answer(
     life: Callable[[Passing], Passing],
 ) -> None:
-    """With the worst luck: 1, 2, 4, 8, 16, 32 and then 60 s apart; afterwards every 15 s within a tenth."""
+    """With the worst luck: 1, 2, 4, 8, 16 and then 30 s apart; afterwards every 15 s within a tenth."""
     passing = life(Passing(300, lambda now: now < AWAY_S + 10, luck=1.0))
     pauses = [round(b - a) for (a, _), (b, _) in zip(passing.refused, passing.refused[1:], strict=False)]
-    assert pauses == [1, 2, 4, 8, 16, 32, 60]
-    assert passing.told[0][0] - passing.refused[-1][0] == pytest.approx(60, abs=1)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert passing.told[0][0] - passing.refused[-1][0] == pytest.approx(30, abs=1)
     gaps = [b - a for (a, _), (b, _) in zip(passing.told, passing.told[1:], strict=False)]
     assert gaps and all(gap == pytest.approx(16.5, abs=0.1) for gap in gaps)
+
+
+@pytest.mark.parametrize("luck", [0.9, 1.0])
+@pytest.mark.parametrize("begins", [22, 28, 34])
+def test_nobody_is_silent_for_a_stale_period_where_the_api_was_away_for_two_minutes(
+    life: Callable[[Passing], Passing], begins: int, luck: float
+) -> None:
+    """Wherever between two reports it went away, and however long the last pause: heard in time, nothing is LOST."""
+    passing = life(Passing(begins + AWAY_S + 100, lambda now: begins <= now < begins + AWAY_S, luck=luck))
+    silences = [b - a for (a, _), (b, _) in zip(passing.told, passing.told[1:], strict=False)]
+    assert AWAY_S < max(silences) < ADAPTIVE.heartbeat_stale_s - TIMEOUT_S
 
 
 def test_an_exit_is_told_at_once_though_the_next_report_is_wanted_in_five_minutes(

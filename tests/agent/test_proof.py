@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpu_recovery_agent.__main__ import run
+from gpu_recovery_agent.answers import Kind
+from gpu_recovery_agent.channel import Channel
 from gpu_recovery_agent.journal import Journal
 from gpu_recovery_agent.proof import EXTRA, Signature, Token, proof_of
 from gpu_recovery_agent.settings import Settings, SettingsError
@@ -79,6 +81,28 @@ def test_an_agent_signs_its_reports_with_the_role_of_its_instance(gateway: Gatew
         assert SECRET not in node.said()
     finally:
         node.end()
+
+
+def test_a_signature_is_good_for_its_own_body_at_its_own_address_and_for_nothing_else(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees a report on its way can say nothing in the instance's name: a changed one is refused unheard."""
+    for name, value in SIGNING.items():
+        monkeypatch.setenv(name, value)
+    body, url = b'{"sequence": 7}', f"{gateway.url}/api/v1/signed/reports"
+    environment = {**Node(tmp_path, gateway.url).environment, **SIGNING}
+    headers = Signature(Settings.from_environment(environment)).headers(body)
+
+    def answered(body: bytes, url: str = url, **changed: str) -> Kind:
+        return Channel(url).post(body, {**headers, **changed}).kind
+
+    assert answered(body) is Kind.HEARD
+    assert answered(b'{"sequence": 8}') is Kind.AWAY
+    assert answered(body, f"{gateway.url}/api/v1/reports") is Kind.AWAY
+    assert answered(body, **{"X-Amz-Date": "20260101T000000Z"}) is Kind.AWAY
+    assert answered(body, **{"X-Amz-Security-Token": "another-session"}) is Kind.AWAY
+    assert answered(body, **{"Content-Type": "text/plain"}) is Kind.AWAY
+    assert [is_signed(one) for one in gateway.heard] == [True] + 5 * [False]
 
 
 @pytest.mark.slow

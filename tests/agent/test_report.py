@@ -207,14 +207,14 @@ def test_reports_are_due_within_a_tenth_of_the_interval() -> None:
     assert pace.due_at == 266.0
 
 
-def test_pauses_double_to_a_minute_with_full_jitter_and_end_with_an_answer() -> None:
+def test_pauses_double_to_half_a_minute_with_full_jitter_and_end_with_an_answer() -> None:
     """Who was away longest is not stormed when it comes back."""
     pace = Pace(15.0, lambda: 1.0, 0.0)
     pauses = []
     for _ in range(9):
         pace.failed(0.0, None)
         pauses.append(pace.due_at)
-    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     pace.luck = lambda: 0.0
     pace.failed(0.0, None)
     assert pace.due_at == 0.0

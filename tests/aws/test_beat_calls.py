@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.tables import typed
-from gpu_recovery.core.heartbeat import REPORTS_MAX, REPORTS_WINDOW_S, Beat
+from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_MAX, REPORTS_WINDOW_S, Beat
 from gpu_recovery.ports import SequenceStale, TooManyReports, TryAgainSoon
 
 from tests.aws.records import A, later
@@ -64,7 +64,7 @@ def test_a_heartbeat_is_one_call_also_where_a_window_begins(moto_store: DynamoSt
         for n in (0, 1):
             one = beat(4 + 2 * window + n, window * REPORTS_WINDOW_S + 15 * n, *numbers)
             assert calls_of(moto_store, one) == ["update_item"]
-            assert kept(moto_store).reports == n + 1
+            assert kept(moto_store).heard == {BY_ROLE: n + 1}
 
 
 @pytest.mark.parametrize(("windows", "calls"), [(2, 2), (3, 1), (4, 2), (7, 1)])
@@ -74,8 +74,24 @@ def test_a_count_of_long_ago_is_not_counted_on(moto_store: DynamoStore, windows:
         moto_store.keep_beat(beat(n + 1, 1), True)
     at = windows * REPORTS_WINDOW_S
     assert calls_of(moto_store, beat(REPORTS_MAX + 1, at)) == ["update_item"] * calls
-    assert kept(moto_store).reports == 1
+    assert kept(moto_store).heard == {BY_ROLE: 1}
     assert calls_of(moto_store, beat(REPORTS_MAX + 2, at + 15)) == ["update_item"]
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3])
+def test_with_two_tokens_a_heartbeat_is_one_call_too_and_counts_of_long_ago_are_nobodys(
+    moto_store: DynamoStore, windows: int
+) -> None:
+    """Whoever begins a window begins it for both; whoever comes second has it open, and their own count."""
+    for n in range(REPORTS_MAX):
+        moto_store.keep_beat(beat(n + 1, 1), True, "old")
+    moto_store.keep_beat(beat(REPORTS_MAX + 1, 2), True, "new")
+    at = windows * REPORTS_WINDOW_S
+    counting, client = counted(moto_store)
+    for n, by in enumerate(("next", "old", "new", "old", "new")):
+        counting.keep_beat(beat(REPORTS_MAX + 2 + n, at + n), True, by)
+    assert client.made == ["update_item"] * (6 if windows == 2 else 5)
+    assert kept(moto_store).heard == {"new": 2, "old": 2, "next": 1}
 
 
 def test_a_reboot_a_late_report_and_one_of_seed_000_cost_no_more(moto_store: DynamoStore) -> None:
@@ -107,7 +123,7 @@ def test_two_first_reports_at_once_are_both_heard(moto_store: DynamoStore) -> No
     before = racing.keep_beat(beat(2, 1), True)
     assert before is not None and before.sequence == 1
     assert client.made == ["update_item", "put_item", "update_item"]
-    assert (kept(moto_store).sequence, kept(moto_store).reports) == (2, 2)
+    assert (kept(moto_store).sequence, kept(moto_store).heard) == (2, {BY_ROLE: 2})
 
 
 @pytest.mark.parametrize(("windows", "before", "calls"), [(1, 1, 1), (2, 1, 1), (2, 2, 3)])
@@ -121,7 +137,7 @@ def test_two_reports_that_open_a_window_are_both_counted(
     racing.keep_beat(beat(2, windows * REPORTS_WINDOW_S + 1), True)
     assert client.made == ["update_item"] * calls
     found = kept(moto_store)
-    assert (found.sequence, found.reports, len(found.ranks)) == (2, 2, 1)
+    assert (found.sequence, found.heard, len(found.ranks)) == (2, {BY_ROLE: 2}, 1)
 
 
 def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: DynamoStore) -> None:
@@ -132,9 +148,9 @@ def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: Dynam
         """Another window each time, with a count of its own, as no clock would have it."""
         moto_store.jobs.client.update_item(
             TableName=moto_store.machines.name, Key=request["Key"],
-            UpdateExpression="SET #w = #w + :w, reports_even = :n, reports_odd = :n",
+            UpdateExpression="SET #w = #w + :w, heard_even = :n, heard_odd = :n",
             ExpressionAttributeNames={"#w": "window"},
-            ExpressionAttributeValues={":w": {"N": "-1"}, ":n": {"N": "1"}},
+            ExpressionAttributeValues={":w": {"N": "-1"}, ":n": {"M": {BY_ROLE: {"N": "1"}}}},
         )  # fmt: skip
         return call(**request)
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from gpu_recovery.aws import beat_store
-from gpu_recovery.core.heartbeat import REPORTS_WINDOW_S, Beat, GpuHealth
+from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
 from gpu_recovery.ports import AnotherAgent, SequenceStale, Store, TooManyReports
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
@@ -62,12 +62,13 @@ class BothStores(RuleBasedStateMachine):
         instance_id=instance_ids, passed=steps, boot=st.sampled_from(tuple(BOOTS)), sequence=st.integers(1, 9),
         present=st.sampled_from((True, True, False)), numbers=numbers, attempt=st.integers(1, 4),
         health=st.none() | st.sampled_from(GpuHealth), run=st.sampled_from(("", "a", "b", "c")),
+        by=st.sampled_from((BY_ROLE, "0123456789ab", "cdef01234567")),
     )  # fmt: skip
     def report(
         self, instance_id: str, passed: int, boot: str, sequence: int, present: bool, numbers: set[int], attempt: int,
-        health: GpuHealth | None, run: str,
+        health: GpuHealth | None, run: str, by: str,
     ) -> None:  # fmt: skip
-        """A report of some boot, in time or late, with ranks of some attempt."""
+        """A report of some boot, in time or late, with ranks of some attempt, by one of two tokens or by none."""
         self.seconds += passed
         at, booted_at = later(self.seconds), BOOTS[boot]
         if booted_at is not None:
@@ -77,7 +78,7 @@ class BothStores(RuleBasedStateMachine):
             instance_id, at, boot, booted_at, sequence if boot else 0, 15 if boot else 0, seen,
             health=health, digest=f"d{sequence}" if health else "", run=run if boot else "",
         )  # fmt: skip
-        self.both("keep_beat", beat, present)
+        self.both("keep_beat", beat, present, by)
 
     @rule(instance_id=instance_ids, latest=flags)
     def mark_silent(self, instance_id: str, latest: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.heartbeat import (
+    BY_ROLE,
     RANKS_KEPT_MAX,
     REPORTS_MAX,
     REPORTS_WINDOW_S,
@@ -79,7 +80,9 @@ def test_the_first_report_has_none_before_it_and_is_read_back_whole(store: Store
     found = kept(store)
     assert (found.instance_id, found.seen_at, found.boot_id, found.booted_at) == (A, NOW, BOOT, NOW - UP)
     assert (found.sequence, found.interval_s, found.health, found.digest) == (7, 15, GpuHealth.OK, "d1")
-    assert (found.ranks, found.orders, found.silent_since, found.reports) == (first.ranks, {}, None, 1)
+    assert (found.ranks, found.orders, found.silent_since, found.heard) == (
+        first.ranks, {}, None, {BY_ROLE: 1},
+    )  # fmt: skip
 
 
 def test_each_report_answers_with_the_heartbeat_before_it(store: Store) -> None:
@@ -89,7 +92,7 @@ def test_each_report_answers_with_the_heartbeat_before_it(store: Store) -> None:
         before = kept(store)
         assert store.keep_beat(beat(sequence, 15 * sequence, 0), True) == before
         found = kept(store)
-        assert (found.sequence, found.seen_at, found.reports) == (sequence, later(15 * sequence), sequence)
+        assert (found.sequence, found.seen_at, found.heard[BY_ROLE]) == (sequence, later(15 * sequence), sequence)
 
 
 def test_a_report_repeated_after_a_lost_answer_counts_again(store: Store) -> None:
@@ -223,7 +226,7 @@ def test_so_many_reports_in_a_window_and_no_more(store: Store) -> None:
         store.keep_beat(beat(REPORTS_MAX + 1, REPORTS_WINDOW_S - 7), True)
     assert refused.value.retry_after_s == 7
     store.keep_beat(beat(REPORTS_MAX + 1, REPORTS_WINDOW_S), True)
-    assert (kept(store).reports, kept(store).sequence) == (1, REPORTS_MAX + 1)
+    assert (kept(store).heard, kept(store).sequence) == ({BY_ROLE: 1}, REPORTS_MAX + 1)
 
 
 def test_late_reports_and_those_of_seed_000_count_into_the_window(store: Store) -> None:
@@ -231,7 +234,23 @@ def test_late_reports_and_those_of_seed_000_count_into_the_window(store: Store) 
     store.keep_beat(beat(1), True)
     store.keep_beat(beat(2, 1), False)
     store.keep_beat(by_gputasker(2), True)
-    assert kept(store).reports == 3
+    assert kept(store).heard == {BY_ROLE: 3}
+
+
+def test_whoever_floods_with_one_token_leaves_the_other_its_own_limit(store: Store) -> None:
+    """The old one of a rotation may be in wrong hands; the agent with the new one is heard all the same, as often."""
+    for n in range(REPORTS_MAX):
+        store.keep_beat(beat(n + 1, 1), True, "old")
+    for n in range(REPORTS_MAX):
+        with pytest.raises(TooManyReports):
+            store.keep_beat(beat(REPORTS_MAX + n + 1, 1), True, "old")
+        store.keep_beat(beat(REPORTS_MAX + n + 1, 1), True, "new")
+    with pytest.raises(TooManyReports):
+        store.keep_beat(beat(2 * REPORTS_MAX + 1, 1), True, "new")
+    store.keep_beat(beat(2 * REPORTS_MAX + 1, 1), True)
+    assert kept(store).heard == {"old": REPORTS_MAX, "new": REPORTS_MAX, BY_ROLE: 1}
+    store.keep_beat(beat(2 * REPORTS_MAX + 2, REPORTS_WINDOW_S), True, "new")
+    assert kept(store).heard == {"new": 1}
 
 
 def test_a_flood_of_one_instance_is_nobody_elses(store: Store) -> None:

@@ -83,10 +83,14 @@ class World:
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     heard: list[Report] = field(default_factory=list)
 
+    @property
+    def recovery(self) -> World:
+        return self
+
     def clock(self) -> Any:
         return NOW
 
-    def hear(self, report: Report, spare: bool = True) -> Answer:
+    def hear(self, report: Report, spare: bool, by: str) -> Answer:
         self.heard.append(report)
         return Answer()
 
@@ -95,9 +99,8 @@ def api() -> tuple[NodeApi, World]:
     """A node API in which token 1 is instance A's, and what it hears."""
     world = World()
     kept = NodeToken(f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
-    made = NodeApi(world, Door(Shelf({kept.token_id: kept}), world.clock), [ROLE])  # type: ignore[arg-type]
-    made._hearing = world  # type: ignore[assignment]
-    return made, world
+    heard: Any = world
+    return NodeApi(heard, Door(Shelf({kept.token_id: kept}), world.clock), [ROLE]), world
 
 
 def test_any_request_is_answered() -> None:

@@ -65,22 +65,22 @@ def door(shelf: Shelf) -> Door:
 def test_what_cannot_be_a_token_is_refused_unread(door: Door, shelf: Shelf, given: str) -> None:
     """However much of it comes."""
     with pytest.raises(TokenInvalid):
-        door.instance_of(given)
+        door.opened_by(given)
     assert shelf.looks == []
 
 
 def test_no_token_is_another_answer_than_a_bad_one(door: Door) -> None:
     """401 and 403: the agent's log says what to do."""
     with pytest.raises(TokenMissing):
-        door.instance_of("")
+        door.opened_by("")
 
 
 def test_a_wrong_secret_costs_one_look_for_all_guesses(door: Door, shelf: Shelf) -> None:
     """Whoever knows an id may guess at its secret without costing anything."""
     for guess in range(1_000):
         with pytest.raises(TokenInvalid):
-            door.instance_of(f"grn_{1:012d}_{guess:043d}")
-    assert door.instance_of(token(1)) == A
+            door.opened_by(f"grn_{1:012d}_{guess:043d}")
+    assert door.opened_by(token(1)).instance_id == A
     assert len(shelf.looks) == 1
 
 
@@ -89,7 +89,7 @@ def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(doo
     for seconds in (0, 15, 30, 45, 59, 60, 75):
         shelf.now = later(seconds)
         with pytest.raises(TokenInvalid):
-            door.instance_of(token(2))
+            door.opened_by(token(2))
     assert len(shelf.looks) == 2
 
 
@@ -97,23 +97,23 @@ def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: Door, 
     """The others are asked to wait: an agent whose token is good but not yet known must not be sent away for good."""
     for number in range(1_000, 1_000 + UNKNOWN_MAX):
         with pytest.raises(TokenInvalid):
-            door.instance_of(token(number))
+            door.opened_by(token(number))
     for number in (1, *range(5_000, 5_500)):
         with pytest.raises(TooManyReports) as wait:
-            door.instance_of(token(number))
+            door.opened_by(token(number))
         assert wait.value.retry_after_s == 60
     assert len(shelf.looks) == UNKNOWN_MAX
     shelf.now = later(60)
-    assert door.instance_of(token(1)) == A
+    assert door.opened_by(token(1)).instance_id == A
 
 
 def test_a_known_token_passes_through_a_flood(door: Door) -> None:
     """Agents that were heard before notice nothing."""
-    door.instance_of(token(1))
+    door.opened_by(token(1))
     for number in range(1_000, 1_000 + UNKNOWN_MAX + 10):
         with pytest.raises((TokenInvalid, TooManyReports)):
-            door.instance_of(token(number))
-    assert door.instance_of(token(1)) == A
+            door.opened_by(token(number))
+    assert door.opened_by(token(1)).instance_id == A
 
 
 def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
@@ -122,25 +122,25 @@ def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
         kept = NodeToken(f"{number:012d}", A, digest_of(token(number)), NOW, NOW + timedelta(days=1), "a test")
         shelf.tokens[kept.token_id] = kept
     for number in range(1, KEPT_MAX + 2):
-        door.instance_of(token(number))
+        door.opened_by(token(number))
     assert len(door._read) == KEPT_MAX
     shelf.looks.clear()
-    door.instance_of(token(KEPT_MAX + 1))
+    door.opened_by(token(KEPT_MAX + 1))
     assert shelf.looks == []
-    door.instance_of(token(1))
+    door.opened_by(token(1))
     assert len(shelf.looks) == 1
 
 
 def test_invented_tokens_keep_no_known_one_out(door: Door, shelf: Shelf) -> None:
     """Anybody can send sixty ids a minute; a fleet must not fall silent for it."""
-    assert door.instance_of(token(1)) == A
+    assert door.opened_by(token(1)).instance_id == A
     shelf.now = later(61)
     for number in range(2, UNKNOWN_MAX + 2):
         with pytest.raises(TokenInvalid):
-            door.instance_of(token(number))
+            door.opened_by(token(number))
     with pytest.raises(TooManyReports):
-        door.instance_of(token(UNKNOWN_MAX + 5))
-    assert door.instance_of(token(1)) == A
+        door.opened_by(token(UNKNOWN_MAX + 5))
+    assert door.opened_by(token(1)).instance_id == A
 
 
 def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: Door) -> None:
@@ -148,11 +148,11 @@ def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf,
     first = issue(shelf, A, NOW, "ada", {"expires_in_s": 3_600})
     second = issue(shelf, A, NOW, "ada", {})
     assert first.token not in repr(shelf.tokens) and first.token.split("_", 2)[2] not in repr(shelf.tokens)
-    assert [door.instance_of(one.token) for one in (first, second)] == [A, A]
+    assert [door.opened_by(one.token).instance_id for one in (first, second)] == [A, A]
     shelf.now = later(3_700)
     with pytest.raises(TokenInvalid):
-        door.instance_of(first.token)
-    assert door.instance_of(second.token) == A
+        door.opened_by(first.token)
+    assert door.opened_by(second.token).instance_id == A
 
 
 def test_secrets_are_compared_in_constant_time_and_in_no_other_way() -> None:
@@ -183,8 +183,8 @@ def test_a_revoked_token_opens_nothing_a_minute_later(door: Door, shelf: Shelf) 
 
     shelf.save_token = save  # type: ignore[method-assign]
     given = issue(shelf, A, NOW, "ada", {})
-    assert door.instance_of(given.token) == A
+    assert door.opened_by(given.token).instance_id == A
     revoke(shelf, A, given.token.split("_")[1], NOW)
     shelf.now = later(61)
     with pytest.raises(TokenInvalid):
-        door.instance_of(given.token)
+        door.opened_by(given.token)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.core.heartbeat import Beat
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.machine import HistoryEntry
@@ -388,6 +389,27 @@ def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
     alone = api.get(f"/instances/{A}").body
     assert alone.pop("history") and alone.pop("heartbeat") is None and listed == alone
     assert len(json.dumps(listed)) * 1_000 < 6_000_000
+
+
+USUAL: dict[str, int] = {}
+HURRIED, PATIENT = {"suspect_s": 20, "unreachable_s": 60}, {"unreachable_s": 400, "heartbeat_stale_s": 500}
+
+
+@pytest.mark.parametrize(("policy", "unheard_s", "word"), [
+    (USUAL, 45, "HEARD"), (USUAL, 46, "SUSPECT"), (USUAL, 120, "SUSPECT"), (USUAL, 121, "UNREACHABLE"),
+    (USUAL, 180, "UNREACHABLE"), (USUAL, 181, "LOST"),
+    (HURRIED, 21, "SUSPECT"), (HURRIED, 61, "UNREACHABLE"), (HURRIED, 181, "LOST"),
+    (PATIENT, 181, "SUSPECT"), (PATIENT, 401, "UNREACHABLE"), (PATIENT, 501, "LOST"),
+])  # fmt: skip
+def test_how_sure_it_is_that_an_instance_is_there_is_said_in_the_words_of_the_policy(
+    api: Api, monkeypatch: pytest.MonkeyPatch, policy: dict[str, int], unheard_s: int, word: str
+) -> None:
+    """Each of the three ages is a setting of the deployment."""
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps(policy))
+    api.functions.store.save_instance(instance())
+    api.functions.store.keep_beat(Beat(A, NOW), True)
+    api.functions.now = later(unheard_s)
+    assert api.get(f"/instances/{A}").body["heartbeat"]["liveness"] == word
 
 
 # -- acting ------------------------------------------------------------------------------------------------------------

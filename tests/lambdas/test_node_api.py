@@ -89,7 +89,7 @@ class Agent:
 def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent with a token of instance A, before a deaf hearing."""
     heard = Ear()
-    monkeypatch.setattr(Hearing, "hear", lambda self, report, spare: heard.hear(report))
+    monkeypatch.setattr(Hearing, "hear", lambda self, report, *how: heard.hear(report))
     monkeypatch.setenv("NODE_ROLE_ARNS", f"{ROLE} arn:aws-cn:iam::444455556666:role/nodes")
     tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
     return Agent(functions, heard, tokens, issue(tokens, A, NOW, "a test", {}))

@@ -2,8 +2,8 @@
 
 An item of its own, because it is written four times a minute: the instance's record is ten times as large, and whoever
 decides on it must not be overtaken by a sign of life. A report is one conditional UpdateItem; what stood there before
-comes back with it, so nothing need be read. Reports are counted by the even and the odd window apart, and each write
-clears the other's count: so the next window begins anew without anybody having looked.
+comes back with it, so nothing need be read. Reports are counted by token, in the even and the odd windows apart, and
+each write clears the other's counts: so the next window begins anew without anybody having looked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 
 from ..core.heartbeat import (
     BOOT_JITTER,
+    BY_ROLE,
     REPORTS_MAX,
     Beat,
     Order,
@@ -49,22 +50,23 @@ def inventory_key(instance_id: str) -> str:
 class BeatStore(InstanceStore):
     """The part of the store that keeps heartbeats; see `ports.Store` for what each function promises."""
 
-    def keep_beat(self, beat: Beat, present: bool) -> Beat | None:
+    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
         known: Beat | None = None
         for _ in range(TRIES):
-            done, known = self._write(_report(beat, present, known), beat.instance_id)
-            if done or (known is None and (not present or self._first(beat))):
+            done, known = self._write(_report(beat, present, known, by), beat.instance_id)
+            if done or (known is None and (not present or self._first(beat, by))):
                 return known
-            if known is not None and _refuse(beat, present, known):
+            if known is not None and _refuse(beat, present, known, by):
                 return known
         raise TryAgainSoon(f"the heartbeat of {beat.instance_id} was written {TRIES} times meanwhile")
 
-    def _first(self, beat: Beat) -> bool:
+    def _first(self, beat: Beat, by: str) -> bool:
         """Write the first report of an instance; False if somebody else just did."""
         said = {name: value for name, value in encode(replace(beat, ranks={})).items() if value not in (None, "")}
+        del said["heard"]
         said["ranks"] = {log: _text(rank) for log, rank in beat.ranks.items()}
         window = window_of(beat.seen_at)
-        counted = {"schema": SCHEMA, "window": window, "reports": 1, _counter(window): 1}
+        counted = {"schema": SCHEMA, "window": window, _counts(window): {by: 1}, _counts(window + 1): {}}
         item = {**said, **counted, "container_inst_id": beat_key(beat.instance_id)}
         return self.machines.put(item, "attribute_not_exists(container_inst_id)")
 
@@ -171,10 +173,10 @@ class _Update:
         }
 
 
-def _report(beat: Beat, present: bool, known: Beat | None) -> dict[str, Any]:
+def _report(beat: Beat, present: bool, known: Beat | None, by: str) -> dict[str, Any]:
     """The write of a report, on the item as it was found; where it is not `known`, on any that may be there."""
     update, window = _Update(), window_of(beat.seen_at)
-    _count(update, window, known)
+    _count(update, window, known, by)
     if beat.boot_id:
         _fence(update, beat, present)
     if present:
@@ -183,25 +185,25 @@ def _report(beat: Beat, present: bool, known: Beat | None) -> dict[str, Any]:
     return update.request()
 
 
-def _counter(window: int) -> str:
-    """The attribute that counts the reports of this window."""
-    return "reports_odd" if window % 2 else "reports_even"
+def _counts(window: int) -> str:
+    """The attribute that counts the reports of this window, by token."""
+    return "heard_odd" if window % 2 else "heard_even"
 
 
-def _count(update: _Update, window: int, known: Beat | None) -> None:
-    """Not more than REPORTS_MAX in the window. A count that another window than the last left there says nothing: it is
-    found only after a window without a report, and then the second write, which knows, begins anew."""
-    counter, number = update.name(_counter(window)), update.name("window")
+def _count(update: _Update, window: int, known: Beat | None, by: str) -> None:
+    """Not more than REPORTS_MAX in the window. Counts that another window than the last left there say nothing: they
+    are found only after a window without a report, and then the second write, which knows, begins anew."""
+    counts, number, nobody = update.name(_counts(window)), update.name("window"), update.value({})
     if known is None or known.window == window:
-        open_now = f"{number} = {update.value(window)} AND {counter} < {update.value(REPORTS_MAX)}"
-        update.conditions += ["attribute_exists(container_inst_id)", f"(attribute_not_exists({counter}) OR {open_now})"]
-        count = f"if_not_exists({counter}, {update.value(0)}) + {update.value(1)}"
+        own, limit = update.name(f"{_counts(window)}.{by}"), update.value(REPORTS_MAX)
+        open_now = f"{number} = {update.value(window)} AND (attribute_not_exists({own}) OR {own} < {limit})"
+        update.conditions += ["attribute_exists(container_inst_id)", f"({counts} = {nobody} OR ({open_now}))"]
+        update.sets.append(f"{own} = if_not_exists({own}, {update.value(0)}) + {update.value(1)}")
     else:
         update.conditions.append(f"{number} = {update.value(known.window)}")
-        count = update.value(1)
+        update.sets.append(f"{counts} = {update.value({by: 1})}")
     update.set("window", window)
-    update.sets += [f"{counter} = {count}", f"{update.name('reports')} = {count}"]
-    update.gone.append(update.name(_counter(window + 1)))
+    update.sets.append(f"{update.name(_counts(window + 1))} = {nobody}")
 
 
 def _fence(update: _Update, beat: Beat, present: bool) -> None:
@@ -250,7 +252,7 @@ def _run(update: _Update, beat: Beat, known: Beat | None) -> None:
     update.set("run", beat.run)
 
 
-def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
+def _refuse(beat: Beat, present: bool, known: Beat, by: str) -> bool:
     """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
     how = standing(beat, known, present)
     if how is Standing.OVER:
@@ -259,7 +261,7 @@ def _refuse(beat: Beat, present: bool, known: Beat) -> bool:
         raise SequenceStale(known.sequence)
     if how is Standing.ANOTHER:
         raise AnotherAgent(known)
-    if known.window == window_of(beat.seen_at) and known.reports >= REPORTS_MAX:
+    if known.window == window_of(beat.seen_at) and known.heard.get(by, 0) >= REPORTS_MAX:
         raise TooManyReports(retry_after_s(beat.seen_at))
     return False
 
@@ -269,7 +271,8 @@ def _beat(item: Mapping[str, Any]) -> Beat:
     with reading(f"heartbeat {name}", item):
         silent = item.get("silent_ranks", frozenset())
         ranks = {log: replace(_rank(text), silent=log in silent) for log, text in item.get("ranks", {}).items()}
-        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item, "ranks": {}})
+        heard = item.get(_counts(int(item.get("window", 0))), {})
+        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item, "ranks": {}, "heard": heard})
         return replace(beat, ranks=ranks)
 
 

@@ -25,6 +25,11 @@ LEFT = "gpus_left"
 """How many GPUs no claim holds: kept beside the claims, because a condition can compare but not add up."""
 
 
+def instance_in(item: Mapping[str, Any] | None) -> Instance | None:
+    """The instance that an item holds; None if it holds none. Raises ItemUnreadable."""
+    return _instance(item) if item is not None and "status" in item else None
+
+
 class InstanceStore:
     """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
 
@@ -32,8 +37,7 @@ class InstanceStore:
         self.machines = Table(client, table_name, "container_inst_id")
 
     def load_instance(self, instance_id: str) -> Instance | None:
-        item = self.machines.get(instance_id)
-        return _instance(item) if item is not None and "status" in item else None
+        return instance_in(self.machines.get(instance_id))
 
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         saved = replace(instance, revision=instance.revision + 1)

@@ -6,13 +6,15 @@ token ends by its date, and what is left of it are some hundred bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic
 
+from ..core.instance.record import Instance
 from ..ports import StaleRecord
 from ..tokens import KeptList, KeptToken, NodeToken, TokenList
 from ..user_tokens import UserToken, UserTokenList
+from .instance_store import instance_in
 from .items import decode, item_of, reading
 from .tables import Put, Table
 
@@ -72,6 +74,33 @@ class DynamoTokenStore(_DynamoTokens[TokenList, NodeToken]):
 
     def __init__(self, client: Any, table_name: str) -> None:
         super().__init__(Table(client, table_name, "container_inst_id"), "token", NodeToken, TokenList)
+
+
+class TokensWithInstances:
+    """`door.FindsTokens` of nodes: where the record of its instance is wanted, a token is read together with it.
+
+    wanted: whether the record of an instance is. seen: gets it, None where there is none.
+    """
+
+    def __init__(
+        self, tokens: DynamoTokenStore, wanted: Callable[[str], bool], seen: Callable[[str, Instance | None], object]
+    ) -> None:
+        self._tokens, self._wanted, self._seen = tokens, wanted, seen
+        self._whose: dict[str, str] = {}
+
+    def load_token(self, token_id: str) -> NodeToken | None:
+        """As the store of tokens."""
+        instance_id = self._whose.get(token_id)
+        if instance_id is None or not self._wanted(instance_id):
+            found = self._tokens.load_token(token_id)
+        else:
+            key = self._tokens.key_of(token_id)
+            items = self._tokens.items.get_all([key, instance_id])
+            self._seen(instance_id, instance_in(items.get(instance_id)))
+            found = self._tokens.token_of(token_id, items[key]) if key in items else None
+        if found is not None:
+            self._whose[token_id] = found.instance_id
+        return found
 
 
 class DynamoUserTokenStore(_DynamoTokens[UserTokenList, UserToken]):

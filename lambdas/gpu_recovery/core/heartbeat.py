@@ -21,7 +21,9 @@ RUNNING_LOG_BITS = 53
 RANKS_KEPT_MAX = 24
 """Ranks that one instance's heartbeat remembers: three times what may run there at once."""
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
-"""So many reports of one instance are heard within a window: six times what it sends when all is well."""
+"""So many reports with one token are heard within a window: six times what an instance sends when all is well."""
+BY_ROLE = "role"
+"""What the reports are counted under that came with no token, but signed with the role of their instance."""
 RETRY_AFTER_MAX_S = 60
 RUNS_KEPT_MAX = 8
 """Agents of one instance that another took the place of: so many are known again."""
@@ -212,8 +214,8 @@ class Beat:
     health: GpuHealth | None = None
     digest: str = ""
     window: int = 0
-    reports: int = 0
-    """How many were heard in that window."""
+    heard: Mapping[str, int] = field(default_factory=dict)
+    """How many reports were heard in that window, by the id of the token that they came with, or BY_ROLE."""
     run: str = ""
     past_runs: tuple[str, ...] = ()
     doubled_at: datetime | None = None

@@ -137,7 +137,7 @@ class RecoveryPolicy:
     suspect_s: int = 45
     """An instance that was not heard of for longer is suspect: three heartbeats are missing."""
     unreachable_s: int = 120
-    """Unreachable: ECS and EC2 are asked what they know of it."""
+    """Unreachable: a word for people. ECS and EC2 are asked about every instance each minute, heard of or not."""
     heartbeat_stale_s: int = 180
     """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
     heartbeat_forget_s: int = 86_400
