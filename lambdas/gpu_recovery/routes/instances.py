@@ -22,15 +22,16 @@ def list_instances(desk: Desk, request: Request) -> Answer:
 
 
 def read_instance(desk: Desk, request: Request) -> Answer:
-    """One instance with its history, its latest heartbeat and what it says of its GPUs."""
+    """One instance with its history, its latest heartbeat, what it says of its GPUs, and what speaks against it."""
     instance_id, store = request.named["instance_id"], desk.recovery.store
     instance = store.load_instance(instance_id)
     if instance is None:
         raise _no_instance(instance_id)
     beat = next(iter(store.beats([instance_id]).values()), None)
     inventory = store.inventory(instance_id)
-    told = wire.heartbeat_view(beat, inventory, desk.recovery.policy, desk.recovery.clock())
-    return Answer(200, {**wire.instance_view(instance), "heartbeat": told})
+    now = desk.recovery.clock()
+    told = wire.heartbeat_view(beat, inventory, desk.recovery.policy, now)
+    return Answer(200, {**wire.instance_view(instance), "heartbeat": told, "lemon": wire.lemon_view(instance, now)})
 
 
 def release_instance(desk: Desk, request: Request) -> Answer:

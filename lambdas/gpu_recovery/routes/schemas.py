@@ -150,6 +150,8 @@ _QUEUE = record(
     reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
     unreadable=many(TEXT),
 )  # fmt: skip
+_OUTCOME = record(cause=one_of(Cause), where=TEXT, held=none_or(YES), english=TEXT, chinese=TEXT)
+_LEMON = record(score=WHOLE, made_of=none_or(TEXT), signals=by_name(WHOLE))
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT, "status": one_of(InstanceStatus), "reason": TEXT, "agent_connected": YES, "ecs_status": TEXT,
     "container_instance_id": TEXT, "gpus": WHOLE, "claims": by_name(WHOLE), "reserved_for": none_or(TEXT),
@@ -177,6 +179,9 @@ _LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": spelt(OWNER.pattern
 _LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
 _FENCE: Schema = between(1, 2**53 - 1)
 _LETTER = record(queue=one_of(Grave), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT))
+
+_ONE_INSTANCE = record(**_INSTANCE, history=many(ref("Decision")))
+_ONE_INSTANCE["properties"] |= {"heartbeat": none_or(ANYTHING), "lemon": _LEMON}
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": {
@@ -226,7 +231,7 @@ SCHEMAS: dict[str, Schema] = {
         )),
         next_probe=none_or(one_of(Probe)), said=many(ref("Finding")),
         more=record(evidence=WHOLE, findings=WHOLE, said=WHOLE), version=TEXT,
-        page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT),
+        page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT), outcome=none_or(_OUTCOME),
     ),
     "Queue": _QUEUE,
     "Quotas": record(limits=record(**_LIMITS), revision=WHOLE),
@@ -234,8 +239,8 @@ SCHEMAS: dict[str, Schema] = {
     "InstanceSummary": record(**_INSTANCE),
     "Instances": record(instances=many(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=many(TEXT)),
     "Instance": {
-        **record(**_INSTANCE, history=many(ref("Decision"))),
-        "description": "heartbeat is there when one instance is read",
+        **_ONE_INSTANCE,
+        "description": "heartbeat and lemon are there when one instance is read",
     },
     "Because": wish(because=none_or(_LINE)),
     "Why": wish(("because",), because=_LINE),

@@ -11,7 +11,7 @@ from ..machine import HistoryEntry, Pending
 from ..policy import RecoveryPolicy
 from ..queue.quota import QuotaKey
 from ..task import RankFailure
-from .conclusion import Conclusion
+from .conclusion import Conclusion, PastVerdict
 from .spec import JobSpec
 
 
@@ -179,6 +179,8 @@ class Job:
     """The instances that were repaired for that."""
     conclusion: Conclusion | None = None
     """The last diagnosis, which names the attempt that it is about."""
+    verdicts: tuple[PastVerdict, ...] = ()
+    """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False
