@@ -66,7 +66,7 @@ class RecoveryPolicy:
     lemon_order: bool = True
     """Among machines that suit a job equally well, those that failed again and again in 28 days are taken last."""
     lemon_replace: int = 100
-    """From this lemon score on, in percent, a machine is replaced instead of rebooted once more; 100 is never."""
+    """From this lemon score on, in percent, a machine is replaced instead of rebooted once more; none has 100."""
     blame_needs_document: bool = True
     diagnose: bool = True
     """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
@@ -172,7 +172,7 @@ class RecoveryPolicy:
             value = getattr(self, field.name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise PolicyInvalid(f"policy {field.name} must be at least 1, not {value}")
-        for percent in ("repair_budget_percent", "breaker_percent", "lemon_replace"):
+        for percent in ("repair_budget_percent", "breaker_percent"):
             if getattr(self, percent) > PERCENT_MAX:
                 raise PolicyInvalid(f"policy {percent} must be at most {PERCENT_MAX}, not {getattr(self, percent)}")
         if not self.suspect_s <= self.unreachable_s <= self.heartbeat_stale_s:

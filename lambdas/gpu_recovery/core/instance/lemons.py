@@ -111,7 +111,7 @@ def graded(score: float) -> float:
 def made_of(signals: Iterable[Signal], now_s: float) -> str:
     """What the score is made of: `3 repairs and 2 XIDs in 28 days`; "" if of nothing."""
     recent = [one.kind for one in signals if faded(one.at_s, now_s) > 0]
-    words = [f"{count} {_WORDS[kind][count > 1]}" for kind in LemonSignal if (count := recent.count(kind))]
+    words = [f"{count} {names[count > 1]}" for kind, names in _WORDS.items() if (count := recent.count(kind))]
     if not words:
         return ""
     return f"{' and '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)} in {WINDOW_S / DAY_S:.0f} days"
