@@ -137,7 +137,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def instance_summary(instance: Instance) -> dict[str, Any]:
+def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
     """An instance in a listing: with their histories, some 400 would be more than Lambda can answer with (6 MB)."""
     return {
         "instance_id": instance.instance_id, "status": instance.status.value, "reason": instance.reason,
@@ -164,12 +164,13 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
         "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
             "since": time_text(instance.held.since), "because": instance.held.sentence,
         },
+        "lemon": lemon_view(instance, now),
     }  # fmt: skip
 
 
-def instance_view(instance: Instance) -> dict[str, Any]:
+def instance_view(instance: Instance, now: datetime) -> dict[str, Any]:
     """An instance by itself: its summary, and every decision with its reason."""
-    return {**instance_summary(instance), "history": [history_view(entry) for entry in instance.history]}
+    return {**instance_summary(instance, now), "history": [history_view(entry) for entry in instance.history]}
 
 
 def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
     job = wire.job_view(
         Job("a", spec, queued_at=NOW, status_at=NOW, failure=failure, history=(entry,)), PRESETS[Preset.ADAPTIVE]
     )
-    instance = wire.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)))
+    instance = wire.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)), NOW)
     assert set(incident["job"]) == set(job)
     assert set(incident["job"]["failure"]) == set(job["failure"])
     assert {type(value) for value in incident["instances"][1]["claims"].values()} == {type(instance["claims"]["a"])}

@@ -17,7 +17,8 @@ def list_instances(desk: Desk, request: Request) -> Answer:
     bad: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     found = desk.recovery.store.instances_in(present, bad)
-    views = [wire.instance_summary(instance) for instance in sorted(found, key=lambda one: one.instance_id)]
+    now = desk.recovery.clock()
+    views = [wire.instance_summary(instance, now) for instance in sorted(found, key=lambda one: one.instance_id)]
     return Answer(200, {"instances": views, "next_cursor": None, "unreadable": [str(error) for error in bad]})
 
 
@@ -31,7 +32,7 @@ def read_instance(desk: Desk, request: Request) -> Answer:
     inventory = store.inventory(instance_id)
     now = desk.recovery.clock()
     told = wire.heartbeat_view(beat, inventory, desk.recovery.policy, now)
-    return Answer(200, {**wire.instance_view(instance), "heartbeat": told, "lemon": wire.lemon_view(instance, now)})
+    return Answer(200, {**wire.instance_view(instance, now), "heartbeat": told})
 
 
 def release_instance(desk: Desk, request: Request) -> Answer:
@@ -56,7 +57,7 @@ def _ordered(desk: Desk, request: Request, order: InstanceEvent, otherwise: str)
     if decision.outcome is not Outcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
         raise Refused(409, "not_possible", otherwise, detail)
-    return Answer(200, wire.instance_view(decision.record))
+    return Answer(200, wire.instance_view(decision.record, desk.recovery.clock()))
 
 
 def _no_instance(instance_id: str) -> Refused:

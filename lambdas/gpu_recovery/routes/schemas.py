@@ -151,7 +151,6 @@ _QUEUE = record(
     unreadable=many(TEXT),
 )  # fmt: skip
 _OUTCOME = record(cause=one_of(Cause), where=TEXT, held=none_or(YES), english=TEXT, chinese=TEXT)
-_LEMON = record(score=WHOLE, made_of=none_or(TEXT), signals=by_name(WHOLE))
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT, "status": one_of(InstanceStatus), "reason": TEXT, "agent_connected": YES, "ecs_status": TEXT,
     "container_instance_id": TEXT, "gpus": WHOLE, "claims": by_name(WHOLE), "reserved_for": none_or(TEXT),
@@ -159,6 +158,7 @@ _INSTANCE: dict[str, Schema] = {
     "deadline_at": none_or(TIME), "incident_id": none_or(TEXT), "drained": YES, "availability_zone": TEXT,
     "silent_since": none_or(TIME), "suspicion": none_or(TEXT), "health": by_name(ANYTHING),
     "departure": none_or(ANYTHING), "need": none_or(ANYTHING), "held": none_or(ANYTHING),
+    "lemon": record(score=WHOLE, made_of=none_or(TEXT), signals=by_name(WHOLE)),
 }  # fmt: skip
 _TOKEN: dict[str, Schema] = {
     "live": YES,
@@ -179,9 +179,6 @@ _LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": spelt(OWNER.pattern
 _LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
 _FENCE: Schema = between(1, 2**53 - 1)
 _LETTER = record(queue=one_of(Grave), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT))
-
-_ONE_INSTANCE = record(**_INSTANCE, history=many(ref("Decision")))
-_ONE_INSTANCE["properties"] |= {"heartbeat": none_or(ANYTHING), "lemon": _LEMON}
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": {
@@ -239,8 +236,8 @@ SCHEMAS: dict[str, Schema] = {
     "InstanceSummary": record(**_INSTANCE),
     "Instances": record(instances=many(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=many(TEXT)),
     "Instance": {
-        **_ONE_INSTANCE,
-        "description": "heartbeat and lemon are there when one instance is read",
+        **record(**_INSTANCE, history=many(ref("Decision"))),
+        "description": "heartbeat is there when one instance is read",
     },
     "Because": wish(because=none_or(_LINE)),
     "Why": wish(("because",), because=_LINE),

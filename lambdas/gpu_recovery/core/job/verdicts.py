@@ -42,8 +42,8 @@ def outcome_of(job: Job, attempt: int) -> PastVerdict | None:
 
 def held(job: Job) -> dict[str, Any]:
     """The changes once an attempt after the verdict has lasted, or has ended well."""
-    said = unjudged(job)
-    return {} if said is None or said.attempt >= job.attempt else _judged(job, said, True)
+    said = _of_an_attempt_before(job)
+    return {} if said is None else _judged(job, said, True)
 
 
 def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], given: Given) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], gi
 
     found: what that failure is put down to, None for nothing; blamed: the instances that its checks blame.
     """
-    said = unjudged(job)
-    if said is None or said.attempt >= job.attempt:
+    said = _of_an_attempt_before(job)
+    if said is None:
         return {}
     if has_lasted(job, given):
         return _judged(job, said, True)
@@ -60,6 +60,11 @@ def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], gi
     same_cause = found is not None and found.cause is said.cause
     against = said.where == _EVERYWHERE or same_cause or not places.isdisjoint(said.instances)
     return _judged(job, said, False if against else None)
+
+
+def _of_an_attempt_before(job: Job) -> Conclusion | None:
+    said = unjudged(job)
+    return said if said is not None and said.attempt < job.attempt else None
 
 
 def _places(job: Job, found: Conclusion | None, blamed: Collection[str]) -> set[str]:
