@@ -122,6 +122,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("leaves", leaving(view, now)),
         ("needs", needs(view)),
         ("held back", held_back(view, now)),
+        ("lemon score", lemon(view)),
         ("drained", "by gpu-recovery" if view.get("drained") else ""),
         ("incident", view.get("incident_id")),
         ("claimed by", claims(view)),
@@ -270,6 +271,12 @@ def leaving(view: View, now: datetime) -> str:
     if not departure:
         return ""
     return f"{until(departure['leaves_at'], now)}: {departure['kind']}, {departure['sentence']}"
+
+
+def lemon(view: View) -> str:
+    """How much speaks against the instance, and what; "" if nothing does, or nobody says."""
+    told = view.get("lemon") or {}
+    return f"{told['score']} %: {told['made_of']}" if told.get("made_of") else ""
 
 
 def needs(view: View) -> str:

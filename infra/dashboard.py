@@ -49,7 +49,11 @@ def _recoveries() -> list[cloudwatch.IWidget]:
             "Recoveries under way: oldest, and latest past its deadline (s)",
             [measured(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
         ),
-        _graph("GPU-hours lost in an hour", [measured("GpuHoursLost", "Sum", HOUR)]),
+        _graph(
+            "GPU-hours lost in an hour; diagnoses whose remedy held, or did not, at the right",
+            [measured("GpuHoursLost", "Sum", HOUR)],
+            right=[measured(name, "Sum", HOUR) for name in ("VerdictsHeld", "VerdictsFailed")],
+        ),
     ]
 
 

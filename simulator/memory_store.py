@@ -16,6 +16,8 @@ from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.past import noticed
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Pending, QuotaChange, due_at
@@ -258,12 +260,18 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         self.machines.change(instance_id, instance, claims=claims, reserved_for="")
         return True
 
-    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
+    def release_instance(
+        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        left_out_at: datetime | None = None,
+    ) -> None:  # fmt: skip
         instance = self.load_instance(instance_id)
         claim = instance.claims.get(job_id) if instance is not None and not keep_claim else None
         if instance is not None and claim is not None and (attempt is None or claim.attempt <= attempt):
             left = {job: claim for job, claim in instance.claims.items() if job != job_id}
-            instance = self.machines.change(instance_id, instance, claims=left)
+            past = instance.past
+            if left_out_at is not None:
+                past = (*past, noticed(left_out_at, LemonSignal.LEFT_OUT))
+            instance = self.machines.change(instance_id, instance, claims=left, past=past)
         if instance is not None and instance.reserved_for == job_id:
             self.machines.change(instance_id, instance, reserved_for="")
 

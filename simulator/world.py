@@ -73,9 +73,9 @@ class World:
         adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
         nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
         store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
-        costs: Costs | None = None, agents: bool = False, diagnose: bool = False,
+        costs: Costs | None = None, agents: bool = False, diagnose: bool = False, lemons: bool = False,
     ) -> None:  # fmt: skip
-        policy = replace(policy, diagnose=diagnose)
+        policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
         self.policy, self._registrations = policy, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
         self.timeline = Timeline()

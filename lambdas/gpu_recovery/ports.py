@@ -272,10 +272,14 @@ class Store(Protocol):
         The same claim again is no other claim.
         """
 
-    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
+    def release_instance(
+        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        left_out_at: datetime | None = None,
+    ) -> None:  # fmt: skip
         """Take the job's reservation off the instance and, unless `keep_claim`, its claim.
 
-        With `attempt`, the claim of a later attempt stays.
+        With `attempt`, the claim of a later attempt stays. With `left_out_at`, it is remembered of the instance, in the
+        write that takes the claim, that the job leaves it out from then on.
         """
 
     def instances_in(

@@ -11,6 +11,8 @@ from urllib.parse import quote
 from .core.errors import SpecInvalid
 from .core.fleet import Fleet, breaker_limit, budget
 from .core.heartbeat import Beat, liveness
+from .core.instance.lemons import LemonSignal, faded
+from .core.instance.past import made_of, percent
 from .core.instance.record import Instance, InstanceStatus
 from .core.job.conclusion import Conclusion
 from .core.job.record import Job
@@ -135,7 +137,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def instance_summary(instance: Instance) -> dict[str, Any]:
+def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
     """An instance in a listing: with their histories, some 400 would be more than Lambda can answer with (6 MB)."""
     return {
         "instance_id": instance.instance_id, "status": instance.status.value, "reason": instance.reason,
@@ -162,12 +164,22 @@ def instance_summary(instance: Instance) -> dict[str, Any]:
         "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
             "since": time_text(instance.held.since), "because": instance.held.sentence,
         },
+        "lemon": lemon_view(instance, now),
     }  # fmt: skip
 
 
-def instance_view(instance: Instance) -> dict[str, Any]:
+def instance_view(instance: Instance, now: datetime) -> dict[str, Any]:
     """An instance by itself: its summary, and every decision with its reason."""
-    return {**instance_summary(instance), "history": [history_view(entry) for entry in instance.history]}
+    return {**instance_summary(instance, now), "history": [history_view(entry) for entry in instance.history]}
+
+
+def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
+    """What is remembered against an instance: its score in percent, and how often each signal counts at this time."""
+    recent = [one.kind for one in instance.past if faded(one.at_s, now.timestamp())]
+    return {
+        "score": percent(instance.past, now), "made_of": made_of(instance.past, now) or None,
+        "signals": {kind.value: recent.count(kind) for kind in LemonSignal if kind in recent},
+    }  # fmt: skip
 
 
 def heartbeat_view(

@@ -15,6 +15,7 @@ from .core.diagnosis.case import History, Topology, Worker
 from .core.diagnosis.diagnose import Diagnosis, diagnose
 from .core.diagnosis.reports import ExitReport, LogFinding, Report, SilenceReport, StageReport, Written, XidReport
 from .core.diagnosis.thresholds import Thresholds
+from .core.instance.past import score
 from .core.instance.record import Instance
 from .core.job.conclusion import INSTANCES_MAX, Conclusion
 from .core.job.record import Job
@@ -22,7 +23,7 @@ from .core.logs.classify import classify
 from .core.policy import RecoveryPolicy
 from .core.signals import HealthStatus
 from .core.task import EndingKind, RankFailure
-from .core.xid import class_of
+from .core.xid import NAMED_XID, class_of
 from .ports import Store
 
 LOG_LINES = 400
@@ -31,7 +32,6 @@ LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
 WRITTEN_MAX = 64
 """And the last words of so many that have no log to be read."""
-NAMED_XID = re.compile(r"XID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
 REPORTS_MAX = 20_000
 """So many fit into the smallest function that may have to read them."""
 SECRET = re.compile(
@@ -47,15 +47,16 @@ LogTail = Callable[[Job, str, int], Sequence[str] | str]
 
 @dataclass(frozen=True)
 class Witnesses:
-    """What is known of one attempt. unread: why some log could not be read, by rank."""
+    """What is known of one attempt. unread: why some log could not be read, by rank; history: of its machines."""
 
     reports: tuple[Report, ...]
     topology: Topology
     unread: Mapping[int, str]
+    history: History
 
     def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
         """What they come to."""
-        return diagnose(self.reports, self.topology, History(), now.timestamp(), thresholds_of(policy))
+        return diagnose(self.reports, self.topology, self.history, now.timestamp(), thresholds_of(policy))
 
 
 def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
@@ -72,7 +73,8 @@ def heard(store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, pla
     own = tuple(one for one in told if not isinstance(one, Written))
     logs, unread = _logs(log_tail, job, plan, _written(told, plan), now)
     reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
-    return Witnesses(reports, topology_of(plan, machines, own), unread)
+    lemons = {name: score(machine.past, now) for name, machine in machines.items() if machine.past}
+    return Witnesses(reports, topology_of(plan, machines, own), unread, History(lemons))
 
 
 def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Report]) -> Topology:

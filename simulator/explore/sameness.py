@@ -10,6 +10,7 @@ longer. Left out is what no decision reads:
   invocation is under way between two states; command ids and incident ids are made of them and compared in one record;
 - when something was seen or placed (`at` of a failure and the like), which is shown to people;
 - since when the gang runs and its incident lasts: no attempt lasts as long as `steady_s`, and of the rest only whether;
+- what is remembered of an instance: it is read by the order of placement and by `lemon_replace`, both off here;
 - how many repairs a job has had: their cap is far away with one incident;
 - plans and progress of past attempts: whatever is added to them leads to an event about a past attempt, which the fence
   refuses, and that it does is asked of each decision;
@@ -45,19 +46,19 @@ from .copying import Copier, Core, TaskFields
 HORIZON_S = 1_200
 LEFT_OUT: dict[type, set[str]] = {
     Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs"},
-    Instance: {"history", "revision", "version", "reason", "availability_zone"},
+    Instance: {"history", "revision", "version", "reason", "availability_zone", "past"},
     Pending: {"command_id"},
     commands.NotifyOperator: {"body", "incident_id", "subject"},
     commands.PublishEvent: {"data"},
     commands.PokeScheduler: {"key"},
     commands.ReportCheck: {"summary"},
     commands.ConfirmEnd: {"sentence"},
-    events.CheckRequested: {"at", "since"},
+    events.CheckRequested: {"at", "since", "first"},
     events.RepairEnded: {"at", "sentence"},
     events.InstanceNeedsRepair: {"at", "sentence"},
     events.InstanceLeaving: {"at", "sentence"},
     events.RepairRequested: {"sentence"},
-    CheckRun: {"since"},
+    CheckRun: {"since", "put_down"},
     Need: {"evidence"},
     Held: {"sentence"},
     Checked: {"summary"},

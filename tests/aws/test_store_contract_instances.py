@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.past import noticed
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports import StaleRecord, Store
 
@@ -270,6 +272,32 @@ def test_releasing_twice_or_nothing_is_no_error(store: Store) -> None:
     store.release_instance(B, JOB, False)
     assert read(store) == after
     assert store.load_instance(B) is None
+
+
+def test_what_a_job_leaves_out_is_remembered_with_the_write_that_takes_its_claim(store: Store) -> None:
+    """Beside what was remembered before; once, however often it is given back, and not where the claim stays."""
+    known = noticed(NOW, LemonSignal.OUT)
+    kept(store, instance(claims={JOB: claim()}, past=(known,), reserved_for=JOB))
+    store.release_instance(A, JOB, True, 1, later(5))
+    assert read(store).past == (known,)
+    for _ in range(2):
+        store.release_instance(A, JOB, False, 1, later(5))
+    assert read(store).past == (known, noticed(later(5), LemonSignal.LEFT_OUT))
+    assert read(store).claims == {}
+
+
+def test_a_later_attempts_machine_is_not_left_out_by_an_earlier_one(store: Store) -> None:
+    """The order came late."""
+    kept(store, instance(claims={JOB: claim(attempt=2)}))
+    store.release_instance(A, JOB, False, 1, later(5))
+    assert read(store).past == ()
+
+
+def test_what_is_remembered_of_an_instance_comes_back_as_it_was_kept(store: Store) -> None:
+    """To the second, which is what a score is made of."""
+    past = tuple(noticed(later(n), kind) for n, kind in enumerate(LemonSignal))
+    kept(store, instance(past=past))
+    assert read(store).past == past
 
 
 def test_a_release_refuses_whoever_decided_on_the_claimed_instance(store: Store) -> None:

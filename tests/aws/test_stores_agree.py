@@ -21,7 +21,7 @@ from moto import mock_aws
 
 from simulator.memory_store import MemoryStore
 from tests.aws.conftest import dynamo_store
-from tests.aws.records import A, checked, claim, failure, instance, job, later, pending, plan
+from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
 
 JOBS, MACHINES = ("job-a", "job-b"), (A,)
 SECONDS = 12
@@ -174,9 +174,9 @@ class BothStores(RuleBasedStateMachine):
         self.both("claim_instance", machine, job_id, claim(attempt), epoch)
         self.read(machine)
 
-    @rule(machine=machine_ids, job_id=job_ids, keep=flags, attempt=st.none() | attempts)
-    def release(self, machine: str, job_id: str, keep: bool, attempt: int | None) -> None:
-        self.both("release_instance", machine, job_id, keep, attempt)
+    @rule(machine=machine_ids, job_id=job_ids, keep=flags, attempt=st.none() | attempts, left_out=flags)
+    def release(self, machine: str, job_id: str, keep: bool, attempt: int | None, left_out: bool) -> None:
+        self.both("release_instance", machine, job_id, keep, attempt, NOW if left_out else None)
         self.read(machine)
 
     @rule(data=st.data(), machine=machine_ids, repairing=flags, stale=flags)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from gpu_recovery import wire
 from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.past import noticed
 from gpu_recovery.core.instance.record import Claim, Held, Instance, InstanceStatus, Need, Rung
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
@@ -154,7 +156,7 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
     job = wire.job_view(
         Job("a", spec, queued_at=NOW, status_at=NOW, failure=failure, history=(entry,)), PRESETS[Preset.ADAPTIVE]
     )
-    instance = wire.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)))
+    instance = wire.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)), NOW)
     assert set(incident["job"]) == set(job)
     assert set(incident["job"]["failure"]) == set(job["failure"])
     assert {type(value) for value in incident["instances"][1]["claims"].values()} == {type(instance["claims"]["a"])}
@@ -207,6 +209,18 @@ def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None
     assert "2026-11-21 09:32:08Z (in 29m08s)" in block
     assert "7c9e6679-7425-40de-944b-e07fc1f90ae7 since 2026-11-20 08:00:00Z" in block
     assert history.splitlines()[2].startswith("2026-11-21 09:01:31Z  AVAILABLE -> CHECKING  CheckRequested    checked")
+
+
+def test_an_instance_says_what_speaks_against_it() -> None:
+    """The score and what it is made of, as the API tells them; of one with a clean past there is no such line."""
+    past = tuple(noticed(NOW, kind) for kind in (LemonSignal.OUT, LemonSignal.OUT, LemonSignal.XID))
+    lemon, clean = (wire.lemon_view(Instance("i-1", NOW, past=one), NOW) for one in (past, ()))
+    view = {"instance_id": "i-1", "status": "AVAILABLE"}
+    told = render.instance_details({**view, "lemon": lemon}, NOW)
+    assert "lemon score" in told
+    assert f"{lemon['score']} %: 2 repairs and 1 XID in 28 days" in told and lemon["score"] > 0
+    for quiet in ({**view, "lemon": clean}, view):
+        assert "lemon" not in render.instance_details(quiet, NOW)
 
 
 def test_an_instance_says_when_it_was_last_heard_of() -> None:

@@ -16,8 +16,21 @@ import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.reports import Check as Probe
-from gpu_recovery.core.diagnosis.reports import Delivery, EventReport, Progress, Report, StageReport, Written
+from gpu_recovery.core.diagnosis.reports import (
+    Delivery,
+    EventReport,
+    FlightReport,
+    Progress,
+    Report,
+    StageReport,
+    Written,
+)
+from gpu_recovery.core.diagnosis.words import Cause, Remedy
 from gpu_recovery.core.events import AllRanksStopped, JobLookDue
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.past import noticed
+from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.job.conclusion import Conclusion
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.names import attempt_id
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
@@ -150,6 +163,64 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
     assert answer.body["scope"]["names"] and "r1" in answer.body["evidence"]
     assert "What: GPU_FAULT" in answer.body["page"]["en"] and "原因: GPU_FAULT" in answer.body["page"]["zh"]
     assert api.functions.kept() == before
+
+
+def acted_upon(status: JobStatus, **changes: Any) -> dict[str, Any]:
+    """A job that was started again because of a verdict on its first attempt."""
+    verdict = Conclusion(
+        1, Cause.WORKER_HANG, f"instance {SECOND}", (SECOND,), Remedy.LEAVE_OUT, 80, True, "no answer", spares=True
+    )  # fmt: skip
+    return {"status": status, "attempt": 2, "stop_purpose": None, "conclusion": verdict, **changes}
+
+
+def test_a_diagnosis_tells_how_the_verdict_of_its_attempt_turned_out(api: Api) -> None:
+    """It is open, then the next attempt lasts, and the job's record and the page say so; of others nothing is said."""
+    failed(api, reports=(LIES,), **acted_upon(JobStatus.RUNNING, running_at=NOW, look_at=later(1_800)))
+    store = api.functions.store
+    store.begin_attempt(plan(attempt=2))
+    answer = api.post("/diagnoses", {"job_id": JOB, "attempt": 1})
+    assert (answer.body["outcome"]["cause"], answer.body["outcome"]["held"]) == ("WORKER_HANG", None)
+    api.functions.now = later(1_800)
+    loop(api).tell(JOB, JobLookDue(at=later(1_800), attempt=2, look_at=later(1_800)))
+    assert [one.held for one in api.functions.job().verdicts] == [True]
+    answer = api.post("/diagnoses", {"job_id": JOB, "attempt": 1})
+    assert answer.body["outcome"]["held"] is True
+    assert answer.body["page"]["en"].endswith(answer.body["outcome"]["english"] + "\n")
+    assert "has held" in answer.body["page"]["en"] and "处置有效" in answer.body["page"]["zh"]
+    other = api.post("/diagnoses", {"job_id": JOB, "attempt": 2})
+    assert other.body["outcome"] is None and "Outcome" not in other.body["page"]["en"]
+
+
+def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
+    """With the write that gives its GPUs back; the rest of the gang does not, and the API says so."""
+    for one in (FIRST, SECOND):
+        record = api.functions.instance(one)
+        api.functions.store.save_instance(replace(record, claims={JOB: Claim(1, 8)}))
+    waits = [
+        FlightReport(report_id=f"f{rank}", at_s=NOW.timestamp(), instance_id=one, rank=rank, group="dp",
+                     members=(0, 1), last_enqueued=10 - rank, last_completed=9)
+        for rank, one in enumerate((FIRST, SECOND))
+    ]  # fmt: skip
+    failed(api, reports=tuple(waits))
+    after = ended(api)
+    assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    seen = {one: api.get(f"/instances/{one}").body["lemon"] for one in (FIRST, SECOND)}
+    assert seen[FIRST] == {"score": 0, "made_of": None, "signals": {}}
+    assert seen[SECOND]["signals"] == {"excl_jobid_count": 1}
+    assert seen[SECOND]["made_of"] == "1 time left out in 28 days" and seen[SECOND]["score"] > 0
+    assert api.functions.instance(SECOND).claims == {}
+
+
+def test_a_machine_that_failed_again_and_again_is_likelier_to_be_the_one(api: Api) -> None:
+    """The same reports, with and without its past."""
+    failed(api, reports=(LIES,))
+    before = api.post("/diagnoses", {"job_id": JOB}).body
+    record = api.functions.instance(SECOND)
+    past = tuple(noticed(NOW, LemonSignal.OUT) for _ in range(4))
+    api.functions.store.save_instance(replace(record, past=past))
+    after = api.post("/diagnoses", {"job_id": JOB}).body
+    assert after["cause"] == before["cause"] == "GPU_FAULT"
+    assert after["confidence"] > before["confidence"]
 
 
 def test_a_viewer_may_ask(api: Api) -> None:

@@ -301,7 +301,8 @@ def release(kit: Kit, job: Job, pending: Pending) -> Acted:
     kept = set(order.keep_claims_of) | set(_not_ended(kit, job) if job.claims_kept else ())
 
     def give_back(instance_id: str) -> None:
-        kit.store.release_instance(instance_id, job.job_id, instance_id in kept, order.attempt)
+        left_out_at = kit.now if instance_id in order.left_out else None
+        kit.store.release_instance(instance_id, job.job_id, instance_id in kept, order.attempt, left_out_at)
 
     kit.each(give_back, filter(None, order.instances))
     return DONE

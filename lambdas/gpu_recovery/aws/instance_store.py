@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from ..core.fleet import Fleet
+from ..core.instance.lemons import LemonSignal
+from ..core.instance.past import noticed
 from ..core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from ..ports import StaleRecord
 from .items import decode, encode, item_of, readable, reading
@@ -128,7 +130,10 @@ class InstanceStore:
             and instance.reserved_for in ("", job_id)
         )
 
-    def release_instance(self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None) -> None:
+    def release_instance(
+        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        left_out_at: datetime | None = None,
+    ) -> None:  # fmt: skip
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
@@ -137,14 +142,18 @@ class InstanceStore:
             if attempt is not None:
                 names["#a"], values[":a"] = "attempt", attempt
                 claimed += " AND #c.#j.#a <= :a"
-            change = "SET #rev = #rev + :one, #left = #left + #c.#j.gpus REMOVE #c.#j"
+            noted = ""
+            if left_out_at is not None:
+                values[":seen"] = [encode(noticed(left_out_at, LemonSignal.LEFT_OUT))]
+                names["#past"], values[":nothing"] = "past", []
+                noted = ", #past = list_append(if_not_exists(#past, :nothing), :seen)"
+            change = f"SET #rev = #rev + :one, #left = #left + #c.#j.gpus{noted} REMOVE #c.#j"
             counted = self.machines.update(instance_id, change, f"{claimed} AND attribute_exists(#left)", names, values)
             if counted is None:  # nothing to give back, or an item of a release that did not count
-                change, uncounted = "SET #rev = #rev + :one REMOVE #c.#j", "attribute_not_exists(#left)"
+                change, uncounted = f"SET #rev = #rev + :one{noted} REMOVE #c.#j", "attribute_not_exists(#left)"
                 self.machines.update(instance_id, change, f"{claimed} AND {uncounted}", names, values)
-            values.pop(":a", None)
         names = {"#rev": "revision"}
-        values |= {":nobody": "", ":job": job_id}
+        values = {":one": 1, ":nobody": "", ":job": job_id}
         change = "SET #rev = #rev + :one, reserved_for = :nobody"
         self.machines.update(instance_id, change, "reserved_for = :job", names, values)
 

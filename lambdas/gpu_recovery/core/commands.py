@@ -95,6 +95,8 @@ class ReleaseInstances:
     """Instances on which a rank's end was never confirmed: their GPUs are not free."""
     attempt: int | None = None
     """The last attempt whose claims are meant: carried out late, the order must not take a later one's. None: any."""
+    left_out: tuple[str, ...] = ()
+    """Those of the instances that the job leaves out from now on, which is remembered of them."""
 
 
 @dataclass(frozen=True, slots=True)

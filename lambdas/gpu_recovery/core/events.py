@@ -281,6 +281,7 @@ class CheckRequested(InstanceEvent):
     suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
     `again`: it was before, and that has not helped.
     focus: the GPUs that a diagnosis suspects, as `<instance>/<index or UUID>`.
+    first: the instance on which the attempt ended first, "" where nobody can tell; `alone`: it had only one.
     """
 
     job_id: str
@@ -292,6 +293,8 @@ class CheckRequested(InstanceEvent):
     again: bool = False
     focus: tuple[str, ...] = ()
     awaited: bool = True
+    first: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

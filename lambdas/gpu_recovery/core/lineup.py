@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from .instance.past import grade
 from .instance.record import EcsStatus, Instance, InstanceStatus
 from .policy import RecoveryPolicy, within
 from .queue.entry import NOTHING, Entry, running, waiting
@@ -34,7 +35,10 @@ def snapshot_of(
             *(running(entry, policy, now, usual) for entry in entries if not entry.waits),
             *(replace(running(entry, policy, now), hosts=()) for entry in paused),
         ),
-        hosts=tuple(_host(instance, kept, promised.get(instance.instance_id, {})) for instance in instances),
+        hosts=tuple(
+            _host(instance, kept, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
+            for instance in instances
+        ),
         used=used, limits=limits,
         suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
     )  # fmt: skip
@@ -70,7 +74,13 @@ def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
     return promised
 
 
-def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int]) -> Host:
+def _lemon(instance: Instance, policy: RecoveryPolicy, now: datetime) -> float:
+    return grade(instance.past, now) if instance.past and policy.lemon_order else 0.0
+
+
+def _host(
+    instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
+) -> Host:  # fmt: skip
     reserved_for, until = kept.get(instance.instance_id, ("", None))
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
@@ -82,7 +92,7 @@ def _host(instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
         rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
         port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
-        leaves_at=departure.leaves_at if departure is not None else None,
+        leaves_at=departure.leaves_at if departure is not None else None, lemon=lemon,
     )  # fmt: skip
 
 

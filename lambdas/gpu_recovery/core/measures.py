@@ -100,6 +100,8 @@ MEASURES: dict[str, Kind] = {
     "UnderRepair": Kind(
         Unit.COUNT, "instances that count against the budget of repairs, each minute while there are any"
     ),
+    "VerdictsHeld": Kind(Unit.COUNT, "the remedy of a diagnosis held: an attempt after it lasted, or the job was done"),
+    "VerdictsFailed": Kind(Unit.COUNT, "it did not: the job failed again for the same cause or at the same place"),
     "NoticesSent": Kind(Unit.COUNT, "a message to operators was published"),
     "NoticesFailed": Kind(Unit.COUNT, "a message to operators could not be published; it is kept and tried again"),
     "Unsaid": Kind(Unit.COUNT, "an event of ours or a call for the scheduler could not be sent; it is tried again"),
@@ -151,10 +153,10 @@ def of_word(command: Any, said: bool) -> list[Measure]:
 
 
 def _of_job(before: Job, after: Job) -> list[Measure]:
+    found = _of_verdicts(before, after)
     if before.status is after.status:
-        return []
+        return found
     now = after.status_at
-    found: list[Measure] = []
     if before.status is JobStatus.LOST:
         found.append(Measure("LostSeconds", _seconds(before.status_at, now)))
     failed_at = after.failure.at if after.failure is not None and before.failure is None else None
@@ -168,6 +170,12 @@ def _of_job(before: Job, after: Job) -> list[Measure]:
     if in_incident and lost_since is not None and (hours := _gpu_hours(before, lost_since, now)):
         found.append(Measure("GpuHoursLost", hours))
     return found + _of_incident(before, after)
+
+
+def _of_verdicts(before: Job, after: Job) -> list[Measure]:
+    """What has become known of diagnoses since; of what cannot be told, nothing."""
+    new = [one.held for one in after.verdicts if one not in before.verdicts]
+    return [Measure("VerdictsHeld" if held else "VerdictsFailed") for held in new if held is not None]
 
 
 def _of_incident(before: Job, after: Job) -> list[Measure]:

@@ -63,6 +63,10 @@ class RecoveryPolicy:
     """So many first ends of one job on one machine are a repetition."""
     suspect_window: int = 8
     """How many attempts of a job back its first ends, and what was repaired for them, are remembered."""
+    lemon_order: bool = True
+    """Among machines that suit a job equally well, those that failed again and again in 28 days are taken last."""
+    lemon_replace: int = 100
+    """From this lemon score on, in percent, a machine is replaced instead of rebooted once more; none has 100."""
     blame_needs_document: bool = True
     diagnose: bool = True
     """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
@@ -193,6 +197,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         only_exit_one_is_checked=True,
         lasting_forgives=False,
         suspect_repeats=False,
+        lemon_order=False,
         retry_crashes=False,
         relaunch_on_same_instances=True,
         reboots_max=1,

@@ -7,11 +7,14 @@ asks for a reset is REBOOT.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 RECOVERY_ACTION = 154
+NAMED_XID = re.compile(r"\bXID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
+"""An XID as the words of a node's agent name it."""
 
 
 class XidProfile(StrEnum):
@@ -88,6 +91,10 @@ NVIDIA's catalogue, 94 for a look. Five occurrences of any other number within a
 them, are the rule of NVIDIA's NVSentinel."""
 REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _SEEN, XidProfile.AWS: _SEEN}
 """AWS publishes none of its own."""
+
+
+HARMLESS = frozenset({XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER})
+"""The classes of XIDs that say nothing against a machine where nothing but their number is known."""
 
 
 def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:

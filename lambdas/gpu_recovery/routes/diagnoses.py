@@ -9,9 +9,11 @@ from .. import wire
 from ..case_files import CaseInvalid, read_case
 from ..core.diagnosis.case import History
 from ..core.diagnosis.diagnose import Diagnosis, diagnose
-from ..core.diagnosis.page import Language, as_document, page
+from ..core.diagnosis.page import Language, as_document, outcome_line, page
+from ..core.job.conclusion import PastVerdict
 from ..core.job.record import Job
 from ..core.job.spec import Backend
+from ..core.job.verdicts import outcome_of
 from ..witnesses import LogTail, heard, thresholds_of
 from .answers import Answer, Refused
 from .desk import Desk, RayAway
@@ -64,7 +66,8 @@ def _of_job(desk: Desk, document: dict[str, Any]) -> Answer:
     recovery, now = desk.recovery, desk.recovery.clock()
     log_tail = _of_driver(desk) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
     known = heard(recovery.store, log_tail, recovery.policy, job, plan, now)
-    return Answer(200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread))
+    outcome = outcome_of(job, attempt)
+    return Answer(200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread, outcome))
 
 
 def _of_driver(desk: Desk) -> LogTail:
@@ -82,11 +85,20 @@ def _of_driver(desk: Desk) -> LogTail:
     return log_tail
 
 
-def _view(found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any) -> dict[str, Any]:
+def _view(
+    found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any, outcome: PastVerdict | None = None
+) -> dict[str, Any]:
+    lines = dict.fromkeys(Language, "")
+    if outcome is not None:
+        lines = {one: outcome_line(outcome.cause, outcome.where, outcome.held, one) for one in Language}
     return {
         **as_document(found), "job_id": job_id, "attempt": attempt,
-        "page": {language.value: page(found, language) for language in Language},
+        "page": {language.value: page(found, language) + lines[language] for language in Language},
         "unread_logs": {str(rank): why for rank, why in unread.items()},
+        "outcome": None if outcome is None else {
+            "cause": outcome.cause, "where": outcome.where, "held": outcome.held,
+            "english": lines[Language.ENGLISH].strip(), "chinese": lines[Language.CHINESE].strip(),
+        },
     }  # fmt: skip
 
 

@@ -19,20 +19,22 @@ def list_instances(desk: Desk, request: Request) -> Answer:
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     found = desk.recovery.store.instances_in(present, bad)
     page, cursor = page_of(desk, request, "instances", found, lambda one: (one.instance_id,))
-    views = [wire.instance_summary(instance) for instance in page]
+    now = desk.recovery.clock()
+    views = [wire.instance_summary(instance, now) for instance in page]
     return Answer(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
 
 
 def read_instance(desk: Desk, request: Request) -> Answer:
-    """One instance with its history, its latest heartbeat and what it says of its GPUs."""
+    """One instance with its history, its latest heartbeat, what it says of its GPUs, and what speaks against it."""
     instance_id, store = request.named["instance_id"], desk.recovery.store
     instance = store.load_instance(instance_id)
     if instance is None:
         raise _no_instance(instance_id)
     beat = next(iter(store.beats([instance_id]).values()), None)
     inventory = store.inventory(instance_id)
-    told = wire.heartbeat_view(beat, inventory, desk.recovery.policy, desk.recovery.clock())
-    return Answer(200, {**wire.instance_view(instance), "heartbeat": told})
+    now = desk.recovery.clock()
+    told = wire.heartbeat_view(beat, inventory, desk.recovery.policy, now)
+    return Answer(200, {**wire.instance_view(instance, now), "heartbeat": told})
 
 
 def release_instance(desk: Desk, request: Request) -> Answer:
@@ -57,7 +59,7 @@ def _ordered(desk: Desk, request: Request, order: InstanceEvent, otherwise: str)
     if decision.outcome is not Outcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
         raise Refused(409, "not_possible", otherwise, detail)
-    return Answer(200, wire.instance_view(decision.record))
+    return Answer(200, wire.instance_view(decision.record, desk.recovery.clock()))
 
 
 def _no_instance(instance_id: str) -> Refused:

@@ -150,6 +150,7 @@ _QUEUE = record(
     reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
     next_cursor=none_or(TEXT), unreadable=many(TEXT),
 )  # fmt: skip
+_OUTCOME = record(cause=one_of(Cause), where=TEXT, held=none_or(YES), english=TEXT, chinese=TEXT)
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT, "status": one_of(InstanceStatus), "reason": TEXT, "agent_connected": YES, "ecs_status": TEXT,
     "container_instance_id": TEXT, "gpus": WHOLE, "claims": by_name(WHOLE), "reserved_for": none_or(TEXT),
@@ -157,6 +158,7 @@ _INSTANCE: dict[str, Schema] = {
     "deadline_at": none_or(TIME), "incident_id": none_or(TEXT), "drained": YES, "availability_zone": TEXT,
     "silent_since": none_or(TIME), "suspicion": none_or(TEXT), "health": by_name(ANYTHING),
     "departure": none_or(ANYTHING), "need": none_or(ANYTHING), "held": none_or(ANYTHING),
+    "lemon": record(score=WHOLE, made_of=none_or(TEXT), signals=by_name(WHOLE)),
 }  # fmt: skip
 _TOKEN: dict[str, Schema] = {
     "live": YES,
@@ -226,7 +228,7 @@ SCHEMAS: dict[str, Schema] = {
         )),
         next_probe=none_or(one_of(Probe)), said=many(ref("Finding")),
         more=record(evidence=WHOLE, findings=WHOLE, said=WHOLE), version=TEXT,
-        page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT),
+        page=record(en=TEXT, zh=TEXT), unread_logs=by_name(TEXT), outcome=none_or(_OUTCOME),
     ),
     "Queue": _QUEUE,
     "Quotas": record(limits=record(**_LIMITS), revision=WHOLE),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from gpu_recovery.core.diagnosis.case import History, Topology
 from gpu_recovery.core.diagnosis.diagnose import diagnose
-from gpu_recovery.core.diagnosis.page import LISTED_MAX, Language, as_document, page
+from gpu_recovery.core.diagnosis.page import LISTED_MAX, Language, as_document, outcome_line, page
 from gpu_recovery.core.diagnosis.reports import RpcReport, RpcStage
+from gpu_recovery.core.diagnosis.words import Cause
 
 
 def call(number: int) -> RpcReport:
@@ -30,6 +32,18 @@ def test_a_page_of_nothing_says_so() -> None:
     """And which look is the cheapest."""
     found = page(diagnose([], Topology(), History(), 0.0))
     assert "nothing speaks for any cause" in found and "self-report" in found
+
+
+@pytest.mark.parametrize(
+    ("held", "english", "chinese"),
+    [(True, "has held", "处置有效"), (False, "has not held", "处置无效"), (None, "nobody knows yet", "尚不清楚")],
+)
+def test_a_page_can_say_how_a_verdict_turned_out(held: bool | None, english: str, chinese: str) -> None:
+    """Which verdict that was, and what has become of its remedy, on one line in both languages."""
+    for language, words in ((Language.ENGLISH, english), (Language.CHINESE, chinese)):
+        told = outcome_line(Cause.GPU_FAULT, "gpu i-0b2/3", held, language)
+        assert words in told and "GPU_FAULT" in told and "gpu i-0b2/3" in told
+        assert told.count("\n") == 1 and told.endswith("\n")
 
 
 def test_a_document_is_bounded_and_says_what_it_leaves_out() -> None:

@@ -69,6 +69,7 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
             reserved_for="" if calm else draw(st.sampled_from(["", "", "", "w0", "w2"])),
             reserved_until=None if calm else draw(st.sampled_from([None, at(30), at(-30)])),
             leaves_at=None if calm else draw(st.sampled_from([None, None, None, at(120)])),
+            lemon=draw(st.sampled_from([0.0, 0.0, 0.3, 0.6])),
         )
         for name, gpus in sizes.items()
     )  # fmt: skip

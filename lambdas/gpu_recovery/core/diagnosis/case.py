@@ -107,7 +107,7 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class History:
-    """What is remembered of each machine: its lemon score, 0 (nothing) to 1 (`core.diagnosis.lemons`)."""
+    """What is remembered of each machine: its lemon score, 0 (nothing) to 1 (`core.instance.lemons`)."""
 
     lemons: Mapping[str, float] = field(default_factory=dict)
 

@@ -80,6 +80,29 @@ def _next(diagnosis: Diagnosis, english: bool) -> str:
     return _REMEDY[diagnosis.remedy][0 if english else 1]
 
 
+_OUTCOME: dict[bool | None, tuple[str, str]] = {
+    True: (
+        "its remedy has held: an attempt after it has lasted, or the job is done",
+        "处置有效: 其后的一次尝试已稳定运行, 或作业已完成",
+    ),
+    False: (
+        "its remedy has not held: the job failed again for the same cause or at the same place",
+        "处置无效: 作业又因同一原因或在同一位置失败",
+    ),
+    None: (
+        "nobody knows yet whether its remedy holds, or the job has failed of something else meanwhile",
+        "尚不清楚处置是否有效, 或作业其间因别的原因失败",
+    ),
+}
+
+
+def outcome_line(cause: Cause, where: str, held: bool | None, language: Language = Language.ENGLISH) -> str:
+    """How the verdict that the job was given turned out; it was made then, and may differ from one made now."""
+    english = language is Language.ENGLISH
+    told = _OUTCOME[held][0 if english else 1]
+    return f"Outcome: {cause} at {where}: {told}.\n" if english else f"结果: {cause} ({where}): {told}。\n"
+
+
 def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
     lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.said}

@@ -12,6 +12,7 @@ from ..names import attempt_id
 from ..notices import of_instances
 from .ladder import meet
 from .orders import WAITING_MAX, activate, also_waiting, poke, repair_ended, report, run_check
+from .past import failure_of
 from .people import given_up
 from .record import CheckRun, Claim, Instance, InstanceStatus, Need, Rank, Rung
 
@@ -30,6 +31,8 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     run = CheckRun("", *asker, event.may_reboot, passive=bool(left), since=event.since)
     own = f"{instance.instance_id}/"
     run = replace(run, focus=tuple(one.removeprefix(own) for one in event.focus if one.startswith(own)))
+    if event.awaited and event.first != instance.instance_id:
+        run = replace(run, put_down=failure_of(event))
     if event.suspect == instance.instance_id:
         run = replace(run, because=event.because, again=event.again)
     changes, orders = run_check(instance, run)

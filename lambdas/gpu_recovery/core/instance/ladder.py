@@ -18,6 +18,7 @@ from ..machine import Given, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
 from .orders import activate, drain, run_check, verify
+from .past import made_of, percent
 from .people import given_up
 from .record import IN_USE, CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
 
@@ -79,6 +80,8 @@ def climbed(instance: Instance, need: Need, given: Given) -> Need:
         why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
     elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_s):
         why = f"its last repair held for less than {policy.relapse_s} s"
+    elif (lemon := percent(instance.past, given.now)) >= policy.lemon_replace:
+        why = f"its lemon score is {lemon} %: {made_of(instance.past, given.now)}"
     else:
         return need
     return replace(need, rung=Rung.REPLACE, evidence=f"{need.evidence}; {why}")

@@ -24,6 +24,7 @@ from . import checking, hearing, people, repairing, warned, watching
 from .deadlines import deadlines
 from .observing import withheld
 from .orders import poke
+from .past import remembered
 from .record import EcsStatus, Instance, InstanceStatus
 from .telling import with_words
 
@@ -117,6 +118,9 @@ def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given:
     """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
     after = altered(instance, {**step.changes, "status": step.status, "reason": step.reason})
     fleet = _fleet_after(instance, after, event, given)
+    past = remembered(instance, after, event, given)
+    if past != instance.past:
+        step = replace(step, changes={**step.changes, "past": past})
     step = with_words(instance, after, step, event, given, fleet or given.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ..machine import HistoryEntry, Pending
 from ..signals import DepartureKind, HealthStatus
+from .lemons import LemonSignal, Signal
 
 
 class InstanceStatus(StrEnum):
@@ -79,6 +80,8 @@ class CheckRun:
     """The GPUs that somebody suspects, by index or UUID: they are looked at first."""
     waiting: Rank | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
+    put_down: LemonSignal | None = None
+    """What is remembered if this check blames the instance; None if nothing, or if it is remembered already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,8 @@ class Instance:
     """When it last came back from a repair, proved and passing its check."""
     replaced_at: datetime | None = None
     """When it last came back from a stop and start, proved: on another host, whatever its check said."""
+    past: tuple[Signal, ...] = ()
+    """What speaks against it of the last 28 days: its lemon score is made of that."""
     boot_id: str | None = None
     booted_at: datetime | None = None
     incident_id: str = ""
@@ -250,6 +255,11 @@ class Instance:
         """Whether it counts against the fleet's budget: being rebooted or replaced, until proof and a passing check."""
         repairing = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
         return self.status in repairing or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
+
+    @property
+    def waits_for_a_person(self) -> bool:
+        """Whether nothing but a person brings it back: quarantined, and not only because its repair is held back."""
+        return self.status is InstanceStatus.QUARANTINED and self.held is None
 
     @property
     def suspicion(self) -> str:

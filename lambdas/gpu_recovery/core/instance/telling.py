@@ -88,8 +88,7 @@ def _in_order(told: list[commands.NotifyOperator]) -> list[commands.NotifyOperat
 
 
 def _came_to_a_person(before: Instance, after: Instance) -> bool:
-    was = before.status is InstanceStatus.QUARANTINED and before.held is None
-    return after.status is InstanceStatus.QUARANTINED and after.held is None and not was
+    return after.waits_for_a_person and not before.waits_for_a_person
 
 
 def _of_quarantine(

@@ -15,7 +15,7 @@ from .. import commands, events
 from ..machine import Given, Ignore, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
-from ..xid import XidClass, class_of
+from ..xid import HARMLESS, class_of
 from .ladder import EVIDENCE_CHARACTERS_MAX, asks_again, checked_instead, held_too_long, is_on_a_new_host, meet
 from .orders import poke
 from .people import reminded
@@ -100,8 +100,7 @@ def _rung_of(event: events.HealthReported) -> Rung | None:
     cures; its instance check for the machine itself, which a reboot cures (EC2 user guide, status checks).
     """
     if event.kind == HealthKind.ACCELERATED_COMPUTE:
-        harmless = (XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER)
-        return None if event.xid is not None and class_of(event.xid) in harmless else Rung.CHECK
+        return None if event.xid is not None and class_of(event.xid) in HARMLESS else Rung.CHECK
     return Rung.CHECK if event.kind == HealthKind.NODE_AGENT else _RUNGS.get(event.kind)
 
 

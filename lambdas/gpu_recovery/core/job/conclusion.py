@@ -54,3 +54,13 @@ class Conclusion:
         """It in one sentence."""
         sure = "" if self.decided else ", undecided"
         return f"diagnosis: {self.cause} at {self.where} ({self.confidence} %{sure}): {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class PastVerdict:
+    """How the verdict on an attempt turned out: its remedy has `held`, or has not; None if that cannot be told."""
+
+    attempt: int
+    cause: Cause
+    where: str
+    held: bool | None

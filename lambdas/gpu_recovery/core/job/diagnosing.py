@@ -19,6 +19,7 @@ from ..diagnosis.words import Cause, Remedy
 from ..machine import Given, Ignore, Step
 from ..names import listed
 from ..policy import within
+from . import verdicts
 from .conclusion import Conclusion
 from .endings import cooled_down, failed, has_lasted, poke, unless_held
 from .record import Job, JobStatus
@@ -41,10 +42,11 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
         return Ignore("this attempt is diagnosed")
     found = event.conclusion
     ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
+    before = verdicts.failed_again(job, found, (), given)
     if not (ends or found.goes_on) or not _may_spare(job, found):
-        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", {"conclusion": found})
+        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", {"conclusion": found, **before})
     changes: dict[str, Any] = {
-        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
+        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1, **before,
     }  # fmt: skip
     if ends:
         return failed(job, f"{found.said}; it would fail again", (), changes)
@@ -56,7 +58,8 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     if "left_out" in changes:
         how = f"elsewhere than on {listed(found.instances)} if there is room"
     # No check takes the claims off the machines, as it would before it begins.
-    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke(job))
+    left_out = tuple(changes.get("left_out", ()))
+    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt, left_out=left_out), poke(job))
     return unless_held(job, Step(JobStatus.RECOVERING, f"{found.said}; started again, {how}", changes, orders))
 
 

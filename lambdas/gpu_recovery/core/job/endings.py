@@ -30,8 +30,9 @@ def suspended(job: Job, given: Given, failure: RankFailure | None = None) -> Ste
     if blamed:
         since = job.running_at or job.status_at
         request = CheckRequested(
-            at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=True, since=since, awaited=False
-        )
+            at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=True, since=since, awaited=False,
+            first=blamed, alone=len(job.instances) == 1,
+        )  # fmt: skip
         orders = (commands.TellInstance(blamed, request), *orders)
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
     changes: dict[str, Any] = {"suspended_at": given.now, "in_line_at": given.now, "failure": None}

@@ -11,7 +11,7 @@ from ..machine import HistoryEntry, Pending
 from ..policy import RecoveryPolicy
 from ..queue.quota import QuotaKey
 from ..task import RankFailure
-from .conclusion import Conclusion
+from .conclusion import Conclusion, PastVerdict
 from .spec import JobSpec
 
 
@@ -181,6 +181,8 @@ class Job:
     """The last diagnosis, which names the attempt that it is about."""
     heard_again: int = 0
     """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
+    verdicts: tuple[PastVerdict, ...] = ()
+    """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False

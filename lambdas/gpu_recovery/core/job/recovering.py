@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from .. import events
 from ..machine import Given, Ignore, Step
-from . import suspicion
+from . import suspicion, verdicts
 from .assessment import assess
 from .diagnosing import hear_again, started_again
 from .endings import failed, poke, unless_held
@@ -29,6 +29,8 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     """The judgement: on to healthy instances, or the end."""
     assessment = assess(job, results, given.policy)
     changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
+    blamed = [one for one, found in results.items() if found.outcome.blames_hardware]
+    changes |= verdicts.failed_again(job, None, blamed, given)
     reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)

@@ -12,7 +12,7 @@ from ..names import attempt_id, listed
 from ..notices import of_jobs
 from ..policy import within
 from ..task import EndingKind, RankFailure
-from . import suspicion
+from . import suspicion, verdicts
 from .assessment import purpose_of
 from .endings import cooled_down, counted, failed, finished, has_lasted, poke, suspended, unless_held
 from .record import Cause, Job, JobStatus, StopPurpose
@@ -117,7 +117,8 @@ def stop(
 def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """Every rank ended while none was being stopped: success, or a gang that died all at once."""
     if event.failure is None:
-        return finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
+        done = finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
+        return replace(done, changes={**done.changes, **verdicts.held(job)})
     if job.is_observed(given.policy):
         person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
@@ -153,6 +154,7 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             request = events.CheckRequested(
                 at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since,
                 suspect=suspect.instance_id, because=suspect.because, again=suspect.again,
+                first=suspicion.ended_first(job, ends, policy), alone=len(job.instances) == 1,
             )  # fmt: skip
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
             if suspect.instance_id:
@@ -263,6 +265,8 @@ def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and job.left_out:
         changes["left_out"] = {}
+    if lasted:
+        changes |= verdicts.held(job)
     if lasted and given.policy.lasting_forgives:
         changes |= {"attempts_counted": 0, "repairs": 0, **suspicion.once_lasted(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -41,6 +41,16 @@ def ends_with(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd
     return (*before, FirstEnd(job.attempt, failure.rank, failure.instance_id))
 
 
+def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> str:
+    """The instance on which the job's attempt ended first; "" where nobody can tell, or no restart would cure it.
+
+    ends: with that of this attempt. On one instance alone nobody else can have been first.
+    """
+    if len(job.instances) == 1 and job.failure is not None and is_retried(job.failure.ending.kind, policy):
+        return job.failure.instance_id
+    return ends[-1].instance_id if ends and ends[-1].attempt == job.attempt else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """The instance that a job's ends speak against, and why; `again`: its repair on suspicion has not helped."""

@@ -11,43 +11,61 @@ from .snapshot import Host
 class Shelf:
     """Hosts sorted into levels by their free GPUs; those in use apart from those that nobody uses.
 
-    `fits[g]` is how many hosts have at least g free.
+    `fits[g]` is how many hosts have at least g free. Lemons stand apart on each level, behind the others.
     """
 
-    __slots__ = ("_partly", "_whole", "fits")
+    __slots__ = ("_lemons", "_partly", "_whole", "fits")
 
     def __init__(self, most: int) -> None:
         self.fits = [0] * (most + 1)
         self._partly: list[dict[str, None]] = [{} for _ in range(most + 1)]
         self._whole: list[dict[str, None]] = [{} for _ in range(most + 1)]
+        self._lemons: dict[tuple[bool, int], dict[float, dict[str, None]]] = {}
 
-    def put(self, host_id: str, free: int, whole: bool) -> None:
+    def put(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
         """A host that was not there."""
-        (self._whole if whole else self._partly)[free][host_id] = None
+        self._level(free, whole, lemon)[host_id] = None
         for gpus in range(1, free + 1):
             self.fits[gpus] += 1
 
-    def remove(self, host_id: str, free: int, whole: bool) -> None:
+    def remove(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
         """A host that was there, with what it was put there with."""
-        del (self._whole if whole else self._partly)[free][host_id]
+        del self._level(free, whole, lemon)[host_id]
         for gpus in range(1, free + 1):
             self.fits[gpus] -= 1
 
-    def lower(self, host_id: str, free: int, whole: bool, left: int) -> None:
+    def lower(self, host_id: str, free: int, whole: bool, lemon: float, left: int) -> None:
         """The host now has `left` free GPUs, fewer than before."""
-        del (self._whole if whole else self._partly)[free][host_id]
+        del self._level(free, whole, lemon)[host_id]
         for gpus in range(left + 1, free + 1):
             self.fits[gpus] -= 1
         if left:
-            self._partly[left][host_id] = None
+            self._level(left, False, lemon)[host_id] = None
 
     def best(self, gpus: int) -> Iterator[str]:
         """Hosts for a rank of so many GPUs, best fit first: what leaves nothing over, then hosts in use, then whole."""
+        if self._lemons:
+            yield from self._best_but_lemons(gpus)
+            return
         yield from reversed(self._partly[gpus])
         yield from reversed(self._whole[gpus])
         for levels in (self._partly, self._whole):
             for level in islice(levels, gpus + 1, None):
                 yield from reversed(level)
+
+    def _best_but_lemons(self, gpus: int) -> Iterator[str]:
+        """The same where there are lemons: on each level those with the lowest score first, after the others."""
+        more = range(gpus + 1, len(self._whole))
+        for whole, free in ((False, gpus), (True, gpus), *((whole, free) for whole in (False, True) for free in more)):
+            yield from reversed((self._whole if whole else self._partly)[free])
+            behind = self._lemons.get((whole, free), {})
+            for lemon in sorted(behind):
+                yield from reversed(behind[lemon])
+
+    def _level(self, free: int, whole: bool, lemon: float) -> dict[str, None]:
+        if lemon:
+            return self._lemons.setdefault((whole, free), {}).setdefault(lemon, {})
+        return (self._whole if whole else self._partly)[free]
 
 
 class Pool:
@@ -77,7 +95,7 @@ class Pool:
         host = self.hosts[host_id]
         self.free[host_id] = free
         for shelf in self._shelves(host):
-            shelf.put(host_id, free, free == host.gpus)
+            shelf.put(host_id, free, free == host.gpus, host.lemon)
 
     def discard(self, host_id: str) -> int:
         """Close a host to them; how many GPUs are free on it, 0 if it was not open."""
@@ -85,7 +103,7 @@ class Pool:
         if free:
             host = self.hosts[host_id]
             for shelf in self._shelves(host):
-                shelf.remove(host_id, free, free == host.gpus)
+                shelf.remove(host_id, free, free == host.gpus, host.lemon)
         return free
 
     def take(self, host_id: str, gpus: int) -> None:
@@ -93,7 +111,7 @@ class Pool:
         free, host = self.free[host_id], self.hosts[host_id]
         left = free - gpus
         for shelf in self._shelves(host):
-            shelf.lower(host_id, free, free == host.gpus, left)
+            shelf.lower(host_id, free, free == host.gpus, host.lemon, left)
         if left:
             self.free[host_id] = left
         else:

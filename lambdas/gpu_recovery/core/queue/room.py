@@ -150,7 +150,7 @@ class Room:
     ) -> list[str]:
         """Hosts for the ranks that keep none: its own, that leave later, any, that leave before, at last suspects."""
         in_time = {one for one in leaving if self._ends_before_leaving(job, self.hosts[one])}
-        first = [*sorted(own), *sorted(in_time)]
+        first = [*self._in_order(own), *self._in_order(in_time)]
         chosen = [one for one in first if one not in kept and one not in job.suspects]
         missing = job.nodes - len(kept) - len(chosen)
         aside = [(pool, one, pool.discard(one)) for pool in pools for one in sorted({*kept, *job.suspects})]
@@ -158,13 +158,16 @@ class Room:
         for pool, one, free in aside:
             if free:
                 pool.add(one, free)
-        chosen += sorted(one for one in leaving - in_time if one not in kept and one not in job.suspects)
+        chosen += self._in_order(one for one in leaving - in_time if one not in kept and one not in job.suspects)
         suspects = {one for one in job.suspects if one not in chosen and one not in kept}
         return chosen + sorted(
             one
             for one in suspects
             if own.get(one) or one in leaving or any(pool.free.get(one, 0) >= job.gpus for pool in pools)
         )
+
+    def _in_order(self, hosts: Iterable[str]) -> list[str]:
+        return sorted(hosts, key=lambda one: (self.hosts[one].lemon, one))
 
     def _whatever(self, pools: Sequence[Pool], nodes: int, gpus: int) -> list[str]:
         """Every host that fits, where they are too few."""

@@ -21,6 +21,7 @@ class Host:
     reserved_for:   the only job that may have it, "" for none; `reserved_until` ends that, None never.
     port_offsets:   those of the claims on it.
     leaves_at:      when it is announced to leave the cluster; None where nothing is known.
+    lemon:          what is remembered against it, from 0 (nothing) to 1: of equals those with less are taken first.
     """
 
     host_id: str
@@ -36,6 +37,7 @@ class Host:
     reserved_until: datetime | None = None
     port_offsets: tuple[int, ...] = ()
     leaves_at: datetime | None = None
+    lemon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """How much a machine is a lemon, from what it did within 28 days."""
 
 import pytest
-from gpu_recovery.core.diagnosis.lemons import DAY_S, WINDOW_S, LemonSignal, Signal, lemon_score, repetition
+from gpu_recovery.core.instance.lemons import DAY_S, WINDOW_S, LemonSignal, Signal, lemon_score, repetition
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,6 +12,7 @@ another fault within 30 days after the k-th is 0.37, 0.43, 0.47 and, after the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,7 +38,7 @@ class LemonSignal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One of them, and when it was (Unix seconds)."""
+    """One of them, and when it was (Unix seconds; whole ones where it is kept in a record)."""
 
     kind: LemonSignal
     at_s: float
@@ -59,6 +60,8 @@ WEIGHTS: Mapping[LemonSignal, _Counted] = {
     LemonSignal.GANG_FAILED: _Counted(0.06, 5.0),
     LemonSignal.ALONE_FAILED: _Counted(0.15, 4.0),
 }
+STEP = 0.1
+"""Scores that are compared with each other are compared in such steps: a day more or less makes no machine worse."""
 RATE_WEIGHT = 0.3
 """What a failure rate of one would add."""
 RATE_RUNS = 2.0
@@ -98,3 +101,28 @@ def lemon_score(signals: Iterable[Signal], now_s: float) -> float:
         doubt *= (1.0 - counted.weight) ** min(count[kind], counted.most)
     doubt *= 1.0 - RATE_WEIGHT * alone / (alone + well + RATE_RUNS)
     return min(max(1.0 - doubt, 0.0), 1.0)
+
+
+def graded(score: float) -> float:
+    """The score in whole steps, rounded down: machines that are much alike are equal."""
+    return math.floor(score / STEP + 1e-9) * STEP if score >= STEP else 0.0
+
+
+def made_of(signals: Iterable[Signal], now_s: float) -> str:
+    """What the score is made of: `3 repairs and 2 XIDs in 28 days`; "" if of nothing."""
+    recent = [one.kind for one in signals if faded(one.at_s, now_s) > 0]
+    words = [f"{count} {names[count > 1]}" for kind, names in _WORDS.items() if (count := recent.count(kind))]
+    if not words:
+        return ""
+    return f"{' and '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)} in {WINDOW_S / DAY_S:.0f} days"
+
+
+_WORDS = {
+    LemonSignal.OUT: ("repair", "repairs"),
+    LemonSignal.XID: ("XID", "XIDs"),
+    LemonSignal.TICKET: ("call for a person or another machine", "calls for a person or another machine"),
+    LemonSignal.GANG_FAILED: ("failed gang", "failed gangs"),
+    LemonSignal.ALONE_FAILED: ("failed job alone", "failed jobs alone"),
+    LemonSignal.LEFT_OUT: ("time left out", "times left out"),
+    LemonSignal.ALONE_WELL: ("run that went well", "runs that went well"),
+}
