@@ -184,10 +184,17 @@ def test_the_agent_says_that_it_is_ready_and_at_each_turn_that_it_turns(
     api.count(len(api.heard) + 2)  # and goes on when nobody listens any more
 
 
-def test_without_systemd_nothing_is_said(tmp_path: Path) -> None:
-    """Neither without a socket nor to one that is gone."""
+def test_without_systemd_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is spoken to without a socket; one that is gone stops nothing."""
+    gone = str(tmp_path / "gone")
+    Notify({"NOTIFY_SOCKET": gone}).say(READY)
+    said: list[tuple[bytes, bytes]] = []
+    monkeypatch.setattr(socket.socket, "sendto", lambda _, word, to: said.append((word, to)))
+    Notify({"NOTIFY_SOCKET": gone}).say(READY)
+    assert said == [(READY.encode(), gone.encode())]
     Notify({}).say(READY)
-    Notify({"NOTIFY_SOCKET": str(tmp_path / "gone")}).say(READY)
+    Notify({"NOTIFY_SOCKET": ""}).say(READY)
+    assert len(said) == 1
 
 
 def test_the_unit_is_watched_and_waits_longer_than_the_agent_ever_does() -> None:

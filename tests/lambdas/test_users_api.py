@@ -128,11 +128,12 @@ def test_guessing_tokens_is_slowed_down(api: Api) -> None:
 # -- roles -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+HIGHER = [route for route in ROUTES if route.needs not in (None, Role.VIEWER)]
+
+
+@pytest.mark.parametrize("route", HIGHER, ids=lambda route: f"{route.method} {route.path}")
 def test_a_role_that_is_too_low_is_refused_before_anything_is_done(api: Api, route: Any) -> None:
     """403 for every route that takes a higher one; the table of routes is the only list."""
-    if route.needs in (None, Role.VIEWER):
-        return
     lower = list(Role)[list(Role).index(route.needs) - 1]
     token = user_token(api, "ana", lower)
     api.call("GET", "/api/v2/jobs", token=token)  # the token is read

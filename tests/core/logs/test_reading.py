@@ -77,12 +77,17 @@ def test_garbage_around_a_message_does_not_hide_it(line: str | bytes) -> None:
     assert classify([line]).kind is Kind.CUDA_OOM
 
 
-@given(st.lists(st.one_of(st.text(max_size=200), st.binary(max_size=200)), max_size=20))
+ODD = st.lists(st.one_of(st.text(max_size=200), st.binary(max_size=200)), max_size=20)
+
+
+@given(ODD, ODD)
 @settings(max_examples=150, deadline=None)
-def test_no_text_breaks_it(lines: list[str | bytes]) -> None:
-    """Whatever comes, every finding is of a line that there is, and the same each time."""
+def test_no_text_breaks_it(before: list[str | bytes], after: list[str | bytes]) -> None:
+    """Whatever comes around a failure, it is found on its line, each finding is of its own, and the same each time."""
+    lines = [*before, ERROR, *after]
     found = classify(lines)
-    assert all(1 <= one.number <= len(lines) for one in found.findings)
+    assert Kind.CUDA_OOM in {one.kind for one in found.findings if one.number == len(before) + 1}
+    assert all(one.line == read(lines[one.number - 1]).raw for one in found.findings)
     assert classify(lines) == found
 
 

@@ -170,6 +170,7 @@ def test_agents_end_with_the_cluster(start_server, api):
     server = start_server("--instances", "2")
     enlist(api, server, *server.instance_ids)
     pids = [server.instance(one)["node_agent_pid"] for one in server.instance_ids]
+    assert all(is_alive(pid) for pid in pids)
     server.post("fault", instance=server.instance_ids[0], kind="hang")
     assert server.end() == 0
     assert not any(is_alive(pid) for pid in pids)
