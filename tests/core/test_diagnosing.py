@@ -189,6 +189,7 @@ def test_the_witnesses_are_heard_again_before_a_job_ends_for_want_of_evidence() 
     goes_on = build.applied(_barrier(late, heard_again=True))
     assert (goes_on.status, goes_on.attempts_counted) == (JobStatus.RECOVERING, 1)
     assert NETWORK.said in goes_on.reason
+    assert goes_on.diagnosed == replace(NETWORK, followed=True)
     silent = build.applied(_barrier(after, heard_again=True))
     assert silent.status is JobStatus.FAILED and "no instance is to blame" in silent.reason
 
@@ -208,6 +209,9 @@ def test_nobody_is_heard_again_where_the_checks_have_found_something_or_it_is_th
     """Or where a restart is what follows in any case."""
     blamed = build.applied(_barrier(_exited(), CheckOutcome.HEALTHY, CheckOutcome.REBOOT))
     assert blamed.status is JobStatus.RECOVERING
+    known = replace(_exited(), conclusion=HANG)
+    repaired = build.applied(_barrier(known, CheckOutcome.HEALTHY, CheckOutcome.REBOOT))
+    assert repaired.diagnosed == HANG
     last = build.applied(_barrier(replace(_exited(), attempts_counted=2)))
     assert last.status is JobStatus.FAILED
     assert build.applied(_barrier(ended())).status is JobStatus.RECOVERING

@@ -81,6 +81,16 @@ def test_a_remedy_has_held_once_an_attempt_after_it_has_lasted(verdict: Conclusi
     assert again.record.verdicts == decision.record.verdicts and measured(decision.record, again) == []
 
 
+def test_a_verdict_that_was_followed_only_after_the_checks_turns_out_as_well() -> None:
+    """They had begun before it came; it decided once they had found nothing."""
+    begun = replace(build.diagnosing(CRASHED), commands=())
+    late = diagnosed(begun, NETWORK).record
+    assert late.status is JobStatus.DIAGNOSING
+    found = build.results(CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)
+    record = build.running(record=build.applied(build.checked(late, found)), now=AGAIN)
+    assert looked(record, STEADY).record.verdicts == (PastVerdict(1, NETWORK.cause, NETWORK.where, True),)
+
+
 def test_a_remedy_has_held_if_the_job_is_done_before_that() -> None:
     """A short job has nothing else to show."""
     record = going_on(HANG)

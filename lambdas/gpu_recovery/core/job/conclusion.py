@@ -32,6 +32,8 @@ class Conclusion:
     gpus: tuple[str, ...] = ()
     spares: bool = False
     """It was acted on, and the machines were spared their check."""
+    followed: bool = False
+    """It was acted on once the checks had found nothing."""
 
     @property
     def goes_on(self) -> bool:

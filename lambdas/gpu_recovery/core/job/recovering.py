@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .. import events
 from ..machine import Given, Ignore, Step
@@ -34,6 +35,9 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)
+    found = job.diagnosed
+    if found is not None and not blamed and (found.goes_on or found.is_a_machines):
+        changes["conclusion"] = replace(found, followed=True)
     recovering = {
         **changes, **started_again(job, job.diagnosed, given), "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),

@@ -26,7 +26,7 @@ _EVERYWHERE = str(JOB)
 def unjudged(job: Job) -> Conclusion | None:
     """The last verdict, if its remedy was done and nobody knows yet whether it holds; None if there is none."""
     said = job.conclusion
-    if said is None or not said.decided or not (said.spares or said.remedy is Remedy.CHECK):
+    if said is None or not said.decided or not (said.spares or said.followed or said.remedy is Remedy.CHECK):
         return None
     return None if any(one.attempt == said.attempt for one in job.verdicts) else said
 
