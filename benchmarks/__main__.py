@@ -89,7 +89,7 @@ def main() -> None:
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
         "placing": placing_figures(), "submitting": submitting_figures(), "heartbeats": heartbeat_figures(),
-        "agent": agent_figures(), "simulation": simulation_figures(), "diagnosing": diagnosing_figures(),
+        "agent": agent_figures(), "simulation": simulation_figures(), "diagnosing": diagnosing_figures(), "telling": telling_figures(),
         "log_kinds": log_kind_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import agent, decisions, diagnosing, heartbeats, log_kinds, placing, simulation
+from benchmarks import agent, decisions, diagnosing, heartbeats, log_kinds, placing, simulation, telling
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
@@ -19,6 +19,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
     "placing": lambda: placing.placing_figures(((4, 8), (8, 32)), rounds=1),
+    "telling": lambda: telling.telling_figures(3),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
 }
 
