@@ -26,6 +26,7 @@ from benchmarks.log_kinds import log_kind_figures
 from benchmarks.placing import placing_figures
 from benchmarks.simulation import simulation_figures
 from benchmarks.submitting import submitting_figures
+from benchmarks.telling import telling_figures
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "lambdas"
@@ -89,8 +90,8 @@ def main() -> None:
         "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
         "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
         "placing": placing_figures(), "submitting": submitting_figures(), "heartbeats": heartbeat_figures(),
-        "agent": agent_figures(), "simulation": simulation_figures(), "diagnosing": diagnosing_figures(), "telling": telling_figures(),
-        "log_kinds": log_kind_figures(),
+        "agent": agent_figures(), "simulation": simulation_figures(), "diagnosing": diagnosing_figures(),
+        "log_kinds": log_kind_figures(), "telling": telling_figures(),
     }  # fmt: skip
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")
