@@ -109,7 +109,10 @@ class RecoveryClient(Calls):
         if first.get("next_cursor") is None:
             return first
         more = self._items("/queue", "waiting", {"cursor": first["next_cursor"]}, None)
-        return {**first, "waiting": [*first["waiting"], *more], "next_cursor": None}
+        line = {
+            str(job.get("job_id")): job for job in (*first["waiting"], *more)
+        }  # who was told twice stands at the later
+        return {**first, "waiting": [*line.values()], "next_cursor": None}
 
     def quotas(self) -> View:
         """The limits, `{"limits": {...}, "revision": number}`."""

@@ -7,6 +7,7 @@ lines go to the node agent, through the socket by which trainings tell; without 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import socket_address
 from gpu_recovery_agent.metadata import Rank
 
@@ -27,6 +29,7 @@ CHUNK_BYTES = 65_536
 LINES_MAX, LINE_CHARACTERS_MAX = 96, 400
 PART_LINES_MAX, PART_BYTES_MAX, PARTS_MAX = 32, 3_800, 4
 """What one report holds, and how many there are: within what the socket takes (docs/protocol.md)."""
+NOBODY_READS = (errno.EPIPE, errno.ECONNRESET)
 PASSED_ON_WITHIN_S = 5.0
 """How long the end of a rank waits for whoever takes its output."""
 
@@ -68,8 +71,9 @@ class LastWords:
         What it left behind may hold the output open, and is not waited for.
         """
         os.close(self._ends)
+        deadline = clock.monotonic_s() + PASSED_ON_WITHIN_S
         for thread in self._threads:
-            thread.join(PASSED_ON_WITHIN_S)
+            thread.join(max(deadline - clock.monotonic_s(), 0.0))
         return list(self._lines)
 
     def _pass_on(self, way: _Way) -> None:
@@ -93,7 +97,7 @@ class LastWords:
         for line in lines[-LINES_MAX:]:
             text = line[line.rfind(b"\n") + 1 :].rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar, its end
             if text.strip():
-                self._lines.append(text.decode("utf-8", errors="replace")[:LINE_CHARACTERS_MAX])
+                self._lines.append(_shortened(text.decode("utf-8", errors="replace")))
         return rest[-CHUNK_BYTES:]
 
 
@@ -145,6 +149,25 @@ def _way(numbers: tuple[int, ...]) -> _Way:
 
 
 def _write(number: int, chunk: bytes) -> None:
+    """All of it, however long nobody reads. Raises OSError where nobody ever will.
+
+    What has no room, on a full disk say, is lost: that must not stop a training.
+    """
     left = memoryview(chunk)
     while left:
-        left = left[os.write(number, left) :]
+        try:
+            left = left[os.write(number, left) :]
+        except BlockingIOError:
+            room = select.poll()
+            room.register(number, select.POLLOUT)
+            room.poll()
+        except OSError as error:
+            if error.errno in NOBODY_READS:
+                raise
+            return
+
+
+def _shortened(text: str) -> str:
+    """A line from both of its ends: what went wrong stands at one of them."""
+    half = LINE_CHARACTERS_MAX // 2
+    return text if len(text) <= LINE_CHARACTERS_MAX else f"{text[: half - 3]} ... {text[2 - half :]}"

@@ -100,10 +100,10 @@ def _once(
         finally:
             if files:
                 files.remove()
+        command.end_the_rest()
         last = written.end()
         if files and ended.status and not judge.noticed:
             files.tell(last)
-        command.end_the_rest()
         return _Run(judge, status)
 
 

@@ -30,6 +30,8 @@ LOG_LINES = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
 LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
+PARTS_MAX = 4
+"""In so many parts a wrapper tells what its rank wrote last (docs/protocol.md)."""
 WRITTEN_MAX = 64
 """And the last words of so many that have no log to be read."""
 REPORTS_MAX = 20_000
@@ -169,19 +171,18 @@ def _of_machines(
 
 
 def _written(told: Iterable[Report], plan: Plan) -> dict[int, list[str]]:
-    """The last lines that ranks wrote, by their wrappers; each from where the rank was."""
+    """The last lines that ranks wrote, by their wrappers; each from where the rank was, and no more than these send."""
     parts: dict[int, dict[int, Written]] = {}
     for one in told:
-        if (
-            isinstance(one, Written)
-            and one.rank is not None
-            and plan.instances[one.rank : one.rank + 1] == (one.instance_id,)
-        ):
-            parts.setdefault(one.rank, {})[one.part] = one
-    return {
-        rank: [line for _, one in sorted(found.items(), reverse=True) for line in one.lines]
+        if isinstance(one, Written) and one.rank is not None and 0 <= one.part < PARTS_MAX:
+            where = plan.instances[one.rank] if one.rank < len(plan.instances) else ""
+            if where and where == one.instance_id:
+                parts.setdefault(one.rank, {})[one.part] = one
+    lines = {
+        rank: [line for _, one in sorted(found.items(), reverse=True) for line in one.lines if line]
         for rank, found in parts.items()
     }
+    return {rank: found for rank, found in lines.items() if found}
 
 
 def _logs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from tests.agent.api import WITHIN_S
 from tests.agent.node import Node, wait_until
 
 NOW_S = 1_000.0
+WRAPPER = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--"]
 RANK = Rank("run-1", 1, 0, None, None)
 
 
@@ -107,9 +109,9 @@ def test_every_byte_goes_where_it_went_before(node: Node) -> None:
 def test_what_goes_to_one_file_stays_in_its_order(node: Node) -> None:
     """`2>&1` is one stream, and two pipes would shuffle it."""
     program = "import os\nfor n in range(2_000): os.write(1 + n % 2, b'%d\\n' % n)"
-    wrapper = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--", sys.executable, "-c"]
+    environment = {**node.environment, "JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0"}
     found = subprocess.run(
-        [*wrapper, program], env={**node.environment, "JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0"},
+        [*WRAPPER, sys.executable, "-c", program], env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=WITHIN_S,
     )  # fmt: skip
     assert found.stdout == b"".join(b"%d\n" % n for n in range(2_000))
@@ -120,8 +122,9 @@ def test_a_terminal_stays_a_terminal(node: Node) -> None:
     """A program draws its progress there in another way."""
     ours, theirs = pty.openpty()
     program = "import os, sys; sys.exit(0 if os.isatty(1) else 9)"
-    wrapper = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--", sys.executable, "-c"]
-    done = subprocess.run([*wrapper, program], env=node.environment, stdout=theirs, check=False, timeout=WITHIN_S)
+    done = subprocess.run(
+        [*WRAPPER, sys.executable, "-c", program], env=node.environment, stdout=theirs, check=False, timeout=WITHIN_S
+    )
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 0
@@ -141,13 +144,38 @@ def test_whoever_takes_the_output_no_more_is_told_to_the_command(node: Node) -> 
 
 
 @pytest.mark.slow
+def test_an_output_that_takes_nothing_ends_no_training(node: Node) -> None:
+    """A disk that is full loses what is written to it, as without us, and nothing else."""
+    reached = node.running.parent / "reached"
+    with Path("/dev/full").open("wb") as full:
+        script = f"echo a; sleep 0.1; echo b; sleep 0.1; touch {reached}; exit 0"
+        done = subprocess.run([*WRAPPER, "bash", "-c", script], env=node.environment, stdout=full, check=False)
+    assert done.returncode == 0 and reached.exists()
+
+
+@pytest.mark.slow
+def test_an_output_that_is_busy_is_waited_for(node: Node) -> None:
+    """A pipe that does not block says so when it is full: nothing is lost, and nobody is ended."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    program = "import os\nfor n in range(300): os.write(1, b'x' * 1_000)\nos.write(1, b'the end')"
+    rank = subprocess.Popen([*WRAPPER, sys.executable, "-c", program], env=node.environment, stdout=write_end)
+    os.close(write_end)
+    wait_until(lambda: select.select([read_end], [], [], 0)[0])
+    with os.fdopen(read_end, "rb") as reader:
+        assert reader.read() == b"x" * 300_000 + b"the end"
+    assert rank.wait(WITHIN_S) == 0
+
+
+@pytest.mark.slow
 def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: DiagnosisSocket) -> None:
-    """Of what is overwritten at a terminal only the last state is kept; a line is cut; the end needs no line end."""
-    program = (
-        f"print('\\r1%\\r2%\\r3%\\n\\n  \\nx' + 'y' * {LINE_CHARACTERS_MAX}); print('end', end=''); raise SystemExit(1)"
-    )
+    """Of what is overwritten at a terminal only the last state is kept; a line is cut in its middle."""
+    long = f"'x' + 'y' * {LINE_CHARACTERS_MAX} + 'z'"
+    program = f"print('\\r1%\\r2%\\r3%\\n\\n  \\n' + {long}); print('end', end=''); raise SystemExit(1)"
     assert node.rank(sys.executable, "-uc", program).wait(WITHIN_S) == 1
-    assert lines(ear) == ["3%", "x" + "y" * (LINE_CHARACTERS_MAX - 1), "end"]
+    first, cut, last = lines(ear)
+    assert (first, last) == ("3%", "end")
+    assert cut.startswith("xyyy") and cut.endswith("yz") and len(cut) == LINE_CHARACTERS_MAX
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.aws.beat_store import beat_key
 from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.tables import typed
@@ -76,6 +77,18 @@ def test_a_count_of_long_ago_is_not_counted_on(moto_store: DynamoStore, windows:
     assert calls_of(moto_store, beat(REPORTS_MAX + 1, at)) == ["update_item"] * calls
     assert kept(moto_store).heard == {BY_ROLE: 1}
     assert calls_of(moto_store, beat(REPORTS_MAX + 2, at + 15)) == ["update_item"]
+
+
+@pytest.mark.parametrize("at_s", [15, REPORTS_WINDOW_S, 2 * REPORTS_WINDOW_S])
+def test_an_item_that_was_counted_otherwise_is_heard_at_once(moto_store: DynamoStore, at_s: float) -> None:
+    """A release that kept one number for all tokens left no count of each: a deployment must not make a fleet deaf."""
+    moto_store.keep_beat(beat(1, 0, 0), True)
+    item = dict(moto_store.machines.get(beat_key(A)) or {})
+    old = {name: value for name, value in item.items() if not name.startswith("heard")} | {"reports_even": 1}
+    moto_store.machines.client.put_item(TableName=moto_store.machines.name, Item=typed(old))
+    assert calls_of(moto_store, beat(2, at_s, 0)) == ["update_item"] * 2
+    assert calls_of(moto_store, beat(3, at_s + 1, 0)) == ["update_item"]
+    assert kept(moto_store).heard == {BY_ROLE: 2}
 
 
 @pytest.mark.parametrize("windows", [1, 2, 3])

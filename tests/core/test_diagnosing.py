@@ -182,7 +182,7 @@ def test_the_witnesses_are_heard_again_before_a_job_ends_for_want_of_evidence() 
     after = build.applied(asked)
     assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, 0)
     kinds = [type(one.command) for one in asked.commands]
-    assert kinds == [commands.GatherEvidence, commands.ObserveAttempt]
+    assert kinds == [commands.GatherEvidence]
     assert _barrier(after).outcome is Outcome.IGNORED
     late = build.applied(diagnosed(after, NETWORK))
     assert late.status is JobStatus.DIAGNOSING

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.acts import untold_to
+from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.reports import Check as Probe
 from gpu_recovery.core.diagnosis.reports import (
@@ -26,7 +28,7 @@ from gpu_recovery.core.diagnosis.reports import (
     Written,
 )
 from gpu_recovery.core.diagnosis.words import Cause, Remedy
-from gpu_recovery.core.events import AllRanksStopped, JobLookDue
+from gpu_recovery.core.events import AllRanksStopped, Checked, InstancesChecked, JobLookDue
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.past import noticed
 from gpu_recovery.core.instance.record import Claim
@@ -37,6 +39,7 @@ from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.ports import TryAgainSoon
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.standstill import stopped_progress
+from gpu_recovery.witnesses import heard
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, instance, job, later, pending, plan
@@ -333,6 +336,28 @@ def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> 
     assert found["evidence"] == ["log/1/3"]  # the third line of what the two parts are together
 
 
+@pytest.mark.parametrize(
+    "told",
+    [{"part": -1}, {"part": 4}, {"instance_id": ""}, {"lines": ()}, {"lines": ("",)}, {"rank": 7}, {"rank": None}],
+    ids=str,
+)
+def test_what_no_wrapper_tells_stands_for_nothing(api: Api, told: dict[str, Any]) -> None:
+    """Any process of the instance may write to the socket: the reason why there is no log stays."""
+    failed(api, reports=(replace(_wrote(1, SECOND, IMPORT), **told),))
+    api.functions.aws.answers["GetLogEvents"] = no_such_stream
+    found = api.post("/diagnoses", {"job_id": JOB}).body
+    assert list(found["unread_logs"]) == ["1", "0"] and IMPORT not in found["page"]["en"]
+
+
+def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -> None:
+    """A person's task that never showed itself has no instance, and so has a report about somebody elsewhere."""
+    failed(api)
+    store, unseen = api.functions.store, replace(plan(), instances=(FIRST, ""))
+    store.add_reports(JOB, 1, FIRST, (replace(_wrote(1, "", IMPORT), report_id="e"),))
+    found = heard(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
+    assert list(found.unread) == [1, 0]
+
+
 def test_a_log_that_can_be_read_is_read_instead(api: Api) -> None:
     """It reaches further back; and the words of a rank count only from where that rank was."""
     failed(api, "step 1", IMPORT, reports=(_wrote(1, SECOND, "NCCL WARN timeout"), _wrote(0, SECOND, IMPORT)))
@@ -384,6 +409,28 @@ def test_what_could_not_be_read_yet_is_read_later_and_told(api: Api) -> None:
     loop(api).take_over(api.functions.job())
     after = api.functions.job()
     assert after.status is JobStatus.DIAGNOSING and IMPORT in after.reason
+
+
+def test_a_second_hearing_tells_the_word_of_the_checks_itself_and_nobody_else_meanwhile(api: Api) -> None:
+    """A look that comes while the order is open would end the job before anybody was heard."""
+    failed(api, "step 1")
+    store = api.functions.store
+    for rank in (0, 1):
+        store.add_checked(JOB, 1, rank, Checked(CheckOutcome.HEALTHY, "", False))
+    record = api.functions.job()
+    gather = pending(JOB, 1, GatherEvidence(1))
+    open_order = replace(record, status=JobStatus.DIAGNOSING, heard_again=1, commands=(gather,))
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None
+    policy = loop(api).policy
+    assert untold_to(open_order, progress, plan(), policy, NOW) is None
+    done = replace(open_order, commands=())
+    assert untold_to(done, progress, plan(), policy, NOW) == InstancesChecked(
+        at=NOW, attempt=1, results=progress.results(plan()), heard_again=True
+    )
+    saved = store.save_job(open_order)
+    loop(api).act(saved, saved.commands)
+    assert api.functions.job().status is JobStatus.FAILED and api.functions.aws.asked("GetLogEvents")
 
 
 def test_what_a_function_has_died_of_is_not_tried_again(api: Api) -> None:

@@ -264,25 +264,35 @@ def test_what_runs_is_shown_when_nobody_waits(api: Api) -> None:
     assert [one["job_id"] for one in api.get("/queue").body["running"]] == ["low-1"]
 
 
-def test_the_line_is_shown_page_by_page(api: Api) -> None:
-    """In its order, each job once though one leaves it meanwhile; who runs and quotas are on the first page alone."""
+@pytest.mark.parametrize("leave", [(), (0,), (1,), (0, 1)], ids=["nobody", "the first", "the last told", "both told"])
+def test_the_line_is_shown_page_by_page(api: Api, leave: tuple[int, ...]) -> None:
+    """In its order, each job once, though others leave it meanwhile and everybody behind them moves up; who runs and
+    quotas are on the first page alone."""
     runs(api, "low-1", A)
-    for n in range(5):
+    for n in range(9):
         api.functions.store.create_job(job(f"job-{n}", queued_at=later(n)), "")
     whole = [one["job_id"] for one in api.get("/queue").body["waiting"]]
-    first = api.get("/queue", limit="2").body
-    assert len(first["waiting"]) == 2 and first["running"] and first["quotas"]
-    gone = first["waiting"][1]["job_id"]
-    assert api.post(f"/jobs/{gone}/cancel").status == 202
+    assert [one["position"] for one in api.get("/queue").body["waiting"]] == [*range(1, 10)]
+    first = api.get("/queue", limit="3").body
+    assert len(first["waiting"]) == 3 and first["running"] and first["quotas"]
+    for n in leave:
+        assert api.post(f"/jobs/{first['waiting'][n + 1]['job_id']}/cancel").status == 202
     seen, cursor = [one["job_id"] for one in first["waiting"]], first["next_cursor"]
     while cursor is not None:
-        page = api.get("/queue", limit="2", cursor=cursor).body
+        page = api.get("/queue", limit="3", cursor=cursor).body
         assert (page["running"], page["quotas"], page["reservations"]) == ([], [], [])
         seen += [one["job_id"] for one in page["waiting"]]
         cursor = page["next_cursor"]
     assert seen == whole
+
+
+def test_a_page_of_another_list_or_of_no_size_is_refused(api: Api) -> None:
+    """Its cursor leads nowhere else."""
+    for n in range(2):
+        api.functions.store.create_job(job(f"job-{n}", spec=spec(nnodes=9), queued_at=later(n)), "")
+    cursor = api.get("/queue", limit="1").body["next_cursor"]
     refused(api.get("/queue", limit="0"), 400, "limit")
-    refused(api.get("/instances", cursor=first["next_cursor"]), 400, "cursor")
+    refused(api.get("/instances", cursor=cursor), 400, "cursor")
 
 
 def test_an_empty_queue_is_shown_as_one(api: Api) -> None:

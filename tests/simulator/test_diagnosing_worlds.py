@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 from gpu_recovery.core.diagnosis.reports import Delivery, EventReport
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.ports import TryAgainSoon
 
 from simulator.faults.delivery import Unruly
 from simulator.world import World
@@ -65,6 +69,31 @@ def test_a_witness_that_comes_while_the_checks_run_is_heard_before_the_job_ends(
     job = world.job(job_id)
     assert (job.status, job.attempt, job.heard_again) == (JobStatus.SUCCEEDED, 2, 1)
     assert len([step for step in world.calls("RunTask") if "check/" in str(step.given)]) == 2
+
+
+@pytest.mark.parametrize("trouble", [TryAgainSoon("busy"), RuntimeError("a rule")], ids=["busy", "broken"])
+def test_the_second_hearing_is_waited_for_while_aws_is_busy_and_not_where_it_fails(trouble: Exception) -> None:
+    """Many gangs that fail together make it busy, which is when the word of one agent matters to all of them."""
+    world = World(instances=2, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.DIAGNOSING)
+    read, raised = world.store.reports_of, []
+
+    def once(*given: Any) -> Any:
+        if world.job(job_id).heard_again and not raised:
+            raised.append(trouble)
+            raise trouble
+        return read(*given)
+
+    world.store.reports_of = once  # type: ignore[method-assign]
+    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
+    with suppress(ExceptionGroup):
+        world.until_end(job_id)
+    world.until_end(job_id)
+    assert raised == [trouble]
+    ended = JobStatus.SUCCEEDED if isinstance(trouble, TryAgainSoon) else JobStatus.FAILED
+    assert world.job(job_id).status is ended
 
 
 def test_a_job_of_which_nobody_can_say_more_ends_after_the_second_hearing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core import commands, events
+from ..core.attempt import untold
 from ..core.job.conclusion import Conclusion
 from ..core.job.record import Job, JobStatus
 from ..core.machine import Pending
@@ -20,9 +21,21 @@ def gather(kit: Kit, job: Job, pending: Pending) -> Acted:
     if order.attempt != job.attempt or job.status is not JobStatus.DIAGNOSING:
         return DONE
     conclusion = conclusion_on(kit, job, order.attempt, kit.actions.log_tail)
-    if conclusion is None:
-        return DONE
-    return Acted((Message(job.job_id, events.Diagnosed(at=kit.now, attempt=order.attempt, conclusion=conclusion)),))
+    news: list[events.JobEvent] = []
+    if conclusion is not None:
+        news.append(events.Diagnosed(at=kit.now, attempt=order.attempt, conclusion=conclusion))
+    if job.heard_again == order.attempt:
+        news += _barrier(kit, job, order.attempt)
+    return Acted(tuple(Message(job.job_id, one) for one in news))
+
+
+def _barrier(kit: Kit, job: Job, attempt: int) -> tuple[events.JobEvent, ...]:
+    """The word of the checks, which the job has put off until its witnesses were heard again."""
+    plan, progress = kit.store.load_plan(job.job_id, attempt), kit.store.load_progress(job.job_id, attempt)
+    if plan is None or progress is None:
+        return ()
+    news = untold(job.status, progress, plan, kit.now, heard_again=True)
+    return () if news is None else (news,)
 
 
 def conclusion_on(kit: Kit, job: Job, attempt: int, log_tail: LogTail) -> Conclusion | None:

@@ -223,7 +223,13 @@ def _lives(kit: Kit, instance_id: str) -> bool:
 def untold_to(
     job: Job, progress: Progress, plan: Plan, policy: RecoveryPolicy, now: datetime
 ) -> events.JobEvent | None:
-    """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard."""
+    """What the attempt's progress holds and `job` has not heard; the failure that an observed job records is heard.
+
+    While its witnesses are to be heard again nothing is: whoever hears them says what follows, or has died of it.
+    """
+    hears = any(isinstance(one.command, commands.GatherEvidence) for one in job.commands)
+    if hears and job.heard_again == job.attempt:
+        return None
     news = untold(job.status, progress, plan, now, heard_again=job.heard_again == job.attempt)
     heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
     return None if heard else news

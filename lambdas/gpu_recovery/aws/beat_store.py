@@ -194,13 +194,16 @@ def _count(update: _Update, window: int, known: Beat | None, by: str) -> None:
     """Not more than REPORTS_MAX in the window. Counts that another window than the last left there say nothing: they
     are found only after a window without a report, and then the second write, which knows, begins anew."""
     counts, number, nobody = update.name(_counts(window)), update.name("window"), update.value({})
-    if known is None or known.window == window:
+    if known is None or (known.window == window and known.heard):
         own, limit = update.name(f"{_counts(window)}.{by}"), update.value(REPORTS_MAX)
-        open_now = f"{number} = {update.value(window)} AND (attribute_not_exists({own}) OR {own} < {limit})"
+        open_now = f"{number} = {update.value(window)} AND attribute_exists({counts})"
+        open_now += f" AND (attribute_not_exists({own}) OR {own} < {limit})"
         update.conditions += ["attribute_exists(container_inst_id)", f"({counts} = {nobody} OR ({open_now}))"]
         update.sets.append(f"{own} = if_not_exists({own}, {update.value(0)}) + {update.value(1)}")
     else:
         update.conditions.append(f"{number} = {update.value(known.window)}")
+        if known.window == window:  # an item of a release that counted otherwise
+            update.conditions.append(f"(attribute_not_exists({counts}) OR {counts} = {nobody})")
         update.sets.append(f"{counts} = {update.value({by: 1})}")
     update.set("window", window)
     update.sets.append(f"{update.name(_counts(window + 1))} = {nobody}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import tokens, wire
 from ..core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
-from ..core.instance.record import InstanceStatus
+from ..core.instance.record import Instance, InstanceStatus
 from ..core.machine import Outcome
 from ..user_tokens import Role
 from .answers import Answer, Refused
@@ -18,10 +18,14 @@ def list_instances(desk: Desk, request: Request) -> Answer:
     bad: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     found = desk.recovery.store.instances_in(present, bad)
-    page, cursor = page_of(desk, request, "instances", found, lambda one: (one.instance_id,))
+    page, cursor = page_of(desk, request, "instances", found, _id, lambda one: (one.instance_id,))
     now = desk.recovery.clock()
     views = [wire.instance_summary(instance, now) for instance in page]
     return Answer(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
+
+
+def _id(instance: Instance) -> str:
+    return instance.instance_id
 
 
 def read_instance(desk: Desk, request: Request) -> Answer:

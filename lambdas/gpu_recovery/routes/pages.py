@@ -1,7 +1,8 @@
 """A list that is at hand whole, told page by page: an answer of a function may have six megabytes, and no more.
 
-A page begins after the last one told, by the order of the list and not by number: what comes and goes meanwhile leaves
-nothing out that was there all the time and stands where it stood.
+A page begins after the last one told. In a line everybody moves up when somebody leaves it: so the cursor names the
+last few that were told, and the next page begins after the last of them that still stands in it, wherever that is by
+then. Only if all of these have left meanwhile it begins where the last one stood.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .exchange import TEXT, Parameter, Request
 Item = TypeVar("Item")
 PAGE_MAX = 1_000
 """At most some 600 bytes each."""
+NAMED = 5
 PAGING = (
     Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
     Parameter("cursor", "where the page before this one said to go on", TEXT),
@@ -25,23 +27,31 @@ PAGING = (
 
 
 def page_of(
-    desk: Desk, request: Request, purpose: str, items: Iterable[Item], order: Callable[[Item], tuple[Any, ...]]
-) -> tuple[list[Item], str | None]:
+    desk: Desk, request: Request, purpose: str, items: Iterable[Item], name: Callable[[Item], str],
+    order: Callable[[Item], tuple[Any, ...]],
+) -> tuple[list[Item], str | None]:  # fmt: skip
     """The page that is asked for, and the cursor of the next; None if it is the last. Raises Refused, CursorInvalid.
 
-    order: what the list is sorted by: plain values, different for every item.
+    name: which one it is; order: what the list is sorted by: plain values, different for every item.
     """
     limit = request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX
     given = request.query.get("cursor")
-    after = None if given is None else _place(opened(desk.operator_token(), purpose, given))
-    left = sorted((one for one in items if after is None or order(one) > after), key=order)
-    page = left[:limit]
-    place = json.dumps(order(page[-1])) if len(left) > limit else None
-    return page, None if place is None else sealed(desk.operator_token(), purpose, place)
+    line = sorted(items, key=order)
+    if given is not None:
+        names, stood = _place(opened(desk.operator_token(), purpose, given))
+        standing = {name(one): order(one) for one in line}
+        after = next((standing[one] for one in names if one in standing), stood)
+        line = [one for one in line if order(one) > after]
+    page = line[:limit]
+    if len(line) <= limit:
+        return page, None
+    place = json.dumps([[name(one) for one in reversed(page[-NAMED:])], order(page[-1])])
+    return page, sealed(desk.operator_token(), purpose, place)
 
 
-def _place(sealed_place: str) -> tuple[Any, ...]:
+def _place(place: str) -> tuple[list[str], tuple[Any, ...]]:
     try:
-        return tuple(json.loads(sealed_place))
+        names, stood = json.loads(place)
+        return names, tuple(stood)
     except (ValueError, TypeError) as error:
         raise CursorInvalid("the cursor is of another release: begin without one") from error

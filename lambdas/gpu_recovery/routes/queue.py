@@ -27,7 +27,7 @@ def read_queue(desk: Desk, request: Request) -> Answer:
         _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
         for entry in view.entries.values() if entry.waits
     ]  # fmt: skip
-    page, cursor = page_of(desk, request, "queue", waiting, _order)
+    page, cursor = page_of(desk, request, "queue", waiting, lambda one: str(one["job_id"]), _order)
     told: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
     if "cursor" not in request.query:
         running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))

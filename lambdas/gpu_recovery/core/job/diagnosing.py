@@ -78,9 +78,8 @@ def started_again(job: Job, found: Conclusion | None, given: Given) -> dict[str,
 
 def hear_again(job: Job) -> Step:
     """The checks have found nothing, and it would end now: whoever was late may still say what it was."""
-    orders = (commands.GatherEvidence(job.attempt), commands.ObserveAttempt(job.attempt))
     reason = f"{job.reason}; the checks found nothing, hearing the witnesses once more"
-    return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, orders)
+    return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, (commands.GatherEvidence(job.attempt),))
 
 
 def _may_spare(job: Job, found: Conclusion) -> bool:
