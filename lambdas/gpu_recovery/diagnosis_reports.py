@@ -21,6 +21,7 @@ from .core.diagnosis import reports
 from .core.diagnosis.reports import Report
 from .core.heartbeat import Observed
 from .core.job.adoption import JOB_ID
+from .core.masking import masked
 
 KINDS: Mapping[str, type[Report]] = {
     "stage": reports.StageReport, "weight_sync": reports.WeightSync, "progress": reports.Progress,
@@ -170,7 +171,7 @@ def _value(hint: Any, name: str, value: Any) -> Any:
         if value not in tuple(hint):
             raise _Unreadable(name)
         return hint(value)
-    return _line(value, LINE_MAX if name in LINES else TEXT_MAX)
+    return masked(_line(value, LINE_MAX)) if name in LINES else _line(value, TEXT_MAX)
 
 
 def _plain(value: Any) -> Any:

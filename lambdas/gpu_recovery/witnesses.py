@@ -20,6 +20,7 @@ from .core.instance.record import Instance
 from .core.job.conclusion import INSTANCES_MAX, Conclusion
 from .core.job.record import Job
 from .core.logs.classify import classify
+from .core.masking import masked
 from .core.policy import RecoveryPolicy
 from .core.signals import HealthStatus
 from .core.task import EndingKind, RankFailure
@@ -36,9 +37,6 @@ WRITTEN_MAX = 64
 """And the last words of so many that have no log to be read."""
 REPORTS_MAX = 20_000
 """So many fit into the smallest function that may have to read them."""
-SECRET = re.compile(
-    r"(?i)((?:token|key|secret|password|signature|credential)s?[\"']?\s*[=:]\s*)[^\s&,;]+|(//[^/\s:@]+:)[^@\s]+@"
-)
 SIGNAL_BASE = 128
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
 """What a process calls itself that was given no name: its rank, and its number within it."""
@@ -109,13 +107,8 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     gpus = _gpus(heard, diagnosis, instances)
     return Conclusion(
         plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
-        round(100 * diagnosis.confidence), diagnosis.decided and few, _without_secrets(strongest.english)[:500], gpus,
+        round(100 * diagnosis.confidence), diagnosis.decided and few, masked(strongest.english)[:500], gpus,
     )  # fmt: skip
-
-
-def _without_secrets(sentence: str) -> str:
-    """A line of a log goes into mails: what looks like a secret in it does not."""
-    return SECRET.sub(lambda found: f"{found[1] or found[2]}***" + ("@" if found[2] else ""), sentence)
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:

@@ -113,6 +113,10 @@ def judged_by(verdict: Conclusion, found: Conclusion, rank: int = 0, after: time
     """How `verdict` has turned out when the next attempt fails and that is put down to `found`."""
     before = failing(going_on(verdict), after, rank)
     decision = diagnosed(before, found, AGAIN + after)
+    if decision.record.status is JobStatus.DIAGNOSING:
+        before, nothing = decision.record, build.results(CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)
+        assert before.verdicts == ()  # the checks may blame the very machine
+        decision = build.checked(before, nothing, now=AGAIN + after)
     (one,) = decision.record.verdicts
     assert (one.attempt, one.cause) == (1, verdict.cause)
     names = {True: ["VerdictsHeld"], False: ["VerdictsFailed"], None: []}
@@ -166,6 +170,15 @@ def test_a_failure_that_is_put_down_to_nothing_is_where_its_checks_say_or_it_beg
     record = failing(going_on(HANG), MINUTE, rank)
     after = build.applied(build.checked(record, build.results(*checks), now=AGAIN + MINUTE))
     assert [one.held for one in after.verdicts] == [held]
+
+
+@pytest.mark.parametrize(("checks", "held"), [(CheckOutcome.REBOOT, False), (CheckOutcome.HEALTHY, None)])
+def test_what_the_checks_find_is_waited_for_before_a_verdict_is_judged(checks: CheckOutcome, held: bool | None) -> None:
+    """A diagnosis that is not sure, of another machine, says less than a check that blames the one left out."""
+    record = failing(going_on(HANG), MINUTE, rank=1)
+    unsure = diagnosed(record, replace(OTHER, decided=False), AGAIN + MINUTE).record
+    after = build.applied(build.checked(unsure, build.results(checks, CheckOutcome.HEALTHY), now=AGAIN + MINUTE))
+    assert [one.held for one in after.verdicts] == [held] and after.verdict_open is None
 
 
 @pytest.mark.parametrize(

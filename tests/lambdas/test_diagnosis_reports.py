@@ -205,6 +205,14 @@ def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
         assert from_json(json.loads(text)) == one.report
 
 
+def test_a_secret_in_what_was_written_is_not_kept() -> None:
+    """Some deployments keep no log on purpose; what stands beside it is kept."""
+    line = "wandb login failed, WANDB_API_KEY=0123456789abcdef, at https://me:pass@host/x"
+    for entry in (told("written", lines=[line]), told("nccl", line=line), told("rpc", error=line)):
+        text = json.dumps(to_json(read(entry).report))
+        assert "wandb login failed" in text and "0123456789" not in text and "pass@" not in text
+
+
 @pytest.mark.parametrize("kept", [None, {}, [], {"id": "x"}, {"id": "x", "type": "later", "at_s": 1}, {"type": "nccl"}])
 def test_what_a_newer_release_keeps_is_passed_over(kept: Any) -> None:
     """A release that is rolled back reads what it knows."""

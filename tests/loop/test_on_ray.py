@@ -266,6 +266,15 @@ def test_a_driver_that_failed_is_diagnosed_by_its_log(scene: Scene) -> None:
     assert TRACEBACK[3] in mail.body
 
 
+def test_a_diagnosis_that_is_not_sure_adds_nothing_to_rays_word(scene: Scene) -> None:
+    """It is kept, for whoever asks."""
+    scene.pool.log = "KeyError: 17"
+    _fails(_running(scene))
+    ended = scene.job
+    assert ended.diagnosed is not None and not ended.diagnosed.decided
+    assert ended.reason == "the driver of attempt 1 exited with code 1 (shutting down)"
+
+
 def test_a_log_that_says_nothing_leaves_rays_word(scene: Scene) -> None:
     """The last line of its message."""
     scene.pool.log = "\n".join(LONG)

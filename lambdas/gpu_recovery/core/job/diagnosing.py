@@ -42,11 +42,12 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
         return Ignore("this attempt is diagnosed")
     found = event.conclusion
     ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
-    before = verdicts.failed_again(job, found, (), given)
     if not (ends or found.goes_on) or not _may_spare(job, found):
-        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", {"conclusion": found, **before})
-    changes: dict[str, Any] = {
-        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1, **before,
+        changes = {"conclusion": found, **verdicts.put_off(job)}
+        return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", changes)
+    changes = {
+        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
+        **verdicts.failed_again(job, found, (), given),
     }  # fmt: skip
     if ends:
         return failed(job, f"{found.said}; it would fail again", (), changes)

@@ -183,6 +183,8 @@ class Job:
     """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
     verdicts: tuple[PastVerdict, ...] = ()
     """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
+    verdict_open: Conclusion | None = None
+    """The diagnosis before the last, while only the checks can tell how it turned out."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
     held: bool = False

@@ -31,7 +31,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     assessment = assess(job, results, given.policy)
     changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
     blamed = [one for one, found in results.items() if found.outcome.blames_hardware]
-    changes |= verdicts.failed_again(job, None, blamed, given)
+    changes |= verdicts.failed_again(job, job.diagnosed, blamed, given)
     reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)

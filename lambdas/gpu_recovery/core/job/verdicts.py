@@ -25,7 +25,7 @@ _EVERYWHERE = str(JOB)
 
 def unjudged(job: Job) -> Conclusion | None:
     """The last verdict, if its remedy was done and nobody knows yet whether it holds; None if there is none."""
-    said = job.conclusion
+    said = job.verdict_open or job.conclusion
     if said is None or not said.decided or not (said.spares or said.followed or said.remedy is Remedy.CHECK):
         return None
     return None if any(one.attempt == said.attempt for one in job.verdicts) else said
@@ -44,6 +44,12 @@ def held(job: Job) -> dict[str, Any]:
     """The changes once an attempt after the verdict has lasted, or has ended well."""
     said = _of_an_attempt_before(job)
     return {} if said is None else _judged(job, said, True)
+
+
+def put_off(job: Job) -> dict[str, Any]:
+    """The changes while the checks run that will tell how the verdict on an attempt before has turned out."""
+    said = unjudged(job)
+    return {} if said is None or said.attempt >= job.attempt else {"verdict_open": said}
 
 
 def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], given: Given) -> dict[str, Any]:
@@ -76,4 +82,4 @@ def _places(job: Job, found: Conclusion | None, blamed: Collection[str]) -> set[
 
 def _judged(job: Job, said: Conclusion, held: bool | None) -> dict[str, Any]:
     verdict = PastVerdict(said.attempt, said.cause, said.where, held)
-    return {"verdicts": (*job.verdicts, verdict)[-VERDICTS_MAX:]}
+    return {"verdicts": (*job.verdicts, verdict)[-VERDICTS_MAX:], "verdict_open": None}

@@ -73,7 +73,7 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     if event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
         return finished(job, JobStatus.CANCELED, what)
     if event.failure.ending.kind is not EndingKind.SHORT_OF_RESOURCES:
-        found = f"; {job.diagnosed.said}" if job.diagnosed is not None else ""
+        found = f"; {job.diagnosed.said}" if job.diagnosed is not None and job.diagnosed.decided else ""
         return failed(job, f"{what}{found}", (), {"failure": event.failure})
     after = stopping.ended(job, event, given)
     return replace(after, reason=f"{what}; {after.reason.split('; ', 1)[-1]}")
