@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -97,8 +98,8 @@ class World:
         self.aws.tasks[attempt_id(JOB, 1)] = [f"task-{rank}" for rank in range(world)]
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+@contextmanager
+def counted_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Empty tables, and nothing called yet."""
     aws = CountedAws()
     monkeypatch.setattr(boto3, "client", aws.client)
@@ -109,6 +110,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         store = DynamoStore(client, told.job_table, told.instance_table)
         loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
         made = World(aws, loop, store)
+        yield made
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """Empty tables, and nothing called yet."""
+    with counted_world(monkeypatch) as made:
         yield made
 
 

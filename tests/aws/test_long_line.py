@@ -6,24 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-import boto3
 import pytest
-from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.line_store import line_keys
-from gpu_recovery.aws.settings import Settings
-from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.tables import typed
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduling import PASS_AT_LEAST, schedule
-from moto import mock_aws
 
 from tests.aws.cost_page import PAGE
-from tests.aws.counted_aws import CountedAws
-from tests.aws.deployed_tables import create_tables
-from tests.aws.environment import FUNCTION
 from tests.aws.records import NOW, A, instance, job, spec
-from tests.aws.test_cost import Silent, World
+from tests.aws.test_cost import World, counted_world
 
 WAITING = 10_000
 AT_ONCE = 25
@@ -49,19 +40,10 @@ def write(client: Any, table: str, items: Sequence[dict[str, Any]]) -> None:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Ten thousand jobs of two instances each wait for the only one there is."""
-    aws = CountedAws()
-    monkeypatch.setattr(boto3, "client", aws.client)
-    told = Settings.from_environment(FUNCTION)
-    with mock_aws():
-        client = aws.client("dynamodb")
-        create_tables(client, told.job_table, told.instance_table)
-        write(client, told.job_table, list(in_line(WAITING)))
-        store = DynamoStore(client, told.job_table, told.instance_table)
+    with counted_world(monkeypatch) as made:
+        write(made.store.jobs.client, made.store.jobs.name, list(in_line(WAITING)))
         for number in range(2):
-            store.save_instance(instance(f"{A[:-1]}{number}", gpus_free=8 - 8 * number))
-        actions = AwsActions(told, lambda: NOW)
-        loop = Recovery(store, actions, told.policy, lambda: made.now, Silent())
-        made = World(aws, loop, store)
+            made.store.save_instance(instance(f"{A[:-1]}{number}", gpus_free=8 - 8 * number))
         yield made
 
 
