@@ -11,7 +11,7 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.diagnosis.words import Cause, Remedy
-from gpu_recovery.core.job.conclusion import Conclusion
+from gpu_recovery.core.job.conclusion import OF_MACHINES, Conclusion
 from gpu_recovery.core.job.diagnosing import is_spared
 from gpu_recovery.core.job.in_line import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -94,14 +94,81 @@ def test_a_hung_workers_instance_is_left_out_while_there_is_room_elsewhere() -> 
     assert set(placed.instances) == set(build.IDS)
 
 
-def test_a_suspected_gpu_takes_its_usual_way_through_the_check() -> None:
+ALL_CHECKED = replace(build.ADAPTIVE, check_aside=False)
+
+
+@pytest.mark.parametrize("cause", OF_MACHINES)
+def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause) -> None:
+    """The job goes on without it, and gives the others back without a check; the check knows which GPU."""
+    record = ended()
+    decision = diagnosed(record, replace(GPU, cause=cause))
+    after = build.applied(decision)
+    assert (after.status, after.attempts_counted, after.repairing) == (JobStatus.RECOVERING, 1, ())
+    assert after.repairs == record.repairs + 1
+    assert is_spared(after) and after.left_out == {build.IDS[1]: 1}
+    (told,) = build.orders(decision, commands.TellInstance)
+    assert told.instance_id == build.IDS[1] and isinstance(told.event, events.CheckRequested)
+    assert (told.event.focus, told.event.awaited, told.event.attempt) == (GPU.gpus, True, 1)
+    (release,) = build.orders(decision, commands.ReleaseInstances)
+    assert (release.instances, release.left_out, release.attempt) == ((build.IDS[0],), (), 1)
+    assert f"elsewhere than on {build.IDS[1]}" in after.reason
+
+
+def test_the_check_of_the_named_machine_comes_before_anybody_may_be_placed_on_it() -> None:
+    """Its claim is handed from the job to the check: the scheduler is woken last."""
+    kinds = [type(one.command) for one in diagnosed(ended(), GPU).commands]
+    told, release = kinds.index(commands.TellInstance), kinds.index(commands.ReleaseInstances)
+    assert told < release < kinds.index(commands.PokeScheduler)
+
+
+@pytest.mark.parametrize(
+    ("record", "found", "policy"),
+    [
+        (ended(), GPU, ALL_CHECKED),
+        (ended(), replace(GPU, decided=False), build.ADAPTIVE),
+        (ended(), replace(GPU, cause=Cause.GPU_CONTEXT), build.ADAPTIVE),
+        (ended(), replace(GPU, instances=build.IDS), build.ADAPTIVE),
+        (ended(), replace(GPU, instances=()), build.ADAPTIVE),
+        (ended(), GPU, replace(build.ADAPTIVE, relaunch_on_same_instances=True)),
+        (replace(ended(), attempts_counted=build.ADAPTIVE.attempts_max - 1), GPU, build.ADAPTIVE),
+    ],
+    ids=["not wanted", "not sure", "perhaps the program", "nearly everybody", "nobody", "own machines", "the last"],
+)  # fmt: skip
+def test_a_suspected_gpu_else_takes_its_way_through_the_check_of_all(
+    record: Job, found: Conclusion, policy: Any
+) -> None:
     """The verdict is kept and said; the check decides what is repaired."""
-    after = build.applied(diagnosed(ended(), GPU))
-    assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, 0)
-    assert not is_spared(after)
-    assert GPU.said in after.reason
-    found = build.results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
-    assert build.applied(build.checked(after, found)).status is JobStatus.RECOVERING
+    decision = diagnosed(record, found, policy)
+    after = build.applied(decision)
+    assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, record.attempts_counted)
+    assert not is_spared(after) and not build.orders(decision, commands.TellInstance)
+    assert found.said in after.reason
+    checked = build.results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+    expected = JobStatus.RECOVERING if after.attempts_left(policy) else JobStatus.FAILED
+    assert build.applied(build.checked(after, checked, policy)).status is expected
+
+
+@pytest.mark.parametrize(("ran_s", "status"), [(60, JobStatus.DIAGNOSING), (1_800, JobStatus.RECOVERING)])
+def test_a_second_gpu_that_is_named_soon_has_everybody_checked(ran_s: int, status: JobStatus) -> None:
+    """The first verdict may have been wrong; a failure weeks later says nothing about it."""
+    went_on = build.applied(diagnosed(ended(), GPU))
+    later = build.NOW + timedelta(hours=1)
+    first = replace(build.failure(EndingKind.CRASHED), at=later + timedelta(seconds=ran_s))
+    running = build.running(record=went_on, now=later)
+    second = build.stopped(build.stopping(first, record=running, now=first.at), now=first.at)
+    found = replace(GPU, attempt=2, instances=(build.IDS[0],))
+    event = events.Diagnosed(at=first.at, attempt=2, conclusion=found)
+    assert build.applied(build.tell(second, event, now=first.at)).status is status
+
+
+def test_an_order_of_an_attempt_before_does_not_stand_for_this_ones() -> None:
+    """Its own is carried out already: the checks have begun."""
+    record = ended()
+    old = tuple(
+        replace(one, command=replace(one.command, attempt=0)) if isinstance(one.command, commands.CheckInstances) else one
+        for one in record.commands
+    )  # fmt: skip
+    assert build.applied(diagnosed(replace(record, commands=old), NETWORK)).status is JobStatus.DIAGNOSING
 
 
 def test_to_end_a_job_takes_more_than_to_start_it_again() -> None:

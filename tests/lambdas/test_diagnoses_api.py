@@ -99,9 +99,11 @@ def loop(api: Api) -> Recovery:
     return replace(import_module("gpu_recovery.aws.wiring").recovery(), clock=lambda: api.functions.now)
 
 
-def ended(api: Api) -> Any:
-    """What becomes of the job once every rank has ended."""
-    loop(api).tell(JOB, AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=1))
+def ended(api: Api, **settings: bool) -> Any:
+    """What becomes of the job once every rank has ended, under the policy with these settings."""
+    recovery = loop(api)
+    recovery = replace(recovery, policy=replace(recovery.policy, **settings))
+    recovery.tell(JOB, AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=1))
     return api.functions.job()
 
 
@@ -119,16 +121,28 @@ def test_the_log_of_a_program_that_cannot_run_fails_the_job_at_once(api: Api) ->
 
 
 def test_a_gpu_that_lies_is_checked_with_a_finger_on_it(api: Api) -> None:
-    """Every instance is checked, and the suspect's check is told which GPU."""
+    """It alone, beside the job, which goes on; its check is told which GPU."""
     failed(api, reports=(LIES,))
     after = ended(api)
-    assert (after.status, after.conclusion.cause) == (JobStatus.DIAGNOSING, "GPU_FAULT")
+    assert (after.status, after.conclusion.cause) == (JobStatus.RECOVERING, "GPU_FAULT")
+    assert checked(api) == {SECOND: "3"}
+
+
+def test_every_machine_is_checked_where_that_is_wanted(api: Api) -> None:
+    """`check_aside` is off: the suspect's check is told which GPU, the others' nothing."""
+    failed(api, reports=(LIES,))
+    assert ended(api, check_aside=False).status is JobStatus.DIAGNOSING
+    assert checked(api) == {FIRST: None, SECOND: "3"}
+
+
+def checked(api: Api) -> dict[str, str | None]:
+    """The GPUs on which the check of each instance that is checked has its finger."""
     runs = {}
     for asked in api.functions.aws.asked("RunTask"):
         pairs = asked["overrides"]["containerOverrides"][0]["environment"]
         environment = {one["name"]: one["value"] for one in pairs}
         runs[environment["INSTANCE_ID"]] = environment.get("FOCUS")
-    assert runs == {FIRST: None, SECOND: "3"}
+    return runs
 
 
 def test_a_notice_that_was_never_acknowledged_is_no_machines_fault(api: Api) -> None:

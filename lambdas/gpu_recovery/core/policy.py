@@ -70,6 +70,8 @@ class RecoveryPolicy:
     blame_needs_document: bool = True
     diagnose: bool = True
     """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
+    check_aside: bool = True
+    """A machine that a sure verdict names is checked beside its job, which goes on without it and without more checks."""
     stalled_s: int = 900
     """No rank of a job that reports its progress gets on for so long: it hangs, and is ended."""
 
@@ -203,6 +205,7 @@ PRESETS: dict[Preset, RecoveryPolicy] = {
         reboots_max=1,
         blame_needs_document=False,
         diagnose=False,
+        check_aside=False,
         recover_timeout_s=7_200,
     ),
     Preset.ADAPTIVE: RecoveryPolicy(),

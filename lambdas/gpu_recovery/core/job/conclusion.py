@@ -31,7 +31,7 @@ class Conclusion:
     sentence: str
     gpus: tuple[str, ...] = ()
     spares: bool = False
-    """It was acted on, and the machines were spared their check."""
+    """It was acted on, and the machines were spared their check, but for those that it names."""
     followed: bool = False
     """It was acted on once the checks had found nothing."""
 

@@ -3,7 +3,8 @@
 Once every rank has ended, the witnesses are heard before any machine is checked. The health check stays the judge of
 machines; a decided conclusion only spares it where nothing of a machine is in doubt: the program's own error ends the
 job at once, with its line; a broken connection, a hung worker or a notice that was lost is started again, without those
-instances that are named. Whatever is undecided goes to the check.
+instances that are named. Where a machine is named, it alone is checked, beside the job: the others are in no doubt, and
+a gang of thousands does not wait for them. Whatever is undecided goes to the check of all.
 
 A witness may be late: its agent was slow, or CloudWatch was. Where the checks have found nothing and nothing else lets
 the job go on, everybody is heard once more before it ends.
@@ -32,7 +33,7 @@ END_PERCENT = 75
 
 
 def is_spared(job: Job) -> bool:
-    """Whether the machines of the last attempt need no check: what ended it was not theirs."""
+    """Whether the job waits for no check of the last attempt's machines; one that is named has its own order."""
     return job.diagnosed is not None and job.diagnosed.spares
 
 
@@ -42,7 +43,8 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
         return Ignore("this attempt is diagnosed")
     found = event.conclusion
     ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
-    if not (ends or found.goes_on) or not _may_spare(job, found):
+    aside = _checked_aside(job, found, given)
+    if not (ends or aside or found.goes_on) or not _may_spare(job, found, given):
         changes = {"conclusion": found, **verdicts.put_off(job)}
         return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", changes)
     changes = {
@@ -54,14 +56,30 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     if not job.attempts_left(given.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(given.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {found.said}", (), changes)
-    changes |= {**started_again(job, found, given), "repairing": ()}
+    changes |= {**started_again(job, found, given), "repairing": (), "repairs": job.repairs + len(aside)}
     how = "no machine is to blame"
-    if "left_out" in changes:
-        how = f"elsewhere than on {listed(found.instances)} if there is room"
-    # No check takes the claims off the machines, as it would before it begins.
-    left_out = tuple(changes.get("left_out", ()))
-    orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt, left_out=left_out), poke(job))
+    if aside or "left_out" in changes:
+        how = f"elsewhere than on {listed(aside or found.instances)} if there is room"
+    others = tuple(one for one in job.instances if one not in aside)
+    left_out = tuple(one for one in changes.get("left_out", ()) if one in others)
+    # No check takes the claims off the others, as it would before it begins.
+    release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
+    orders = (*_checks_of(job, found, aside), release, poke(job))
     return unless_held(job, Step(JobStatus.RECOVERING, f"{found.said}; started again, {how}", changes, orders))
+
+
+def _checks_of(job: Job, found: Conclusion, aside: tuple[str, ...]) -> tuple[commands.TellInstance, ...]:
+    """The check of each that is named, which takes the job's claim off it before it begins."""
+    order = _check_to_come(job)
+    return () if order is None else tuple(
+        commands.TellInstance(one, replace(order.request, focus=found.gpus)) for one in aside
+    )  # fmt: skip
+
+
+def _check_to_come(job: Job) -> commands.CheckInstances | None:
+    """The order to check the instances of this attempt; None once it is carried out."""
+    every = (one.command for one in job.commands if isinstance(one.command, commands.CheckInstances))
+    return next((one for one in every if one.attempt == job.attempt), None)
 
 
 def started_again(job: Job, found: Conclusion | None, given: Given) -> dict[str, Any]:
@@ -83,16 +101,30 @@ def hear_again(job: Job) -> Step:
     return Step(JobStatus.DIAGNOSING, reason, {"heard_again": job.attempt}, (commands.GatherEvidence(job.attempt),))
 
 
-def _may_spare(job: Job, found: Conclusion) -> bool:
+def _may_spare(job: Job, found: Conclusion, given: Given) -> bool:
     """Whether the checks may be left out: they have not begun, no machine is suspected, and it is not the second time.
 
-    What was started again for the same cause and has failed again is looked into.
+    What was started again for the same cause and has failed again soon is looked into.
     """
-    orders = [one.command for one in job.commands if isinstance(one.command, commands.CheckInstances)]
-    begun = not orders or any(one.request.suspect for one in orders) or job.heard_again == job.attempt
+    order = _check_to_come(job)
+    begun = order is None or bool(order.request.suspect) or job.heard_again == job.attempt
     before = job.conclusion
     again = before is not None and before.spares and before.attempt == job.attempt - 1 and before.cause is found.cause
-    return not begun and not again
+    return not begun and not (again and not has_lasted(job, given))
+
+
+def _checked_aside(job: Job, found: Conclusion, given: Given) -> tuple[str, ...]:
+    """The machines that are to blame for sure, which are checked beside the job: it goes on whatever that finds.
+
+    No more than half of a gang: who blames most of it does not know where it is. After a last attempt nobody is in a
+    hurry, and the machines go to others.
+    """
+    policy = given.policy
+    in_vain = policy.relaunch_on_same_instances or not job.attempts_left(policy)
+    if not policy.check_aside or in_vain or not found.is_a_machines:
+        return ()
+    named = tuple(one for one in job.instances if one in found.instances)
+    return named if 2 * len(named) <= len(job.instances) else ()
 
 
 def _ends(conclusion: Conclusion) -> bool:
