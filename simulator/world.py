@@ -92,7 +92,7 @@ class World:
         self.store: Store = store if store is not None else MemoryStore()
         client = ModelClient(self.fleet, self.definitions, self.lives)
         self.actions = SimulatedActions(
-            OrderlyEcs(client, CLUSTER, self.timeline.clock), self.fleet, self.checks, self.lives,
+            OrderlyEcs(client, CLUSTER, self.timeline.clock), self.fleet, self.training, self.checks, self.lives,
             self._define(CHECK_FAMILY, "health-check"), self._poked,
         )  # fmt: skip
         self.actions.told = self.journal.told

@@ -23,6 +23,7 @@ from sandbox.cluster.model import CuredBy, Fault, Instance, Process, Task
 from .fleet import SIGKILL_EXIT, SIGTERM_EXIT, Fleet
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75
+NO_LOG = "its program writes no log"
 SAVING_S = 3.0
 """From the notice to the end of a rank 0 that saves its state and calls `go_suspend()`."""
 EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
@@ -75,7 +76,14 @@ class Training:
         """Of those jobs that have their own."""
         self.saved_s: dict[str, float] = {}
         """How much of its training each job has in its checkpoint."""
+        self.written: dict[str, tuple[str, ...] | str] = {}
+        """The log of each task that has one; or in a sentence why it cannot be read."""
         self._whole_since: dict[str, datetime] = {}
+
+    def log(self, task_id: str, most: int) -> tuple[str, ...] | str:
+        """The last lines, `most` at most, of what a rank wrote; or in a sentence why there are none to be read."""
+        found = self.written.get(task_id, NO_LOG)
+        return found if isinstance(found, str) else found[-most:]
 
     def leaves_in(self, task: Task) -> float:
         if self.deaf:

@@ -82,7 +82,7 @@ class Trainer(Training):
         self._ready: str | None = None
         self.checks = TimedChecks(world.fleet)
         self.checks.first = {}
-        world.training = self
+        world.training = world.actions.training = self
         world.checks = world.actions.checks = self.checks
 
     # -- training ------------------------------------------------------------------------------------------------------

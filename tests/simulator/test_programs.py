@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.programs import Habit, Notice, environment
+from simulator.cloud.programs import NO_LOG, Habit, Notice, environment
 from simulator.world import World
 
 
@@ -86,3 +86,16 @@ def test_ranks_other_than_0_hear_nothing_and_leave_at_once() -> None:
     world.until(lambda: not world.ranks(job_id), "it did not leave")
     assert other.containers[0].exit_code == 143
     assert 12 <= (world.timeline.now - told).total_seconds() <= 14
+
+
+def test_the_product_reads_the_last_lines_that_a_rank_wrote() -> None:
+    """No more than it asks for; of a log that is not there, or cannot be read, it is told why."""
+    world = World(instances=2)
+    job_id = world.submit(2)
+    job = world.until_status(job_id, JobStatus.RUNNING)
+    first, second = (world.rank(job_id, rank).task_id for rank in range(2))
+    assert world.actions.log_tail(job, first, 400) == NO_LOG
+    world.training.written[first] = ("step 1", "step 2", "RuntimeError")
+    assert world.actions.log_tail(job, first, 2) == ("step 2", "RuntimeError")
+    world.training.written[second] = "nobody may read it"
+    assert world.actions.log_tail(job, second, 2) == "nobody may read it"
