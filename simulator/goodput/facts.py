@@ -111,6 +111,7 @@ class Conditions:
     seen_1: float
     seen_2: float
     seen_3: float
+    told_share: float
     false_alarm: float
     exit_s: float
     hang_s: float
@@ -149,6 +150,15 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a condition would be if `by` had done what `about` says."""
+
+    value: float
+    by: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The whole table. `digest` is of its text: two reports with the same one come from the same numbers."""
 
@@ -156,9 +166,14 @@ class Facts:
     facts: Mapping[str, Fact]
     profiles: Mapping[str, Profile]
     conditions: Conditions
+    tuned: Mapping[str, Tuned]
 
     def profile(self, name: str) -> Profile:
         """A profile by its name; FactsInvalid says which there are."""
         if name not in self.profiles:
             raise FactsInvalid(f"there is no profile {name!r}; there are {', '.join(self.profiles)}")
         return self.profiles[name]
+
+    def tuned_conditions(self) -> Conditions:
+        """The conditions with everything tuned that the table says how to."""
+        return replace(self.conditions, **{name: one.value for name, one in self.tuned.items()})

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .facts import CauseOfFailure, Conditions, Fact, Facts, FactsInvalid, Mark, Profile
+from .facts import CauseOfFailure, Conditions, Fact, Facts, FactsInvalid, Mark, Profile, Tuned
 
 TABLE = Path(__file__).with_name("facts.toml")
 CAUSE_CURES = ("restart", "person", "node", "gone")
@@ -23,14 +23,15 @@ def read(path: Path = TABLE) -> Facts:
         document = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
         raise FactsInvalid(f"{path.name} is no TOML: {wrong}") from wrong
-    for section in ("profiles", "mixes", "conditions"):
+    for section in ("profiles", "mixes", "conditions", "tuned"):
         if not isinstance(document.get(section), dict):
             raise FactsInvalid(f"the table has no section {section!r}")
     facts: dict[str, Fact] = {}
     mixes = {name: _mix(f"mixes.{name}", causes, facts) for name, causes in document["mixes"].items()}
     profiles = {name: _profile(name, given, mixes, facts) for name, given in document["profiles"].items()}
     conditions = _conditions(document["conditions"], facts)
-    return Facts(hashlib.sha256(text).hexdigest()[:16], facts, profiles, conditions)
+    tuned = _tuned(document["tuned"], facts)
+    return Facts(hashlib.sha256(text).hexdigest()[:16], facts, profiles, conditions, tuned)
 
 
 def _fact(name: str, given: Any, facts: dict[str, Fact], also: tuple[str, ...] = ()) -> Fact:
@@ -118,3 +119,17 @@ def _conditions(given: Mapping[str, Any], facts: dict[str, Fact]) -> Conditions:
         if not found[name]:
             raise FactsInvalid(f"conditions.{name} must be more than 0")
     return Conditions(**found)
+
+
+def _tuned(given: Mapping[str, Any], facts: dict[str, Fact]) -> dict[str, Tuned]:
+    known = [field.name for field in fields(Conditions)]
+    found = {}
+    for name, entry in given.items():
+        if name not in known:
+            raise FactsInvalid(f"tuned.{name}: there is no such condition")
+        fact = _fact(f"tuned.{name}", entry, facts, ("by", "about"))
+        for key in ("by", "about"):
+            if not isinstance(entry.get(key), str) or not entry[key].strip():
+                raise FactsInvalid(f"{fact.name}: {key} must be a text that says something")
+        found[name] = Tuned(fact.value, entry["by"], entry["about"])
+    return found

@@ -61,12 +61,23 @@ def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int 
     return Steps(shown, event_s, stopped, checked - stopped, started - checked, rejoin)
 
 
+def recovery_from(failure: Failure, course: Course, level: int | None) -> Steps:
+    """As `recovery`: nobody waits for checks where the log of the rank that ended names its machine."""
+    told = failure.is_told(course.conditions)
+    return recovery(course.profile, course.conditions, failure.shows, None if told else level)
+
+
+def checked_s(conditions: Conditions, level: int) -> float:
+    """From the order to check one machine to its verdict."""
+    return conditions.start_s + conditions.check_s(level) + conditions.event_s
+
+
 def repair_s(failure: Failure, conditions: Conditions, level: int) -> float:
     """From the verdict on a machine to its being fit for work, or another one in its place.
 
     A reboot must be proved by a check that passes. A new machine is taken as its group launches it.
     """
-    check = conditions.start_s + conditions.check_s(level) + conditions.event_s
+    check = checked_s(conditions, level)
     if failure.verdict is Cure.REPLACE:
         return conditions.replace_s
     if failure.cure is Cure.REPLACE:  # the reboot does not help, its check says so
@@ -84,7 +95,7 @@ def least_s(episode: Episode, course: Course, level: int | None) -> float:
     if episode.failure is None:
         return recovery(course.profile, conditions, Shows.EXIT, level).total
     failure = course.failures[episode.failure]
-    steps = recovery(course.profile, conditions, failure.shows, level)
+    steps = recovery_from(failure, course, level)
     if Cure.PERSON in episode.waited_for and failure.cure is Cure.PERSON:
         return steps.total + failure.human_s
     if not episode.was_short or not episode.waited_for:
@@ -92,7 +103,8 @@ def least_s(episode: Episode, course: Course, level: int | None) -> float:
     if failure.shows is Shows.GONE:  # its successor comes from the beginning
         return steps.total + max(0.0, conditions.replace_s - steps.until_placed)
     if level is not None:
-        return steps.total + repair_s(failure, conditions, level)
+        aside_s = checked_s(conditions, level) if failure.is_told(conditions) else 0.0
+        return steps.total + aside_s + repair_s(failure, conditions, level)
     unproved = {Cure.REBOOT: conditions.reboot_s, Cure.REPLACE: conditions.replace_s}
     return steps.total + (unproved.get(failure.cure, 0.0) if failure.cure in episode.waited_for else 0.0)
 
@@ -103,14 +115,14 @@ class FloorRules:
 
     leave_out_after: a machine whose rank has ended first so often in a row is left out though no check blames it, as
     the product has it; None: what comes back is a person's to find out, who is asked when it does so again.
-    waits_for_checks: False, not as the product has it: where one rank ended first, its machine alone is left out and
-    looked at behind the job's back, and the others are launched again at once.
+    trusts_exits: not as the product has it: wherever one rank ended first its machine is taken for named, whatever its
+    log says. The machine that is named is left out and looked at beside the job; the others are launched at once.
     """
 
     level: int
     spares: int
     leave_out_after: int | None = SUSPECT_AFTER
-    waits_for_checks: bool = True
+    trusts_exits: bool = False
     _ready: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -119,7 +131,7 @@ class FloorRules:
     def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
         """Stop all, check all, take out whom the check blames, launch on what is healthy."""
         failure, conditions = felt.failure, course.conditions
-        knows_whom = not self.waits_for_checks and failure.shows is Shows.EXIT
+        knows_whom = failure.is_told(conditions) or (self.trusts_exits and failure.shows is Shows.EXIT)
         steps = recovery(course.profile, conditions, failure.shows, None if knows_whom else self.level)
         detected = shown_at(felt, course) + steps.detected
         stopped = detected + steps.stopped
@@ -131,7 +143,7 @@ class FloorRules:
         asks = not cured and felt.times == REPEATS_MAX + 1
         tally.called += asks
         tally.messages += asks
-        ready = self._machines(felt, course, checked, seen or suspected, tally)
+        ready = self._machines(felt, course, checked, tally, out=seen or suspected, aside=knows_whom)
         placed = max(checked, ready)
         started = placed + steps.started
         waited = {failure.cure if seen or suspected else Cure.REBOOT} if ready > checked else set[Cure]()
@@ -146,21 +158,25 @@ class FloorRules:
         often = self.leave_out_after is not None and felt.times >= self.leave_out_after
         return often and felt.failure.shows is Shows.EXIT and felt.failure.of_machine
 
-    def _machines(self, felt: Felt, course: Course, checked: float, out: bool, tally: Tally) -> float:
-        """Send the blamed to their repairs and take the first that are ready in their stead; when the last one is."""
+    def _machines(self, felt: Felt, course: Course, checked: float, tally: Tally, *, out: bool, aside: bool) -> float:
+        """Send the blamed to their repairs and take the first that are ready in their stead; when the last one is.
+
+        aside: only the machine that is `out` is checked, and that from now on.
+        """
         failure, conditions = felt.failure, course.conditions
+        check = checked_s(conditions, self.level)
+        verdict = checked + (check if aside else 0.0)
         out_until = list[float]()
         if out and failure.shows is Shows.GONE:
             out_until.append(felt.at_s + conditions.replace_s)
         elif out and not failure.of_machine:  # its check finds nothing
-            out_until.append(checked + conditions.start_s + conditions.check_s(self.level) + conditions.event_s)
+            out_until.append(checked + check)
         elif out:
-            out_until.append(checked + repair_s(failure, conditions, self.level))
+            out_until.append(verdict + repair_s(failure, conditions, self.level))
             if failure.verdict is Cure.REBOOT:
-                tally.reboot(checked, needed=failure.cure is Cure.REBOOT)
+                tally.reboot(verdict, needed=failure.cure is Cure.REBOOT)
         tally.replacements += out and failure.cure is Cure.REPLACE
-        for _ in failure.accused if not felt.is_relapse else ():
-            check = conditions.start_s + conditions.check_s(self.level) + conditions.event_s
+        for _ in failure.accused if not (felt.is_relapse or aside) else ():
             out_until.append(checked + conditions.reboot_s + check)
             tally.reboot(checked, needed=False)
         taken = [heapq.heappushpop(self._ready, until) for until in out_until]
@@ -174,7 +190,7 @@ class Floor:
     level: int = 2
     spares: int = 0
     leave_out_after: int | None = SUSPECT_AFTER
-    waits_for_checks: bool = True
+    trusts_exits: bool = False
 
     @property
     def name(self) -> str:
@@ -185,11 +201,11 @@ class Floor:
     def about(self) -> str:
         """Its rules in a sentence."""
         return (
-            f"a bound, not a product: stop all, check all at level {self.level}, repair what is blamed, relaunch on "
-            f"healthy machines ({self.spares} spare), deciding in no time"
+            f"a bound, not a product: stop all, check all at level {self.level} unless a log names the machine, repair "
+            f"what is blamed, relaunch on healthy machines ({self.spares} spare), deciding in no time"
         )
 
     def run(self, course: Course) -> Run:
         """Go through the course."""
-        rules = FloorRules(self.level, self.spares, self.leave_out_after, self.waits_for_checks)
+        rules = FloorRules(self.level, self.spares, self.leave_out_after, self.trusts_exits)
         return Gang(course, rules, self.spares).run()

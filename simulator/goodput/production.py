@@ -102,7 +102,7 @@ class Production:
             instances=profile.instances + self.spares, gpus=profile.gpus, policy=self.policy(),
             delivery=lambda envelope: (conditions.event_s,), timings=timings(conditions, self.level),
             costs=Costs(call_s=conditions.call_s, store_s=conditions.store_s), nemesis=witness, economy=LARGE,
-            seed=f"goodput/{profile.name}/{course.seed}",
+            diagnose=self.policy().diagnose, seed=f"goodput/{profile.name}/{course.seed}",
         )  # fmt: skip
         people = People(world, course)
         trainer = Trainer(world, course, self.level, people.came_back)

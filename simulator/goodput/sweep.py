@@ -24,25 +24,14 @@ FAILURES_ENOUGH, SEEDS_MOST = 100, 5
 """A size is run so often that it has about so many failures, but no more than so often."""
 REBOOT_SHARES = (0.3, 0.45, 0.6, 0.75, 0.9)
 CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
-EVERY_STEP = {"checkpoint_s": 10.0, "stall_s": 0.0897, "persist_s": 0.0}
-"""ByteRobust (arXiv 2509.16293), Table 8 at 16,384 GPUs: every step is kept, at 0.89 % of the speed; steps of 10 s."""
-
-
-RUNGS: tuple[tuple[str, str, dict[str, Any], dict[str, float]], ...] = (
-    ("as it is", "", {}, {}),
-    ("where one rank ended first, nobody waits for checks", "the product", {"waits_for_checks": False}, {}),
-    ("collectives give up after a minute", "the trainer", {}, {"hang_s": 60.0}),
-    ("every step is kept, as ByteRobust does it", "the trainer", {}, EVERY_STEP),
-    ("400 calls of ECS a second, burst 1,000", "AWS Support", {}, {"calls_per_s": 400.0, "calls_burst": 1_000.0}),
-    ("training goes on a minute after the processes run", "the trainer", {}, {"rejoin_per_gpu_s": 0.0}),
-)
-"""Each on top of those above it."""
+EVERY_STEP = ("checkpoint_s", "stall_s", "persist_s")
+"""The tuned conditions of a trainer that keeps every step."""
 
 
 def sensitivity(given: Course, facts: Facts, floor: Floor, runs: Mapping[str, Run]) -> dict[str, Any]:
     """Every sweep of the report; `runs` are the runs of all policies on the course."""
     return {
-        "checkpoint_s": checkpoints(given, runs),
+        "checkpoint_s": checkpoints(given, runs, facts),
         "check_level": [{"level": level, "ettr": _ettr(given, replace(floor, level=level))} for level in LEVELS],
         "spares": [{"spares": spares, "ettr": _ettr(given, replace(floor, spares=spares))} for spares in SPARES],
         "reboot_share": [
@@ -56,28 +45,34 @@ def sensitivity(given: Course, facts: Facts, floor: Floor, runs: Mapping[str, Ru
         "leave_out_after": [
             {"times": times, "ettr": _ettr(given, replace(floor, leave_out_after=times))} for times in (None, 2, 1)
         ],
-        "ladder": ladder(given, floor),
+        "ladder": ladder(given, facts, floor),
         "conditions": ranges(given, facts, floor),
     }
 
 
-def ladder(given: Course, floor: Floor) -> list[dict[str, Any]]:
+def ladder(given: Course, facts: Facts, floor: Floor) -> list[dict[str, Any]]:
     """What would raise the ETTR, one thing on top of the other; `by` is who could do it."""
-    found, changed = [], dict[str, float]()
-    for words, by, of_floor, of_conditions in RUNGS:
-        floor, changed = replace(floor, **of_floor), changed | of_conditions
-        found.append({"what": words, "by": by, "ettr": _under(given, floor, **changed)})
-    return found
+    every = [("as it is", "", floor, dict[str, float]())]
+    floor = replace(floor, trusts_exits=True)
+    every.append(
+        ("where one rank ended first, nobody waits for checks, whatever its log says", "the product", floor, {})
+    )
+    changed: dict[str, float] = {}
+    for about in dict.fromkeys(one.about for one in facts.tuned.values()):
+        changed |= {name: one.value for name, one in facts.tuned.items() if one.about == about}
+        by = next(one.by for one in facts.tuned.values() if one.about == about)
+        every.append((about, by, floor, dict(changed)))
+    return [{"what": what, "by": by, "ettr": _under(given, under, **now)} for what, by, under, now in every]
 
 
-def checkpoints(given: Course, runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+def checkpoints(given: Course, runs: Mapping[str, Run], facts: Facts) -> list[dict[str, Any]]:
     """The ETTR of every policy by the interval between checkpoints, at the best interval, and with every step kept."""
     profile, conditions = given.profile, given.conditions
     best = best_checkpoint_s(profile.failures_per_s, conditions.stall_s) if conditions.stall_s else 0.0
     ways = {f"every {every} s": {"checkpoint_s": float(every)} for every in CHECKPOINTS_S}
     if best:
         ways[f"every {best:.0f} s, the best for these stalls"] = {"checkpoint_s": best}
-    ways["every step, as ByteRobust"] = EVERY_STEP
+    ways["every step, as ByteRobust"] = {name: facts.tuned[name].value for name in EVERY_STEP}
     found = []
     for name, changed in ways.items():
         then = replace(conditions, **changed)

@@ -28,6 +28,7 @@ class Failure:
     relapse_s: how long a gang with this machine, uncured, trains before it fails again
     human_s:   how long a person who must look into it takes
     accused:   healthy places that a check of the whole gang blames along the way
+    told:      the rank's log names the machine if told < the share of those that do; 1 and more: none ever does
     """
 
     number: int
@@ -42,6 +43,7 @@ class Failure:
     relapse_s: float
     human_s: float
     accused: tuple[int, ...]
+    told: float
 
     @property
     def of_machine(self) -> bool:
@@ -51,6 +53,10 @@ class Failure:
     def is_seen(self, conditions: Conditions, level: int) -> bool:
         """Whether a check of this level finds the machine."""
         return self.of_machine and self.depth < conditions.seen(level)
+
+    def is_told(self, conditions: Conditions) -> bool:
+        """Whether the rank that ends first says in its log what its machine has."""
+        return self.of_machine and self.shows is Shows.EXIT and self.told < conditions.told_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,7 @@ def _failure(
     draw = random.Random(f"{seed}/{profile.name}/{number}")
     # Every draw is made whether it is needed or not, so that a changed condition changes nothing but what it is about.
     cured, hangs, depth, verdict, lemon, place, lemon_place = (draw.random() for _ in range(7))
-    relapse, human, accused = draw.expovariate(1.0), draw.gauss(0, 1), draw.random()
+    relapse, human, accused, told = draw.expovariate(1.0), draw.gauss(0, 1), draw.random(), draw.random()
     cure, shows = _cure(cause, cured < conditions.reboot_share), _shows(cause, hangs < conditions.hang_share)
     of_lemon = cause.cure == "node" and lemon < _share_of_lemons(conditions)
     at = lemons[int(lemon_place * len(lemons))] if of_lemon else int(place * profile.instances)
@@ -117,6 +123,7 @@ def _failure(
         relapse_s=relapse * conditions.relapse_s,
         human_s=conditions.human_s * math.exp(human * conditions.human_spread),
         accused=_accused(profile.instances, conditions.false_alarm, accused, at),
+        told=told if cause.seen else 1.0,
     )  # fmt: skip
 
 

@@ -20,10 +20,13 @@ from ..cloud.programs import Checks, Scripted, Training, environment
 from ..world import World
 from .contender import Episode
 from .facts import Cure, Shows
-from .floor import recovery
+from .floor import recovery_from
 from .trace import Course, Failure
 
 RANK_EXIT = 1
+SAYS_WHY = ("RuntimeError: CUDA error: GPU is lost",)
+SAYS_MEMORY = ("RuntimeError: CUDA error: uncorrectable ECC error encountered",)
+"""The last line of a rank that says what its machine has."""
 
 
 class TimedChecks(Checks):
@@ -150,7 +153,7 @@ class Trainer(Training):
         conditions, now = self.course.conditions, self.elapsed()
         times = self._times[failure.number] = self._times[failure.number] + 1
         self.broken = Broken(failure, self._attempt, self._ranks, now, times > 1)
-        steps = recovery(self.course.profile, conditions, failure.shows, self.level)
+        steps = recovery_from(failure, self.course, self.level)
         self.fleet.timeline.after(steps.until_placed, self._count, self.broken)
         self.checks.first.clear()
         if times == 1:
@@ -171,13 +174,17 @@ class Trainer(Training):
 
     def _ranks_end(self, attempt: str | None, machine_id: str) -> None:
         """One rank exits, or all of them do."""
+        failure = self.broken.failure if self.broken is not None else None
         for task in self.fleet.cluster.tasks.running_of(attempt):
             if machine_id in ("", task.instance_id):
+                if failure is not None and failure.is_told(self.course.conditions):
+                    self.written[task.task_id] = SAYS_WHY if failure.verdict is Cure.REBOOT else SAYS_MEMORY
                 self.fleet.end(task, RANK_EXIT)
 
     def _blame_wrongly(self, failure: Failure) -> None:
         self.checks.scripts.clear()
-        accused = [self._ranks[place] for place in failure.accused if failure.shows is not Shows.GONE]
+        nobody = failure.shows is Shows.GONE or failure.is_told(self.course.conditions)  # else is checked
+        accused = [self._ranks[place] for place in failure.accused if not nobody]
         for machine_id in accused:
             self.checks.script(self.fleet.cluster.instances[machine_id], Scripted(CheckOutcome.REBOOT))
         if self.broken is not None:

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--days", type=float, help="the first days of the profile's run only")
     parser.add_argument("--spares", type=int, default=SPARES, help=f"spare instances where there are any ({SPARES})")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), default=2, help="level of the health checks (2)")
+    parser.add_argument("--tuned", action="store_true", help="with trainer and quotas tuned as the table says how to")
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
     parser.add_argument("--models", action="store_true", help="leave the product's own runs out: seconds, not minutes")
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"--days must be more than 0 and at most {profile.days:g}, the profile's", file=sys.stderr)
             return USAGE
         profile = profile.shortened(args.days)
-    given = course(profile, facts.conditions, args.seed)
+    given = course(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
     floor, sizes = Floor(args.level, args.spares), SIZES if args.charts is not None else ()
     compared = contenders(args.level, args.spares, models=args.models)
     try:

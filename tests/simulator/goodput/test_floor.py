@@ -20,7 +20,7 @@ LLAMA3, SMALL = FACTS.profile("llama3"), FACTS.profile("small")
 
 def failure(at_s: float = 10_000.0, **given: object) -> Failure:
     """A fault that a reboot cures and that every check sees, or another."""
-    first = Failure(0, at_s, 3, "gpu", Cure.REBOOT, Shows.EXIT, False, 0.0, Cure.REBOOT, 600.0, 2_400.0, ())
+    first = Failure(0, at_s, 3, "gpu", Cure.REBOOT, Shows.EXIT, False, 0.0, Cure.REBOOT, 600.0, 2_400.0, (), 1.0)
     return replace(first, **given)
 
 
@@ -173,7 +173,7 @@ def test_a_repair_is_unavoidable_only_where_too_few_healthy_machines_were_there(
 
 def test_where_one_rank_ended_first_nobody_needs_to_wait_for_checks() -> None:
     """Its machine is left out and looked at meanwhile; a hang names no machine and is checked as ever."""
-    quick = Floor(2, 1, waits_for_checks=False)
+    quick = Floor(2, 1, trusts_exits=True)
     (exits,), (hangs,) = (quick.run(of(failure(shows=shows))).episodes for shows in (Shows.EXIT, Shows.HANG))
     assert exits.checked_at == exits.stopped_at
     assert not exits.waited_for
@@ -182,7 +182,7 @@ def test_where_one_rank_ended_first_nobody_needs_to_wait_for_checks() -> None:
 
 def test_a_bug_is_a_persons_whoever_is_left_out() -> None:
     """Another machine runs the same program."""
-    for floor in (Floor(2, 1), Floor(2, 1, leave_out_after=2), Floor(2, 1, waits_for_checks=False)):
+    for floor in (Floor(2, 1), Floor(2, 1, leave_out_after=2), Floor(2, 1, trusts_exits=True)):
         run = floor.run(of(failure(cure=Cure.PERSON, depth=1.0)))
         assert run.called == 1
         assert len(run.episodes) < 10

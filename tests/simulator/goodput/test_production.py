@@ -59,6 +59,20 @@ def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
             assert one.was_short is (spares == 0 and given.failures[one.failure or 0].of_machine), one
 
 
+def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
+    """The gang trains again on the spare before the check of the one that is named has ended; which is then mended."""
+    course_s = {}
+    for told in (0.0, 1.0):
+        given = _small(failure(told=told))
+        run = adaptive(2, 1).run(given)
+        (one,) = run.episodes
+        assert [reboot.needed for reboot in run.reboots] == [True]
+        assert (one.checked_at == one.stopped_at) is (told == 0.0)
+        assert _down(run)[0] == pytest.approx(least_s(one, given, 2), rel=OVERHEAD_MAX - 1)
+        course_s[told] = _down(run)[0]
+    assert course_s[1.0] - course_s[0.0] > CONDITIONS.check_2_s
+
+
 def test_what_the_product_waits_for_without_need_is_no_floor_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: no job is placed while any machine is under repair, though others stand ready. It has to show."""
 

@@ -22,7 +22,7 @@ RUNS = {"floor": FLOOR.run(GIVEN), "human": HUMAN_ONLY.run(GIVEN)}
 
 def test_checkpoints_are_counted_afterwards_as_a_run_under_them_would_be() -> None:
     """The interval alters no episode, so nothing is run again."""
-    for one in checkpoints(GIVEN, RUNS):
+    for one in checkpoints(GIVEN, RUNS, FACTS):
         changed = {key: one[key] for key in ("checkpoint_s", "stall_s", "persist_s") if key in one}
         then = course(GIVEN.profile, replace(FACTS.conditions, **changed), 1)
         again = ettr(FLOOR.run(then), GIVEN.profile.seconds, then.conditions)
@@ -31,7 +31,7 @@ def test_checkpoints_are_counted_afterwards_as_a_run_under_them_would_be() -> No
 
 def test_the_best_interval_is_no_worse_than_the_others() -> None:
     """Young's interval is for restarts of no length; here it is still within a tenth of a point of the best."""
-    found = {one["checkpoints"]: one["ettr"]["floor"] for one in checkpoints(GIVEN, RUNS)}
+    found = {one["checkpoints"]: one["ettr"]["floor"] for one in checkpoints(GIVEN, RUNS, FACTS)}
     best = next(share for name, share in found.items() if "the best" in name)
     assert best > max(share for name, share in found.items() if name.endswith(" s")) - 0.001
 
