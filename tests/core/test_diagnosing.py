@@ -164,11 +164,13 @@ def test_a_second_gpu_that_is_named_soon_has_everybody_checked(ran_s: int, statu
 def test_an_order_of_an_attempt_before_does_not_stand_for_this_ones() -> None:
     """Its own is carried out already: the checks have begun."""
     record = ended()
-    old = tuple(
-        replace(one, command=replace(one.command, attempt=0)) if isinstance(one.command, commands.CheckInstances) else one
-        for one in record.commands
-    )  # fmt: skip
-    assert build.applied(diagnosed(replace(record, commands=old), NETWORK)).status is JobStatus.DIAGNOSING
+
+    def of_another(one: Any) -> Any:
+        is_it = isinstance(one.command, commands.CheckInstances)
+        return replace(one, command=replace(one.command, attempt=0)) if is_it else one
+
+    old = replace(record, commands=tuple(of_another(one) for one in record.commands))
+    assert build.applied(diagnosed(old, NETWORK)).status is JobStatus.DIAGNOSING
 
 
 def test_to_end_a_job_takes_more_than_to_start_it_again() -> None:

@@ -71,7 +71,7 @@ class RecoveryPolicy:
     diagnose: bool = True
     """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
     check_aside: bool = True
-    """A machine that a sure verdict names is checked beside its job, which goes on without it and without more checks."""
+    """A machine that a sure verdict names is checked beside its job, which goes on without it and any other check."""
     stalled_s: int = 900
     """No rank of a job that reports its progress gets on for so long: it hangs, and is ended."""
 
