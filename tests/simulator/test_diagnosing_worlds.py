@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.reports import Delivery, EventReport
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import TryAgainSoon
 
@@ -104,6 +105,86 @@ def test_a_job_of_which_nobody_can_say_more_ends_after_the_second_hearing() -> N
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.heard_again) == (JobStatus.FAILED, 1, 1)
+
+
+LOST_GPU = ("step 812 loss 1.93", "RuntimeError: CUDA error: GPU is lost")
+
+
+def says(world: World, job_id: str, rank: int, *lines: str) -> None:
+    """The log of a rank that runs."""
+    world.training.written[world.rank(job_id, rank).task_id] = lines
+
+
+def checks(world: World) -> list[str]:
+    """The orders to check a machine, one after the other."""
+    return [str(step.given) for step in world.calls("RunTask") if "check/" in str(step.given)]
+
+
+def test_a_machine_that_its_log_names_is_checked_beside_the_job_and_mended() -> None:
+    """The gang trains again, on the spare, while the machine is looked at; no other is."""
+    world = World(instances=3, train_s=10 * TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    named = world.machine(1)
+    says(world, job_id, 1, *LOST_GPU)
+    world.break_gpu(named)
+    world.until_status(job_id, JobStatus.RECOVERING)
+    world.until_status(job_id, JobStatus.RUNNING)
+    record = world.instance(named)
+    assert (record.status, record.claims) == (InstanceStatus.CHECKING, {})
+    assert world.job(job_id).instances == (world.machine(0).instance_id, world.machine(2).instance_id)
+    world.until_end(job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
+    assert [named.instance_id in one for one in checks(world)] == [True, True]  # what it has, and what the reboot did
+    assert [step.given["instance"] for step in world.calls("RebootInstances")] == [named.instance_id]
+    record = world.instance(named)
+    assert (record.status, record.reserved_for) == (InstanceStatus.AVAILABLE, "")
+
+
+def test_without_a_spare_the_job_waits_for_the_machine_that_is_named() -> None:
+    """And for no other: it goes on where it was, under other ranks."""
+    world = World(instances=2, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    says(world, job_id, 1, *LOST_GPU)
+    world.break_gpu(world.machine(1))
+    world.until_end(job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.repairs) == (JobStatus.SUCCEEDED, 2, 1)
+    assert len(checks(world)) == 2
+
+
+def test_a_log_that_names_the_wrong_machine_costs_one_attempt() -> None:
+    """The job fails again soon, for the same cause: now everybody is checked, and the sick one is mended."""
+    world = World(instances=3, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    sick = world.machine(0)
+    says(world, job_id, 1, *LOST_GPU)
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.RECOVERING)
+    world.until_status(job_id, JobStatus.RUNNING)
+    first = len(checks(world))
+    says(world, job_id, world.job(job_id).instances.index(sick.instance_id), *LOST_GPU)
+    world.break_gpu(sick)
+    world.until_end(job_id)
+    job = world.job(job_id)
+    assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 3)
+    assert first == 1 and len(checks(world)) == first + 2 + 1  # one aside, the whole gang, the proof of the repair
+    assert [step.given["instance"] for step in world.calls("RebootInstances")] == [sick.instance_id]
+
+
+@pytest.mark.parametrize("named", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", range(15))
+def test_nothing_breaks_when_everything_goes_wrong_beside_a_check_aside(seed: int, named: int) -> None:
+    """Whether the log names the machine that is sick or another; the world itself asks the invariants."""
+    trouble = troubled(seed)
+    world = World(instances=5, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed), diagnose=True)
+    job_id = world.submit(nnodes=4)
+    trouble.begin(world)
+    world.let_pass(20 + seed * 37 % 300)
+    for task in world.ranks(job_id):
+        if task.instance_id == world.machine(named).instance_id:
+            world.training.written[task.task_id] = LOST_GPU
+    world.break_gpu(world.machine(seed % 4))
+    world.until_end(job_id)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
