@@ -44,6 +44,7 @@ from .cloud.fleet import Fleet, Program, Timings
 from .cloud.looks import Ec2Looks, EcsLooks
 from .cloud.programs import Checks, Training, environment
 from .cloud.throttle import Costs, Meter
+from .cloud.writing import Writing
 from .economy import THOROUGH, Checking, Economy
 from .faults.delivery import Delivery, prompt
 from .functions import CHECK_FAMILY, Functions
@@ -89,6 +90,8 @@ class World:
         self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
         self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
         self.fleet.program, self.fleet.goes_down = self._program, self._goes_down
+        self.writing = Writing(self.training)
+        self.fleet.about_to_end = self.writing.ends
         self.store: Store = store if store is not None else MemoryStore()
         client = ModelClient(self.fleet, self.definitions, self.lives)
         self.actions = SimulatedActions(
@@ -234,10 +237,10 @@ class World:
         self.happens(f"a person stops task/{task.task_id}")
         self.fleet.change(lambda now: model_tasks.stop_task(self.cluster, task.task_id, reason, now))
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str, *, force: bool = False) -> None:
         """As the HTTP API does it."""
         attempt = self.job(job_id).attempt
-        event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator")
+        event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator", force=force)
         self.ask(lambda: self.recovery.tell(job_id, event))
 
     def suspend(self, job_id: str) -> None:

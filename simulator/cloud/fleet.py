@@ -71,6 +71,8 @@ class Fleet:
         """Instances that the product has ordered to reboot and that have not gone down yet, and since when."""
         self.goes_down: Callable[[str, datetime], object] = lambda instance_id, ordered_at: None
         """Told when one of those goes down."""
+        self.about_to_end: Callable[[Task, int | None], object] = lambda task, code: None
+        """Told just before a process ends by itself or by a signal."""
         self.late: dict[str, float] = {}
         """Instances whose next reboot begins only after so many seconds."""
         self.slow: dict[str, float] = {}
@@ -125,6 +127,7 @@ class Fleet:
     def end(self, task: Task, code: int | None) -> None:
         """The process ends by itself or by a signal; nothing happens to one that has ended."""
         if task.process is Process.RUNNING and task.instance_id not in self.hung:
+            self.about_to_end(task, code)
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
             self._taken.discard(f"stop {task.task_id}")
 

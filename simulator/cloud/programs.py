@@ -76,6 +76,8 @@ class Training:
         """Of those jobs that have their own."""
         self.saved_s: dict[str, float] = {}
         """How much of its training each job has in its checkpoint."""
+        self.stalled: set[str] = set()
+        """Tasks that do nothing any more and do not end by themselves."""
         self.written: dict[str, tuple[str, ...] | str] = {}
         """The log of each task that has one; or in a sentence why it cannot be read."""
         self._whole_since: dict[str, datetime] = {}
@@ -162,7 +164,7 @@ class Training:
                 self.fleet.end(task, 0)
 
     def _is_hurt(self, task: Task) -> bool:
-        hangs = task.instance_id in self.fleet.hung
+        hangs = task.instance_id in self.fleet.hung or task.task_id in self.stalled
         return hangs or any(gpu in self.fleet.cluster.instance_of(task).faults for gpu in task.gpu_ids)
 
     def _abort(self, task: Task) -> None:

@@ -20,7 +20,18 @@ from .machines import (
 )
 from .notices import HealthReported, MaintenancePlanned, RebalanceRecommended, SpotInterruption, StatusCheckFails
 from .passing import CALL_FAULTS, EVENT_FAULTS
-from .people import JobCanceled, JobResumed, JobSuspended, RebootedByHand, Released, RepairsPaused, TakenOut
+from .people import (
+    JobCanceled,
+    JobResumed,
+    JobSuspended,
+    RebootedByHand,
+    Released,
+    RepairsPaused,
+    StartedAgain,
+    TakenBack,
+    TakenOut,
+)
+from .telling import GangStalls, LogSays, RankTells
 from .timed import FunctionSleeps, TimedFault
 
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
@@ -29,7 +40,7 @@ TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
         GpuBreaks, RankExits, AgentFlaps, NodeAgentSilent, HostDies, HostHangs, SpotInterruption, StatusCheckFails,
         RebootsGoWrong, RebootedByHand, CheckHangs, CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned,
         FunctionSleeps, JobCanceled, JobSuspended, JobResumed, Released, TakenOut, HealthReported,
-        RebalanceRecommended, RepairsPaused,
+        RebalanceRecommended, RepairsPaused, StartedAgain, TakenBack, LogSays, RankTells, GangStalls,
     )
 }  # fmt: skip
 KINDS: Mapping[str, type[Any]] = {**TIMED_FAULTS, **EVENT_FAULTS, **CALL_FAULTS}

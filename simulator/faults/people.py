@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery import braking
 from gpu_recovery.core.events import QuarantineRequested
-from gpu_recovery.core.job.record import TERMINAL
+from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
 from sandbox.cluster.model import Instance
+from sandbox.cluster.model_instances import MANAGED_TAG
 
 from .timed import MachineFault, TimedFault
 
@@ -71,17 +72,60 @@ class TakenOut(Ordered):
 
 @dataclass(frozen=True, kw_only=True)
 class JobCanceled(TimedFault):
-    """A person cancels the job that was submitted as number `job`."""
+    """A person cancels the job that was submitted as number `job`; with `force` also what a failed one has left."""
 
     kind = "cancel"
     job: int = 0
+    force: bool = False
 
     def strike(self, world: World) -> bool:
         jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
-        if not jobs or (chosen := jobs[self.job % len(jobs)]).status in TERMINAL:
+        if not jobs:
             return False
-        world.happens(f"a person cancels {chosen.job_id}")
-        world.cancel(chosen.job_id)
+        chosen = jobs[self.job % len(jobs)]
+        left = chosen.status is JobStatus.FAILED and self.force
+        if chosen.status in TERMINAL and not left:
+            return False
+        world.happens(f"a person cancels {chosen.job_id}{' by force' if self.force else ''}")
+        world.cancel(chosen.job_id, force=self.force)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartedAgain(TimedFault):
+    """A person starts once more, on the first machines that have room, a gang of their own that has ended."""
+
+    kind = "started_again"
+
+    def strike(self, world: World) -> bool:
+        over = [job for job in world.jobs() if job.status in TERMINAL and job.origin is Origin.ADOPTED]
+        over = [job for job in over if not world.ranks(job.job_id)]
+        if not over:
+            return False
+        job = min(over, key=lambda one: one.job_id)
+        gpus = job.spec.gpus_per_node
+        free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= gpus]
+        if len(free) < job.spec.nnodes:
+            return False
+        world.happens(f"a person starts {job.job_id} again")
+        for rank, machine in enumerate(free[: job.spec.nnodes]):
+            world.start_by_hand(job.job_id, rank, job.spec.nnodes, machine, gpus=gpus)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakenBack(MachineFault):
+    """The machine's owners take its tag off it for `for_s`: what nobody handed over is not repaired."""
+
+    kind = "taken_back"
+    for_s: float = 900
+
+    def _strike(self, world: World, machine: Instance) -> bool:
+        value = machine.tags.pop(MANAGED_TAG, None)
+        if value is None:
+            return False
+        world.happens(f"the owners of {machine.instance_id} take its tag off it for {self.for_s:.0f} s")
+        world.timeline.after(self.for_s, machine.tags.__setitem__, MANAGED_TAG, value)
         return True
 
 

@@ -12,7 +12,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from ..faults import machines, notices, people
 from ..faults.timed import FunctionSleeps, TimedFault
 from ..faults.trouble import Drawn
-from . import crowd
+from . import crowd, diagnosing
 from .scenario import ClusterOf, JobOf, Scenario
 
 FAULTS_UNTIL_S = 2400.0
@@ -58,6 +58,11 @@ def scenario_of(seed: int) -> Scenario:
         faults = () if undisturbed else (*faults, *crowd.wishes(queue, jobs, FAULTS_UNTIL_S))
     else:
         jobs = tuple(job if job.by_hand else replace(job, **crowd.of_somebody(queue)) for job in jobs)
+    if seed % diagnosing.EVERY == diagnosing.AT:
+        witnesses = Draw(f"diagnosing {seed}")
+        cluster, jobs, more = diagnosing.drawn(witnesses, cluster, jobs, FAULTS_UNTIL_S)
+        # A run in which nothing goes wrong at its time stays one: it must end as if nothing had in passing either.
+        faults = (*faults, *more) if faults else ()
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 

@@ -45,6 +45,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import parse_limits
 
 from ..cloud.programs import Habit, Notice
+from ..cloud.writing import TRUTH, Saying
 from ..faults.kinds import KINDS
 from ..faults.trouble import Fault
 
@@ -61,6 +62,7 @@ class ClusterOf:
     """The machines, and how the product is set.
 
     group: they belong to an Auto Scaling group. agents: a node agent reports from each.
+    diagnose: what ended an attempt is looked into. lemons: machines that failed often are taken last.
     limits: quotas, as `core.queue.quota.parse_limits` reads them.
     """
 
@@ -68,6 +70,8 @@ class ClusterOf:
     gpus: int = 8
     group: bool = False
     agents: bool = False
+    diagnose: bool = False
+    lemons: bool = False
     adopt: str = Adoption.OFF
     policy: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -94,6 +98,7 @@ class JobOf:
     max_runtime_s: how long it may run, as its spec has it; left out: for ever.
     train_s:       how long it trains, where that is not as long as all do.
     under_notice:  what rank 0 does when it is told to leave: `Notice`.
+    writes:        what its ranks write when they fail: "truth", always the same `Saying`, or "" without a log.
     """
 
     nnodes: int = 2
@@ -106,6 +111,7 @@ class JobOf:
     train_s: float | None = None
     suspend_grace_s: int = SUSPEND_GRACE_S
     under_notice: str = Notice.LEAVES
+    writes: str = ""
 
     def __post_init__(self) -> None:
         if self.priority not in Priority.__members__:
@@ -113,6 +119,8 @@ class JobOf:
             raise ScenarioInvalid(f"job priority must be one of {names}, not {self.priority!r}")
         if self.under_notice not in tuple(Notice):
             raise ScenarioInvalid(f"job under_notice must be one of {', '.join(Notice)}, not {self.under_notice!r}")
+        if self.writes not in ("", TRUTH, *Saying):
+            raise ScenarioInvalid(f"job writes must be one of {TRUTH}, {', '.join(Saying)}, not {self.writes!r}")
 
     @property
     def habit(self) -> Habit:

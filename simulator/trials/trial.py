@@ -58,7 +58,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     world = World(
         instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
         adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
-        agents=cluster.agents,
+        agents=cluster.agents, diagnose=cluster.diagnose, lemons=cluster.lemons,
     )  # fmt: skip
     if cluster.group:
         for machine in world.machines():
@@ -105,12 +105,14 @@ def _look_at_the_line(world: World, patience: Patience) -> None:
 
 def _begin(world: World, job: JobOf, number: int) -> None:
     if not job.by_hand:
-        world.training.habits[world.submit(job.nnodes, job.gpus, **job.document())] = job.habit
+        job_id = world.submit(job.nnodes, job.gpus, **job.document())
+        world.training.habits[job_id], world.writing.habits[job_id] = job.habit, job.writes
         return
     free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= job.gpus]
     if len(free) < job.nnodes:
         world.happens(f"a person finds no place for run-{number}")
         return
+    world.writing.habits[f"run-{number}"] = job.writes
     for rank, machine in enumerate(free[: job.nnodes]):
         world.happens(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
         world.start_by_hand(f"run-{number}", rank, job.nnodes, machine, gpus=job.gpus)

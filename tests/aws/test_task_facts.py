@@ -237,6 +237,14 @@ def test_a_placeholder_is_no_time(value: Any) -> None:
     assert task_fact({"taskArn": "a/b", "stoppedAt": value}, NOW).at == NOW
 
 
+def test_an_end_that_ecs_hears_of_late_has_both_times() -> None:
+    """`stoppedAt` is ECS's; when the containers had ended is what their machine says, or nobody."""
+    late = {"taskArn": "a/b", "stoppedAt": "2026-11-21T03:10:00Z", "executionStoppedAt": "2026-11-21T03:04:00Z"}
+    fact = task_fact(late, NOW)
+    assert fact.ended_at is not None and (fact.at - fact.ended_at).total_seconds() == 360
+    assert task_fact({"taskArn": "a/b", "stoppedAt": "2026-11-21T03:10:00Z"}, NOW).ended_at is None
+
+
 def test_a_blank_before_an_instance_id_is_no_part_of_it() -> None:
     """A published sample has one."""
     detail = AT_WORK | {"containerInstanceArn": "arn/ci", "ec2InstanceId": " i-0123456789abcdef0"}

@@ -50,17 +50,19 @@ def check_ended(kit: Kit, fact: TaskFact) -> Message:
     container = fact.container(fact.main_container)
     exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
     instance_id = fact.started_by.split("/")[1]
+    # ECS may hear of an end much later; a clock that is fast must not make it later still.
+    at = min(fact.at, fact.ended_at or fact.at)
     never_ran = fact.stop_code == StopCode.TASK_FAILED_TO_START or reason.startswith(NEVER_RAN)
     if exit_code is None and never_ran:
         unstarted = check.judge_unstarted(reason or fact.stopped_reason)
-        return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unstarted))
+        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unstarted))
     try:
         document = kit.actions.verdict(fact.started_by)
     except VerdictUnreadable as garbled:
         unreadable = check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
-        return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=unreadable))
+        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
     verdict = check.judge(exit_code, document, document_required=kit.policy.blame_needs_document)
-    return Message(instance_id, events.CheckEnded(at=fact.at, check_id=fact.started_by, verdict=verdict))
+    return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))
 
 
 def observe_instance(kit: Kit, instance: Instance, pending: Pending) -> Acted:

@@ -76,6 +76,7 @@ def task_fact(
         stop_code=told.text("stopCode", NAME_CHARACTERS_MAX),
         stopped_reason=told.prose("stoppedReason"),
         created_at=told.time("createdAt"),
+        ended_at=told.time("executionStoppedAt"),
     )
 
 

@@ -299,7 +299,7 @@ class CheckRequested(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnded(InstanceEvent):
-    """The health check `check_id` ended with `verdict`."""
+    """The health check `check_id` ended with `verdict`; `at` is when ECS or, if that is earlier, its machine says."""
 
     check_id: str
     verdict: Verdict

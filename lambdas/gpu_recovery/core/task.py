@@ -66,6 +66,7 @@ class TaskFact:
     environment:    that of the overrides, all containers taken together.
     main_container: the one whose override carries JOB_ID or CHECK_ID; its end is the task's.
     gpus:           how many the containers hold, 0 where ECS does not say.
+    ended_at:       when its containers had ended, by the clock of their machine; None where ECS does not say.
     """
 
     task_id: str
@@ -84,6 +85,7 @@ class TaskFact:
     stop_code: str = ""
     stopped_reason: str = ""
     created_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def instance_id(self) -> str:

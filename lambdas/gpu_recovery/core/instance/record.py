@@ -82,6 +82,8 @@ class CheckRun:
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
     put_down: LemonSignal | None = None
     """What is remembered if this check blames the instance; None if nothing, or if it is remembered already."""
+    agent_back_at: datetime | None = None
+    """When the agent of ECS last came back while the instance was verified by this check; None if it never left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from .ladder import hold, meet, repair, why_held
 from .orders import also_waiting, drain, poke, repair_ended, report, verify
 from .people import given_up
 from .record import CheckRun, Instance, InstanceStatus, Need, Rank, Reboot, Rung
-from .rules import claims_left, confirm_ended, proves_reboot, unsure
+from .rules import claims_left, confirm_ended, is_outlived, proves_reboot, unsure
 from .watching import machine_seen
 
 REPEATED_CHECKS_MAX = 1
@@ -148,6 +148,9 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
     run, verdict, reboot = instance.check, event.verdict, instance.reboot
     if run is None:
         return NO_CHECK
+    if is_outlived(instance, run, event.at):
+        why = "its agent was away when its check ended, or since: it may have booted again, checking once more"
+        return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
     if run.proof_needed and reboot is not None and not proves_reboot(reboot, verdict):
         return _not_proved(instance, reboot, verdict, given)
     seen: dict[str, Any] = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from ..check import Verdict
 from ..commands import ConfirmEnd
 from ..signals import HealthStatus
-from .record import Claim, Health, Instance, Reboot
+from .record import CheckRun, Claim, Health, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 
@@ -29,6 +29,15 @@ def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
         return ids_known
     # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.
     return verdict.booted_at > reboot.asked_at - (CLOCK_SKEW if ids_known else timedelta())
+
+
+def is_outlived(instance: Instance, run: CheckRun, ended_at: datetime) -> bool:
+    """Whether the machine may have booted since its check ended: the agent of ECS was away then, or has been since.
+
+    ECS tells of no boot, only that its agent went and came back. Most often that is nothing, and it voids no check that
+    went on meanwhile: a boot would have ended it.
+    """
+    return not instance.agent_connected or (run.agent_back_at is not None and run.agent_back_at > ended_at)
 
 
 def unsure(health: Mapping[str, Health], kinds: Collection[str]) -> dict[str, Health]:

@@ -34,18 +34,24 @@ def seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
 
 
 def observed(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:
-    """Nothing but the facts changes; the noise of placements and agent flaps ends here."""
+    """Nothing but the facts changes; the noise of placements and agent flaps ends here.
+
+    That its agent came back is kept while it is verified: a check that had ended before is about a boot before.
+    """
     if _is_over(event) and event.container_instance_id == instance.container_instance_id:
         return gone(instance, f"its registration is {event.ecs_status}", seen(instance, event), given.now)
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
-    freed = (event.gpus_free or 0) > (instance.gpus_free or 0)
-    back = (event.agent_connected and not instance.agent_connected) or freed
+    returned = event.agent_connected and not instance.agent_connected
+    back = returned or (event.gpus_free or 0) > (instance.gpus_free or 0)
     orders: tuple[Any, ...] = (poke(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
-    if _is_anew(instance, event):
+    changes, anew = seen(instance, event), _is_anew(instance, event)
+    if (returned or anew) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
+        changes["check"] = replace(instance.check, agent_back_at=event.at)
+    if anew:
         # Left alone, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
-    return Step(instance.status, instance.reason, seen(instance, event), orders)
+    return Step(instance.status, instance.reason, changes, orders)
 
 
 def observed_under_repair(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:

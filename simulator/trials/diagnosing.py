@@ -1,0 +1,119 @@
+"""Runs as the product is delivered: what ended an attempt is looked into, and machines that failed often go last.
+
+Programs write logs and ranks tell; both may be late, missing, or lies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gpu_recovery.core.policy import Preset
+
+from ..cloud.writing import TRUTH, Saying
+from ..faults import machines, people, telling
+from ..faults.timed import TimedFault
+from .scenario import ClusterOf, JobOf
+
+EVERY, AT = 4, 2
+"""Every fourth seed, from the third on."""
+STORIES_MAX = 3
+MACHINES_MAX = 6
+HABITS = (TRUTH, TRUTH, TRUTH, *Saying)
+"""What programs write: mostly what is so, else always the same, which is a lie more often than not."""
+IMPATIENT_S = 900
+"""How long a job may stand in line, in a few of these runs."""
+
+Draw = random.Random
+
+
+def drawn(
+    draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...], until_s: float
+) -> tuple[ClusterOf, tuple[JobOf, ...], tuple[TimedFault, ...]]:
+    """The same cluster and jobs with witnesses, and what goes wrong besides. `classic` looks into nothing."""
+    looks = cluster.policy.get("preset") != Preset.CLASSIC
+    policy = dict(cluster.policy)
+    if draw.random() < 0.15:
+        policy["queue_timeout_s"] = IMPATIENT_S
+    cluster = replace(cluster, diagnose=looks, lemons=looks, policy=policy)
+    jobs = tuple(replace(job, writes=draw.choice(HABITS)) for job in jobs)
+    faults: list[TimedFault] = []
+    for _ in range(draw.randint(0, STORIES_MAX)):
+        where = {"at_s": round(draw.uniform(30, until_s), 1), "machines": (draw.randrange(MACHINES_MAX),)}
+        make = draw.choices([make for make, _ in STORIES], [weight for _, weight in STORIES])[0]
+        faults += make(draw, where)
+    return cluster, jobs, tuple(faults)
+
+
+Where = dict[str, Any]
+
+
+def _later(draw: Draw, where: Where, least_s: float, most_s: float) -> Where:
+    return {**where, "at_s": round(where["at_s"] + draw.uniform(least_s, most_s), 1)}
+
+
+def _ends(draw: Draw, where: Where) -> TimedFault:
+    return machines.RankExits(code=draw.choice((1, 1, 134, 137, 139, None)), **where)
+
+
+def _fails(draw: Draw, where: Where) -> list[TimedFault]:
+    """A rank ends, and is believed what it writes."""
+    return [_ends(draw, where)]
+
+
+def _lies(draw: Draw, where: Where) -> list[TimedFault]:
+    """The log of the rank that ends speaks of anything."""
+    broken: TimedFault = machines.GpuBreaks(fault=draw.choice(("xid79", "ecc", "hidden")), **_later(draw, where, 1, 60))
+    says = draw.choice(tuple(Saying))
+    return [
+        telling.LogSays(says=says, **where),
+        broken if draw.random() < 0.5 else _ends(draw, _later(draw, where, 1, 60)),
+    ]
+
+
+def _tells(draw: Draw, where: Where) -> list[TimedFault]:
+    """A rank tells of something, and soon ends: perhaps sooner than is heard what it told."""
+    late_s = draw.choice((0.0, 0.0, 60.0, 400.0))
+    told = telling.RankTells(of=draw.choice(("notice", "gpu")), late_s=late_s, **where)
+    return [told, _ends(draw, _later(draw, where, 1, 60))]
+
+
+def _stalls(draw: Draw, where: Where) -> list[TimedFault]:
+    return [telling.GangStalls(**where)]
+
+
+def _refused(draw: Draw, where: Where) -> list[TimedFault]:
+    """A machine is blamed, and its owners take it back at about the time of its repair."""
+    broken = machines.GpuBreaks(fault=draw.choice(("xid79", "ecc")), **where)
+    return [broken, people.TakenBack(for_s=draw.choice((300.0, 3_600.0)), **_later(draw, where, 0, 120))]
+
+
+def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
+    """A machine must be replaced, and while that goes on a person takes it out, it hangs, or it never comes back."""
+    broken = machines.GpuBreaks(fault="ecc", cured_by="replace", **where)
+    then = _later(draw, where, 60, 400)
+    beside: tuple[TimedFault, ...] = (
+        people.TakenOut(**then), machines.RebootsGoWrong(how="silent", **then),
+        machines.NodeAgentSilent(for_s=400, **where), machines.HostHangs(**then),
+    )  # fmt: skip
+    return [broken, draw.choice(beside)]
+
+
+def _again(draw: Draw, where: Where) -> list[TimedFault]:
+    """A person ends a gang of their own, or it fails, and starts it once more."""
+    ended = _ends(draw, where) if draw.random() < 0.5 else people.JobCanceled(job=0, at_s=where["at_s"])
+    return [ended, people.StartedAgain(at_s=_later(draw, where, 30, 1_200)["at_s"])]
+
+
+def _by_force(draw: Draw, where: Where) -> list[TimedFault]:
+    """A rank cannot be stopped, and a person wants it gone."""
+    number, stuck = draw.randint(0, 2), machines.RanksAreStuck(**where)
+    late = _later(draw, where, 1, 1_200)["at_s"]
+    return [stuck, _ends(draw, _later(draw, where, 1, 60)), people.JobCanceled(job=number, force=True, at_s=late)]
+
+
+STORIES: tuple[tuple[Callable[[Draw, Where], list[TimedFault]], int], ...] = (
+    (_fails, 4), (_lies, 5), (_tells, 4), (_stalls, 3), (_refused, 2), (_replaced, 2), (_again, 2), (_by_force, 1),
+)  # fmt: skip
