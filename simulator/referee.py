@@ -40,7 +40,8 @@ class JudgedStore:
             self._broken.append(f"I10: {job.job_id} was in line since {before.queued_at}, now since {job.queued_at}")
         if quota is not None and quota.term not in (None, term):
             self._broken.append(f"I11: {job.job_id} was given a place in term {quota.term}, which ended for {term}")
-        if before is not None and job.quota_nodes > before.quota_nodes:
+        # A gang that a person has started is not given up for a quota when it goes on: it never had a place to count.
+        if before is not None and job.quota_nodes > before.quota_nodes and not before.started_by_person:
             self._broken += quotas.exceeded(self._store, job)
         return saved
 

@@ -40,7 +40,7 @@ class Saying(StrEnum):
 
 
 LINES: Mapping[Saying, tuple[str, ...]] = {
-    Saying.GPU: ("RuntimeError: CUDA error: device unavailable", "NVML: GPU is lost"),
+    Saying.GPU: ("Unable to determine the device handle for GPU0: 0000:10:00.0: GPU is lost.",),
     Saying.ECC: ("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",),
     Saying.CUDA: ("RuntimeError: CUDA error: unspecified launch failure",),
     Saying.PROGRAM: (

@@ -11,7 +11,7 @@ from gpu_recovery import braking
 from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
-from sandbox.cluster.model import Instance
+from sandbox.cluster.model import Instance, InstanceStatus
 from sandbox.cluster.model_instances import MANAGED_TAG
 
 from .timed import MachineFault, TimedFault
@@ -104,7 +104,8 @@ class StartedAgain(TimedFault):
             return False
         job = min(over, key=lambda one: one.job_id)
         gpus = job.spec.gpus_per_node
-        free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= gpus]
+        placeable = [one for one in world.machines() if one.agent_connected and one.status is InstanceStatus.ACTIVE]
+        free = [one for one in placeable if len(world.cluster.free_gpus(one)) >= gpus]
         if len(free) < job.spec.nnodes:
             return False
         world.happens(f"a person starts {job.job_id} again")

@@ -13,7 +13,7 @@ from typing import Any
 from gpu_recovery.core.policy import Preset
 
 from ..cloud.writing import TRUTH, Saying
-from ..faults import machines, people, telling
+from ..faults import machines, notices, people, telling
 from ..faults.timed import TimedFault
 from .scenario import ClusterOf, JobOf
 
@@ -25,26 +25,35 @@ HABITS = (TRUTH, TRUTH, TRUTH, *Saying)
 """What programs write: mostly what is so, else always the same, which is a lie more often than not."""
 IMPATIENT_S = 900
 """How long a job may stand in line, in a few of these runs."""
+SILENT_BEFORE_S = 220.0
+"""A silence that is known when the machine's GPU fails, and over when it is back from being replaced."""
+STARTING_S = (15.5, 60.0)
+"""When the gangs that people start have just begun."""
 
 Draw = random.Random
 
 
-def drawn(
-    draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...], until_s: float
-) -> tuple[ClusterOf, tuple[JobOf, ...], tuple[TimedFault, ...]]:
-    """The same cluster and jobs with witnesses, and what goes wrong besides. `classic` looks into nothing."""
+def with_witnesses(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...]]:
+    """The same cluster and jobs, and whoever may speak of them. `classic` looks into nothing."""
     looks = cluster.policy.get("preset") != Preset.CLASSIC
-    policy = dict(cluster.policy)
-    if draw.random() < 0.15:
-        policy["queue_timeout_s"] = IMPATIENT_S
-    cluster = replace(cluster, diagnose=looks, lemons=looks, policy=policy)
-    jobs = tuple(replace(job, writes=draw.choice(HABITS)) for job in jobs)
+    cluster = replace(cluster, diagnose=looks, lemons=looks)
+    return cluster, tuple(replace(job, writes=draw.choice(HABITS)) for job in jobs)
+
+
+def impatient(draw: Draw, cluster: ClusterOf) -> ClusterOf:
+    """Now and then nobody stands in line for long."""
+    waits = {"queue_timeout_s": IMPATIENT_S} if draw.random() < 0.15 else {}
+    return replace(cluster, policy={**cluster.policy, **waits})
+
+
+def stories(draw: Draw, until_s: float) -> tuple[TimedFault, ...]:
+    """What goes wrong besides, up to `STORIES_MAX` times: some faults that belong together."""
     faults: list[TimedFault] = []
     for _ in range(draw.randint(0, STORIES_MAX)):
         where = {"at_s": round(draw.uniform(30, until_s), 1), "machines": (draw.randrange(MACHINES_MAX),)}
         make = draw.choices([make for make, _ in STORIES], [weight for _, weight in STORIES])[0]
         faults += make(draw, where)
-    return cluster, jobs, tuple(faults)
+    return tuple(faults)
 
 
 Where = dict[str, Any]
@@ -93,10 +102,10 @@ def _refused(draw: Draw, where: Where) -> list[TimedFault]:
 def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
     """A machine must be replaced, and while that goes on a person takes it out, it hangs, or it never comes back."""
     broken = machines.GpuBreaks(fault="ecc", cured_by="replace", **where)
-    then = _later(draw, where, 60, 400)
+    then, silent = _later(draw, where, 60, 400), {**where, "at_s": max(30.0, where["at_s"] - SILENT_BEFORE_S)}
     beside: tuple[TimedFault, ...] = (
-        people.TakenOut(**then), machines.RebootsGoWrong(how="silent", **then),
-        machines.NodeAgentSilent(for_s=400, **where), machines.HostHangs(**then),
+        people.TakenOut(**then), machines.RebootsGoWrong(how="silent", **then), notices.HealthReported(**then),
+        machines.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **silent), machines.HostHangs(**then),
     )  # fmt: skip
     return [broken, draw.choice(beside)]
 
@@ -108,12 +117,19 @@ def _again(draw: Draw, where: Where) -> list[TimedFault]:
 
 
 def _by_force(draw: Draw, where: Where) -> list[TimedFault]:
-    """A rank cannot be stopped, and a person wants it gone."""
-    number, stuck = draw.randint(0, 2), machines.RanksAreStuck(**where)
-    late = _later(draw, where, 1, 1_200)["at_s"]
-    return [stuck, _ends(draw, _later(draw, where, 1, 60)), people.JobCanceled(job=number, force=True, at_s=late)]
+    """A rank cannot be stopped, not by a reboot either, and in the end a person wants it gone."""
+    ends, late_s = _ends(draw, _later(draw, where, 1, 60)), _later(draw, where, 1, 7_200)["at_s"]
+    ignored = machines.RebootsGoWrong(how="ignored", **where)
+    wish = people.JobCanceled(job=draw.randint(0, 2), force=True, at_s=late_s)
+    return [machines.RanksAreStuck(**where), ignored, ends, wish]
+
+
+def _too_soon(draw: Draw, where: Where) -> list[TimedFault]:
+    """A rank ends before everybody has heard that its gang runs."""
+    return [_ends(draw, {**where, "at_s": round(draw.uniform(*STARTING_S), 1)})]
 
 
 STORIES: tuple[tuple[Callable[[Draw, Where], list[TimedFault]], int], ...] = (
-    (_fails, 4), (_lies, 5), (_tells, 4), (_stalls, 3), (_refused, 2), (_replaced, 2), (_again, 2), (_by_force, 1),
+    (_fails, 4), (_lies, 5), (_tells, 4), (_stalls, 3), (_refused, 2), (_replaced, 2), (_again, 2), (_by_force, 2),
+    (_too_soon, 1),
 )  # fmt: skip

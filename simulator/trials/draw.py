@@ -60,9 +60,10 @@ def scenario_of(seed: int) -> Scenario:
         jobs = tuple(job if job.by_hand else replace(job, **crowd.of_somebody(queue)) for job in jobs)
     if seed % diagnosing.EVERY == diagnosing.AT:
         witnesses = Draw(f"diagnosing {seed}")
-        cluster, jobs, more = diagnosing.drawn(witnesses, cluster, jobs, FAULTS_UNTIL_S)
-        # A run in which nothing goes wrong at its time stays one: it must end as if nothing had in passing either.
-        faults = (*faults, *more) if faults else ()
+        cluster, jobs = diagnosing.with_witnesses(witnesses, cluster, jobs)
+        if faults:  # else it must end as if nothing had gone wrong in passing either
+            cluster = diagnosing.impatient(witnesses, cluster)
+            faults = (*faults, *diagnosing.stories(witnesses, FAULTS_UNTIL_S))
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
