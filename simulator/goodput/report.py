@@ -49,6 +49,8 @@ def report(
         },
         "seed": given.seed,
         "facts": facts.digest,
+        "tuned": {name: one.value for name, one in facts.tuned.items()
+                  if getattr(conditions, name) == one.value != getattr(facts.conditions, name)},
         "policies": policies,
         "points_lost": {one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24)
                         for one in policies},

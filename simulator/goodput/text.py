@@ -18,6 +18,8 @@ def text(report: Mapping[str, Any]) -> str:
         f"{profile['failures']} failures ({profile['failures_per_1000_node_days']:g} per 1,000 node-days), "
         f"seed {report['seed']}, facts {report['facts']}"
     )
+    if report["tuned"]:
+        head += "\ntuned: " + ", ".join(f"{name} {value:g}" for name, value in report["tuned"].items())
     parts = [head, _policies(report), _between(report), _causes(report), _sweeps(report), _conditions(report)]
     formula = report["formula"]
     parts.append(

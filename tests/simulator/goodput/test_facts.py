@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,9 @@ def test_derived_numbers_follow_from_their_sources() -> None:
         (lambda text: text.replace("value = 54\n", "value = 0\n", 1), "profiles.llama3.days must be more than 0"),
         (lambda text: text.replace("low = 60\nhigh = 7200\n", "low = 60\n"), "one end of a range"),
         (lambda text: text.replace("value = 54\n", "valeu = 54\n", 1), "profiles.llama3.days has no value"),
+        (lambda text: text.replace("[tuned.hang_s]", "[tuned.luck]"), "tuned.luck: there is no such condition"),
+        (lambda text: text.replace('by = "AWS Support"', "", 1), "tuned.calls_per_s: by must be a text"),
+        (lambda text: text.replace('by = "AWS', 'per = "AWS', 1), "tuned.calls_per_s has an entry 'per'"),
         (lambda text: text + "\n[conditions", "is no TOML"),
         (lambda text: text.replace("[profiles", "[runs"), "no section 'profiles'"),
     ],
@@ -83,6 +87,17 @@ def test_another_table_has_another_digest(tmp_path: Path) -> None:
     """Two reports can be told apart by the facts that they stand on."""
     other = read(_altered(tmp_path, lambda text: text.replace("value = 54\n", "value = 55\n", 1)))
     assert other.digest != FACTS.digest == read().digest
+
+
+def test_what_is_tuned_is_better_than_what_is_so() -> None:
+    """Else it would not be worth anybody's while; whose that is, is said."""
+    tuned, given = FACTS.tuned_conditions(), FACTS.conditions
+    shorter = ("hang_s", "checkpoint_s", "stall_s", "persist_s", "rejoin_per_gpu_s")
+    assert all(getattr(tuned, name) < getattr(given, name) for name in shorter)
+    assert (tuned.calls_per_s, tuned.calls_burst) > (given.calls_per_s, given.calls_burst)
+    assert {one.by for one in FACTS.tuned.values()} == {"the trainer", "AWS Support"}
+    same = {name: getattr(given, name) for name in FACTS.tuned}
+    assert replace(tuned, **same) == given
 
 
 def test_an_unknown_profile_is_refused_with_those_there_are() -> None:

@@ -37,6 +37,20 @@ def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str,
     return status, out, err
 
 
+def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody takes its figures for those of the table as it is."""
+    found = {}
+    for words in ((), ("--tuned",)):
+        _, out, _ = _printed(capsys, "--profile", "llama3", "--json", *words)
+        found[words] = json.loads(out)
+    as_is, tuned = found.values()
+    assert as_is["tuned"] == {} and set(tuned["tuned"]) == set(FACTS.tuned)
+    floors = [report["policies"][-1]["ettr"] for report in (as_is, tuned)]
+    assert floors[0] < 0.95 and floors[1] > 0.97
+    _, out, _ = _printed(capsys, "--profile", "llama3", "--tuned")
+    assert "tuned: hang_s 60, checkpoint_s 10" in out
+
+
 def test_json_has_every_figure_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     """Programs read it; its names are a surface."""
     status, out, _ = _printed(capsys, "--profile", "small", "--json")

@@ -96,6 +96,17 @@ def test_checks_accuse_healthy_machines_as_often_as_the_table_says() -> None:
     assert not any(one.accused for one in course(LLAMA3, replace(CONDITIONS, false_alarm=0.0), 1).failures)
 
 
+def test_as_many_ranks_say_what_their_machine_has_as_the_table_says() -> None:
+    """Of those that end at once, of something that can be seen at all; a hang and a silent corruption say nothing."""
+    failures = course(LLAMA3, CONDITIONS, 1).failures
+    could = [one for one in failures if one.of_machine and one.shows is Shows.EXIT and one.depth < 1]
+    assert mean(one.is_told(CONDITIONS) for one in could) == pytest.approx(CONDITIONS.told_share, abs=0.05)
+    told = {one.number for one in failures if one.is_told(CONDITIONS)}
+    assert told <= {one.number for one in could}
+    more = {one.number for one in failures if one.is_told(replace(CONDITIONS, told_share=1.0))}
+    assert told < more == {one.number for one in could}
+
+
 def test_a_deeper_check_sees_what_a_shallower_one_sees() -> None:
     """Levels add tests to each other."""
     for one in course(LLAMA3, CONDITIONS, 1).failures:
