@@ -109,6 +109,9 @@ def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause
     (told,) = build.orders(decision, commands.TellInstance)
     assert told.instance_id == build.IDS[1] and isinstance(told.event, events.CheckRequested)
     assert (told.event.focus, told.event.awaited, told.event.attempt) == (GPU.gpus, True, 1)
+    # An error that the GPU itself has raised is reason enough for a repair, whatever its check finds.
+    suspected = (build.IDS[1], GPU.sentence) if cause is Cause.GPU_FAULT else ("", "")
+    assert (told.event.suspect, told.event.because) == suspected
     (release,) = build.orders(decision, commands.ReleaseInstances)
     assert (release.instances, release.left_out, release.attempt) == ((build.IDS[0],), (), 1)
     assert f"elsewhere than on {build.IDS[1]}" in after.reason

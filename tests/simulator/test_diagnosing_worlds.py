@@ -11,6 +11,8 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import TryAgainSoon
 
+from sandbox.cluster.model import CuredBy
+
 from simulator.faults.delivery import Unruly
 from simulator.world import World
 from tests.simulator.incidents import TRAIN_S, ending, troubled
@@ -167,8 +169,21 @@ def test_a_log_that_names_the_wrong_machine_costs_one_attempt() -> None:
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 3)
-    assert first == 1 and len(checks(world)) == first + 2 + 1  # one aside, the whole gang, the proof of the repair
-    assert [step.given["instance"] for step in world.calls("RebootInstances")] == [sick.instance_id]
+    # One aside and the proof of its repair, the whole gang, the proof of the other's.
+    assert first == 1 and len(checks(world)) == first + 1 + 2 + 1
+    rebooted = [step.given["instance"] for step in world.calls("RebootInstances")]
+    assert rebooted == [world.machine(1).instance_id, sick.instance_id]
+
+
+def test_a_gpu_that_raised_an_error_is_repaired_though_its_check_finds_nothing() -> None:
+    """Else it would be the next spare that is taken, and fail again."""
+    world = World(instances=3, train_s=TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    says(world, job_id, 1, *LOST_GPU)
+    world.training.break_gpu(world.machine(1), "hidden", CuredBy.REBOOT)
+    world.until_end(job_id)
+    assert world.job(job_id).attempt == 2
+    assert [step.given["instance"] for step in world.calls("RebootInstances")] == [world.machine(1).instance_id]
 
 
 @pytest.mark.parametrize("named", [0, 1, 2, 3])

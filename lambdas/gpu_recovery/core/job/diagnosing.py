@@ -69,11 +69,19 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
 
 
 def _checks_of(job: Job, found: Conclusion, aside: tuple[str, ...]) -> tuple[commands.TellInstance, ...]:
-    """The check of each that is named, which takes the job's claim off it before it begins."""
+    """The check of each that is named, which takes the job's claim off it before it begins.
+
+    An error that the GPU itself has raised is repaired even if the check finds nothing: many pass it and fail again.
+    """
     order = _check_to_come(job)
-    return () if order is None else tuple(
-        commands.TellInstance(one, replace(order.request, focus=found.gpus)) for one in aside
-    )  # fmt: skip
+    if order is None:
+        return ()
+    request = replace(order.request, focus=found.gpus)
+    because = found.sentence if found.cause is Cause.GPU_FAULT else ""
+    return tuple(
+        commands.TellInstance(one, replace(request, suspect=one, because=because) if because else request)
+        for one in aside
+    )
 
 
 def _check_to_come(job: Job) -> commands.CheckInstances | None:
