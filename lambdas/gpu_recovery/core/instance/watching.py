@@ -16,7 +16,7 @@ from ..policy import within
 from ..signals import HealthKind, MachineState
 from .checking import REMEMBERED_MAX
 from .orders import poke, repair_ended, report, verify
-from .record import EcsStatus, Instance, InstanceStatus
+from .record import EcsStatus, Instance, InstanceStatus, unheld
 from .rules import unsure
 
 
@@ -39,13 +39,21 @@ def observed(instance: Instance, event: events.InstanceObserved, given: Given) -
         return gone(instance, f"its registration is {event.ecs_status}", seen(instance, event), given.now)
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
-    freed = (event.gpus_free or 0) > (instance.gpus_free or 0)
-    back = (event.agent_connected and not instance.agent_connected) or freed
+    back = (event.agent_connected and not instance.agent_connected) or _gives_more(instance, event)
     orders: tuple[Any, ...] = (poke(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
     if _is_anew(instance, event):
         # Left alone, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     return Step(instance.status, instance.reason, seen(instance, event), orders)
+
+
+def _gives_more(instance: Instance, event: events.InstanceObserved) -> bool:
+    """Whether a pass of the scheduler could give more of it than before.
+
+    GPUs that a task has left and a job still has claimed are nobody else's: who gives the claim back wakes the pass.
+    """
+    unclaimed = instance.gpus_unclaimed
+    return unheld(unclaimed + event.gpus - instance.gpus, event.gpus_free) > unheld(unclaimed, instance.gpus_free)
 
 
 def observed_under_repair(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:
