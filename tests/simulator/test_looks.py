@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.ec2 import MAINTENANCE_TAG, Ec2
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Machine
 
 from simulator.cloud import looks
 from simulator.cloud.looks import Ec2Looks, EcsLooks
+from simulator.faults.delivery import nothing
 from simulator.world import World
 from tests.simulator.incidents import INCIDENTS, QUICK
 
@@ -49,14 +51,57 @@ def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> N
     assert compared
 
 
-def test_a_task_that_is_looked_at_all_its_life_is_shown_as_it_is(compared: list[str]) -> None:
-    """As it starts, runs, is to be stopped for a reason that no line holds, and has ended."""
+@pytest.mark.parametrize("reason", ["no longer wanted", "é", "x" * 1024 + "y"], ids=["plain", "accented", "long"])
+@pytest.mark.parametrize("heard", [True, False], ids=["told", "untold"])
+def test_a_task_that_is_looked_at_all_its_life_is_shown_as_it_is(reason: str, heard: bool, compared: list[str]) -> None:
+    """As it starts, runs, is to be stopped, and has ended; at times that no event tells to the microsecond."""
     world = World(instances=3, economy=QUICK)
-    task = world.start_by_hand("", 0, 1, world.machine(0))
-    for change in (lambda: None, lambda: world.let_pass(12.345678), lambda: world.stop_by_hand(task, "é" * 900)):
-        change()
-        world.actions.describe_tasks((task.task_id,))
-        world.actions.describe_tasks((task.task_id,))
+    world.let_pass(0.123456)
+    if not heard:
+        world.delivery = nothing
+    task = world.start_by_hand("run-1", 0, 1, world.machine(0))
+
+    def look() -> None:
+        for _ in range(2):
+            world.actions.describe_tasks((task.task_id,))
+
+    look()
+    world.let_pass(12)
+    look()
+    world.stop_by_hand(task)
+    task.stopped_reason = reason  # one of them is longer than any that the API takes
+    look()
     world.let_pass(40)
-    world.actions.describe_tasks((task.task_id,))
+    look()
     assert list(dict.fromkeys(compared)) == ["PENDING", "RUNNING", "STOPPED"]
+
+
+def test_machines_are_looked_at_again_when_one_of_them_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept back, it is off, it is forgotten; a task that moves is none of their doing."""
+    monkeypatch.setattr(looks, "MANY", 2)
+    world = World(instances=3, economy=QUICK)
+    names = [one.instance_id for one in world.machines()]
+    reads: list[int] = []
+    read = Ec2.machines
+
+    def counted(ids: Sequence[str]) -> Mapping[str, Machine]:
+        reads.append(len(ids))
+        return read(world.actions.ec2, ids)
+
+    def look() -> Mapping[str, Machine]:
+        shown = ec2_looks.machines(names, counted)
+        assert dict(shown) == dict(read(world.actions.ec2, names))
+        return shown
+
+    ec2_looks = Ec2Looks(world.fleet)
+    look()
+    world.start_by_hand("", 0, 1, world.machine(0))
+    look()
+    assert len(reads) == 1
+    world.machine(1).tags[MAINTENANCE_TAG] = "true"
+    world.fleet.changes += 1
+    assert look()[names[1]].kept_back and len(reads) == 2
+    world.fleet.terminate(world.machine(2))
+    look()
+    world.let_pass(7_200)
+    assert set(look()) == set(names[:2])

@@ -68,14 +68,18 @@ def test_a_task_of_an_attempt_that_is_over_is_found_and_stopped() -> None:
     assert being_stopped(world) == [late.task_id]
 
 
-def test_of_a_gang_that_is_over_every_task_is_asked_about() -> None:
-    """Whatever of it still runs must be stopped."""
+@pytest.mark.parametrize(
+    ("attempt", "status"), [(2, JobStatus.RECOVERING), (2, JobStatus.SUBMITTING), (1, JobStatus.FAILED)]
+)
+def test_of_an_attempt_that_is_over_every_task_is_asked_about(attempt: int, status: JobStatus) -> None:
+    """Whatever of it still runs must be stopped, also while the index shows the job as it was."""
     world = World(instances=2)
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
     world.delivery = nothing
-    record = world.job(job_id)
-    world.store.save_job(replace(record, attempt=2, status=JobStatus.RECOVERING))
+    shown = world.store.line()
+    world.store.save_job(replace(world.job(job_id), attempt=attempt, status=status))
+    world.recovery = replace(world.recovery, store=Half(world.recovery.store, line=lambda *_: shown))
     assert len(compared(world)) == 2
     assert len(being_stopped(world)) == 2
 
@@ -106,6 +110,34 @@ def test_a_gang_whose_record_cannot_be_read_keeps_no_other_task_from_being_compa
     with pytest.raises(ExceptionGroup):
         reconcile(world.recovery, (comparing.compare_tasks,))
     assert being_stopped(world) == [forgotten.task_id]
+
+
+def test_the_record_of_an_instance_is_read_only_where_the_listing_speaks_of_another_check() -> None:
+    """While a gang is checked every instance has one; one that nobody waits for is stopped all the same."""
+    world = World(instances=2)
+    job_id = world.submit(2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.exit(job_id, 0, 134)
+    checks = {f"check/{one.instance_id}/1" for one in world.machines()}
+    world.until(lambda: {task.started_by for task in world.fleet.running()} == checks, "no checks")
+    ranks = being_stopped(world)
+    reads: list[str] = []
+    store = world.recovery.store
+
+    def load_instance(name: str) -> object:
+        reads.append(name)
+        return store.load_instance(name)
+
+    world.delivery = nothing
+    recovery: Recovery = replace(world.recovery, store=Half(store, load_instance=load_instance))
+    reconcile(recovery, (comparing.compare_instances, comparing.compare_tasks))
+    assert reads == [] and being_stopped(world) == ranks
+    record = world.instance(world.machine(1))
+    store.save_instance(replace(record, check=None))
+    reconcile(recovery, (comparing.compare_instances, comparing.compare_tasks))
+    assert reads == [record.instance_id]
+    stopped = [world.cluster.tasks[one] for one in being_stopped(world) if one not in ranks]
+    assert [task.started_by for task in stopped] == [f"check/{record.instance_id}/1"]
 
 
 def test_a_record_that_is_due_is_read_once_before_it_is_told() -> None:
