@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -61,8 +61,10 @@ class SimulatedActions:
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         return self.ecs.describe_tasks(task_ids) if task_ids else ()
 
-    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterable[TaskFact]:
-        return self.ecs.running_tasks(unreadable)
+    def running_tasks(
+        self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
+    ) -> Iterable[TaskFact]:
+        return self.ecs.running_tasks(unreadable, known)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         return self.ecs.tasks_on(instance)

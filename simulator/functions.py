@@ -68,6 +68,8 @@ class Functions:
         if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
             return None
         fact = task_fact(detail_of(envelope), world.timeline.now, overrides_of if looks is None else looks.overrides)
+        if looks is not None:
+            looks.told_of_task(fact)
         if is_check:
             return "dcgm_task_monitor", lambda: entry.check_changed(world.recovery, fact)
         return "ecs_task_handler", lambda: entry.task_changed(world.recovery, fact)

@@ -109,11 +109,15 @@ class Lives:
         """Do `work` as one invocation; False if it was killed. What it raises is the caller's to handle."""
         self._stack.append(_Life(name))
         try:
-            if self.meter is None:
+            meter = self.meter
+            if meter is None:
                 work()
-            else:
-                with self.meter.invocation(name):
-                    work()
+                return True
+            meter.begins(name)
+            try:
+                work()
+            finally:
+                meter.ends()
         except Killed:
             self.killed.append(self._last)
             return False
@@ -218,22 +222,27 @@ class WatchedStore:
         setattr(self, name, made)
         return made
 
+    def _who_answers(self, name: str) -> Any:
+        asks: Callable[[str], Any] | None = getattr(self._store, "who_answers", None)
+        return self._store if asks is None else asks(name)
+
     def _read(self, name: str) -> Callable[..., Any]:
+        lives, store = self._lives, self._who_answers(name)
+
         def read(*given: Any, **named: Any) -> Any:
-            self._lives.call("DynamoDB")
-            return getattr(self._store, name)(*given, **named)
+            lives.call("DynamoDB")
+            return getattr(store, name)(*given, **named)
 
         return read
 
     def _write(self, name: str) -> Callable[..., Any]:
-        step_name = f"store.{name}"
+        lives, store, step_name = self._lives, self._who_answers(name), f"store.{name}"
 
         def write(*given: Any, **named: Any) -> Any:
-            lives = self._lives
             lives.call("DynamoDB")
             if lives.passes_over(step_name):
-                return getattr(self._store, name)(*given, **named)
+                return getattr(store, name)(*given, **named)
             told = {"given": given, **named}
-            return lives.effect(step_name, told, lambda: getattr(self._store, name)(*given, **named))
+            return lives.effect(step_name, told, lambda: getattr(store, name)(*given, **named))
 
         return write

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gpu_recovery.core.events import JobEvent
+from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import Decision, Outcome, QuotaChange
 from gpu_recovery.ports import Store
@@ -32,10 +33,15 @@ class JudgedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    def who_answers(self, name: str) -> Any:
+        """Who is asked for the function `name`: this one, or the store behind it at once."""
+        return self if name in vars(type(self)) else self._store
+
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Any:
         before, term = self._store.load_job(job.job_id), self._store.last_pass().term
         given = () if quota is None else (quota,)
-        saved = self._judged(job.job_id, job, self._store.load_job, lambda: self._store.save_job(job, *given))
+        saved = self._store.save_job(job, *given)
+        self._judge(job.job_id, job, before)
         if before is not None and job.queued_at != before.queued_at:
             self._broken.append(f"I10: {job.job_id} was in line since {before.queued_at}, now since {job.queued_at}")
         if quota is not None and quota.term not in (None, term):
@@ -45,14 +51,13 @@ class JudgedStore:
             self._broken += quotas.exceeded(self._store, job)
         return saved
 
-    def save_instance(self, instance: Any, *fleet: Any) -> Any:
-        read = self._store.load_instance
-        return self._judged(instance.instance_id, instance, read, lambda: self._store.save_instance(instance, *fleet))
+    def save_instance(self, instance: Instance, *fleet: Any) -> Instance:
+        before = self._store.load_instance(instance.instance_id)
+        saved = self._store.save_instance(instance, *fleet)
+        self._judge(instance.instance_id, instance, before)
+        return saved
 
-    def _judged(self, name: str, record: Any, read: Callable[[str], Any], save: Callable[[], Any]) -> Any:
-        stored = read(name)
-        saved = save()
+    def _judge(self, name: str, record: Job | Instance, stored: Job | Instance | None) -> None:
         if stored is not None and stored.revision != record.revision:
             story = f"read at revision {record.revision}, over revision {stored.revision}"
             self._broken.append(f"I11: {name} was written by one who had {story}")
-        return saved

@@ -40,6 +40,8 @@ IN_TURN = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
 def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
     """Who is given a place that another should have had first. Reads `store`, and so disturbs nobody."""
     policy, now = recovery.policy, recovery.clock()
+    if len(store.jobs_in(WAITING, 2)) < 2:
+        return  # nobody can be overtaken
     snapshot = _snapshot(recovery, store)
     if len(snapshot.waiting) < 2:
         return

@@ -13,6 +13,7 @@ from .core.instance.record import EcsStatus, Instance, InstanceStatus
 from .core.instance.warned import is_called_off, is_known
 from .core.job.record import TERMINAL, Job
 from .core.names import attempt_of, instance_of_check
+from .core.queue.entry import Entry
 from .core.signals import HealthStatus, MachineState
 from .core.task import OUR_STOP, TaskFact
 from .isolation import raise_all, try_each
@@ -111,6 +112,10 @@ def _is_on_its_way(record: Instance, state: MachineState) -> bool:
 # -- what runs ---------------------------------------------------------------------------------------------------------
 
 
+LARGE = 50
+"""Ranks of a gang from which on two reads are less than asking ECS about each of its tasks, a hundred to a call."""
+
+
 def compare_tasks(this: Round) -> None:
     """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
     recovery = this.recovery
@@ -120,7 +125,7 @@ def compare_tasks(this: Round) -> None:
         named = attempt_of(fact.started_by)
         checked = instance_of_check(fact.started_by)
         if checked is not None:
-            _stop_forgotten_check(recovery, fact, checked)
+            _stop_forgotten_check(this, fact, checked)
             return
         if named is None:
             tasks.task_changed(recovery, fact)
@@ -132,8 +137,27 @@ def compare_tasks(this: Round) -> None:
             _stop_orphan(recovery, fact)
 
     failures: list[Exception] = []
-    failures += try_each(compare, recovery.actions.running_tasks(failures))
+    known: set[str] = set()
+    failures += try_each(lambda entry: known.update(_planned(recovery, entry)), _large_gangs(this, failures))
+    failures += try_each(compare, recovery.actions.running_tasks(failures, known))
     raise_all("not every task could be compared", failures)
+
+
+def _large_gangs(this: Round, failures: list[Exception]) -> list[Entry]:
+    """Who has a place and many tasks. Whose entry cannot be read is said by `compare_line`."""
+    found: list[Entry] = []
+    failures += try_each(lambda one: found.extend(one.line([])), (this,))
+    return [entry for entry in found if entry.nodes >= LARGE and not entry.waits]
+
+
+def _planned(recovery: Recovery, entry: Entry) -> tuple[str, ...]:
+    """The tasks of a large gang under way, as its plan names them: there is nothing to find out about these, and they
+    are most of what runs. Of a person's gang each task is looked at: what was lost of it is found nowhere else."""
+    job = recovery.store.load_job(entry.job_id)
+    if job is None or job.started_by_person or _is_orphan(job, job.attempt):
+        return ()
+    plan = recovery.store.load_plan(job.job_id, job.attempt)
+    return plan.task_ids if plan is not None else ()
 
 
 def _is_orphan(job: Job | None, attempt: int) -> bool:
@@ -145,20 +169,30 @@ def _stop_orphan(recovery: Recovery, fact: TaskFact) -> None:
     recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
 
 
-def _stop_forgotten_check(recovery: Recovery, fact: TaskFact, instance_id: str) -> None:
-    """A check that its instance no longer waits for would hold the GPUs for nothing; a stranger's is left alone."""
+def _stop_forgotten_check(this: Round, fact: TaskFact, instance_id: str) -> None:
+    """A check that its instance no longer waits for would hold the GPUs for nothing; a stranger's is left alone.
+
+    Only what the listing says otherwise is read: while a large gang is checked that is nearly nothing.
+    """
+    recovery = this.recovery
+    if _waits_for(this.listed(instance_id), fact):
+        return
     record = recovery.store.load_instance(instance_id)
-    if record is None or (record.check is not None and record.check.check_id == fact.started_by):
+    if record is None or _waits_for(record, fact):
         return
     number = int(fact.started_by.rsplit("/", 1)[-1])
     if number <= record.checks:
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
 
 
+def _waits_for(record: Instance | None, fact: TaskFact) -> bool:
+    return record is not None and record.check is not None and record.check.check_id == fact.started_by
+
+
 def compare_line(this: Round) -> None:
     """Whoever cannot be read in line is never placed: the scheduler goes on without them, so it is raised here."""
     unreadable: list[Exception] = []
-    this.recovery.store.line(unreadable)
+    this.line(unreadable)
     raise_all("not everybody in line can be read", unreadable)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -373,8 +373,13 @@ class Actions(Protocol):
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         """What ECS says of those tasks it still knows."""
 
-    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterable[TaskFact]:
-        """Every task of the cluster that is to run. One that nobody can read is raised, or goes to `unreadable`."""
+    def running_tasks(
+        self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
+    ) -> Iterable[TaskFact]:
+        """Every task of the cluster that is to run, but those whose ids are `known`.
+
+        One that nobody can read is raised, or goes to `unreadable`.
+        """
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         """Every task on the instance that is to run, whoever started it."""

@@ -35,8 +35,8 @@ def open_job(recovery: Recovery, job_id: str) -> None:
     if job is None:
         return
     recovery.journal.opened(job, recovery.clock())
-    recovery.take_over(job)
-    job = recovery.store.load_job(job_id) or job
+    if recovery.take_over(job):
+        job = recovery.store.load_job(job_id) or job
     event = _due_event(recovery, job)
     if event is not None:
         recovery.tell(job_id, event)
@@ -76,8 +76,8 @@ def open_instance(recovery: Recovery, instance_id: str) -> None:
     if instance is None:
         return
     recovery.journal.opened(instance, recovery.clock())
-    recovery.take_over(instance)
-    instance = recovery.store.load_instance(instance_id) or instance
+    if recovery.take_over(instance):
+        instance = recovery.store.load_instance(instance_id) or instance
     now = recovery.clock()
     if instance.deadline_at is not None and instance.deadline_at <= now:
         recovery.tell(instance_id, events.InstanceDeadlineReached(at=now, deadline_at=instance.deadline_at))

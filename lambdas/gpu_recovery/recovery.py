@@ -318,12 +318,13 @@ class Recovery:
             tell(message, command_id)
         return bool(own)
 
-    def take_over(self, record: Job | Instance) -> None:
-        """Carry out the commands of `record` whose claim has expired: whoever had them is dead."""
+    def take_over(self, record: Job | Instance) -> bool:
+        """Carry out the commands of `record` whose claim has expired: whoever had them is dead. Whether there are any,
+        so that the record may have moved."""
         now = self.clock()
         expired = {one.command_id for one in record.commands if one.acting_until <= now}
         if not expired:
-            return
+            return False
         claim = now + within(self.policy.claim_s)
         commands = tuple(
             replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
@@ -335,6 +336,7 @@ class Recovery:
         else:
             claimed = self.store.save_instance(replace(record, commands=commands))
         self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
+        return True
 
 
 def _with(decision: Decision[Record], saved: Record) -> Decision[Record]:

@@ -1,8 +1,8 @@
 """One round of the reconciler: the loop, and the fleet as the round sees it, which is listed once.
 
-Each comparison asks for the instances, and a listing of thousands is many pages. What the round itself tells an
-instance is entered into what it sees; what others write meanwhile the next round sees, and until then the fence of
-revisions keeps a decision from being taken on an old record.
+Each comparison asks for the instances, two for the line, and a listing of thousands is many pages. What the round
+itself tells an instance is entered into what it sees; what others write meanwhile the next round sees, and until then
+the fence of revisions keeps a decision from being taken on an old record.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from .core import events
 from .core.instance.record import Instance, InstanceStatus
+from .core.queue.entry import Entry
 from .recovery import Recovery
 
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
@@ -22,6 +23,8 @@ class Round:
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
         self._present: dict[str, Instance] | None = None
+        self._line: tuple[Entry, ...] | None = None
+        self._unread: list[Exception] = []
 
     def instances_in(self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]) -> tuple[Instance, ...]:
         """Every instance in `statuses`, which are of PRESENT, in their order.
@@ -35,6 +38,17 @@ class Round:
         for one in self._present.values():
             found[one.status].append(one)
         return tuple(one for status in statuses for one in found[status])
+
+    def listed(self, instance_id: str) -> Instance | None:
+        """The instance as the round sees it; None if it has left, or nobody has asked for the instances yet."""
+        return self._present.get(instance_id) if self._present is not None else None
+
+    def line(self, unreadable: list[Exception]) -> tuple[Entry, ...]:
+        """Everybody in line or with a place. Why somebody cannot be read is added to `unreadable`."""
+        if self._line is None:
+            self._line = self.recovery.store.line(self._unread)
+        unreadable += self._unread
+        return self._line
 
     def tell(self, instance_id: str, event: events.InstanceEvent) -> None:
         """As `Recovery.tell`; the round sees what has become of the instance."""

@@ -5,7 +5,8 @@ more than one could; what either reads may be old, but each decision is fenced b
 by the epoch of the instance, and the counts of quotas change in the jobs' own writes.
 
 A tick that finds nothing to do costs one read: the last pass has left word when the clock alone may change its answer,
-and whatever else could change it wakes the scheduler by name.
+and whatever else could change it wakes the scheduler by name. An instance that has something to give again costs the
+line as well, and no write where nobody waits in it: every instance of a large gang says so, within a minute.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import datetime, timedelta
 from .core import events
 from .core.instance.record import InstanceStatus
 from .core.job.in_line import entry_of
-from .core.lineup import gpus_free, is_usable, snapshot_of
+from .core.lineup import is_usable, snapshot_of
 from .core.machine import Outcome
 from .core.names import TICK
 from .core.queue.entry import Entry, LastPass
@@ -51,6 +52,8 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
     if by == {TICK} and not _is_due(recovery.store.last_pass(), now):
+        return 0
+    if by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
         return 0
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, AGAIN, ""})
@@ -112,6 +115,15 @@ def _is_due(last: LastPass, now: datetime) -> bool:
     if last.at is None or (last.next_at is not None and last.next_at <= now):
         return True
     return last.waiting > 0 and now - last.at >= PASS_AT_LEAST
+
+
+def _nobody_waits(store: Store, now: datetime) -> bool:
+    """Whether instances have nobody to be given to: neither did the last pass leave anybody, nor has anybody come.
+
+    Who comes into line says so by name, and is read then whatever the index shows yet.
+    """
+    last = store.last_pass()
+    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.line([]))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -190,11 +202,14 @@ def _confirmed(
     wanted = [instance_id for chosen in placement.assignments for instance_id in chosen.instances]
     now = recovery.store.load_instances(wanted) if wanted else {}
 
+    def is_as_shown(instance_id: str, epoch: int) -> bool:
+        one = now.get(instance_id)
+        if one is None or not is_usable(one) or one.epoch != epoch:
+            return False
+        return one.gpus_to_give() >= hosts[instance_id].free
+
     def holds(chosen: Assignment) -> bool:
-        return all(
-            one in now and is_usable(now[one]) and now[one].epoch == epoch and gpus_free(now[one]) >= hosts[one].free
-            for one, epoch in zip(chosen.instances, chosen.epochs, strict=True)
-        )
+        return all(map(is_as_shown, chosen.instances, chosen.epochs))
 
     placed = tuple(chosen for chosen in placement.assignments if holds(chosen))
     return placed, len(placed) < len(placement.assignments)

@@ -151,8 +151,8 @@ class Ec2Api:
             asked = set(wanted)
             found = [i for i in found if i.instance_id in asked]
         for condition in params.get("Filters", []):
-            matches = _matcher(condition["Values"])
-            found = [i for i in found if any(map(matches, _facts(i, condition["Name"])))]
+            matches, facts = _matcher(condition["Values"]), _facts(condition["Name"])
+            found = [i for i in found if any(map(matches, facts(i)))]
         return found
 
     def _view(self, instance: Instance) -> Answer:
@@ -227,19 +227,24 @@ def _matcher(patterns: list[str]) -> Callable[[str], bool]:
     """Whether a value is one of `patterns`, which may hold wildcards: a filter may name thousands of instances."""
     plain = {one for one in patterns if not any(wild in one for wild in "*?[")}
     wild = [one for one in patterns if one not in plain]
+    if not wild:
+        return plain.__contains__
     return lambda value: value in plain or any(fnmatchcase(value, one) for one in wild)
 
 
-def _facts(instance: Instance, name: str) -> list[str]:
+def _facts(name: str) -> Callable[[Instance], list[str]]:
+    """What a filter called `name` looks at."""
     if name.startswith("tag:"):
-        return [instance.tags[name[4:]]] if name[4:] in instance.tags else []
-    members = {
-        "instance-id": [instance.instance_id],
-        "instance-state-name": [str(instance.ec2_state)],
-        "instance-type": [instance.instance_type],
-        "availability-zone": [instance.availability_zone],
-        "private-ip-address": [instance.private_ip],
-        "tag-key": list(instance.tags),
-    }
-    facts: list[str] = _known(members, name)
-    return facts
+        return lambda instance: [instance.tags[name[4:]]] if name[4:] in instance.tags else []
+    found: Callable[[Instance], list[str]] = _known(_FACTS, name)
+    return found
+
+
+_FACTS: dict[str, Callable[[Instance], list[str]]] = {
+    "instance-id": lambda instance: [instance.instance_id],
+    "instance-state-name": lambda instance: [str(instance.ec2_state)],
+    "instance-type": lambda instance: [instance.instance_type],
+    "availability-zone": lambda instance: [instance.availability_zone],
+    "private-ip-address": lambda instance: [instance.private_ip],
+    "tag-key": lambda instance: list(instance.tags),
+}

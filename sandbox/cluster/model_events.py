@@ -37,7 +37,7 @@ _METRICS = {
 def _envelope(cluster: Cluster, detail_type: str, arn: str, detail: dict[str, Any], now: datetime) -> dict[str, Any]:
     return {
         "version": "0",
-        "id": cluster.ids.uuid("event"),
+        "id": cluster.event_id(),
         "detail-type": detail_type,
         "source": _SOURCES.get(detail_type, "aws.ec2"),
         "account": cluster.account,

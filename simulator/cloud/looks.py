@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.aws.event_fields import Fields
+from gpu_recovery.aws.event_fields import PROSE_CHARACTERS_MAX, Fields
 from gpu_recovery.aws.task_facts import Overrides, overrides_of
+from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ports import Machine, MachineStatus
 
-from sandbox.cluster.model import Ec2State, Instance
+from sandbox.cluster.model import Ec2State, Instance, Task, TaskStatus
 
 from .fleet import Fleet
 
@@ -55,6 +56,25 @@ class EcsLooks:
         if instance is not None and instance.version == shown[1].ecs_version:
             self._instances[instance.instance_id] = (_state_of(instance), shown)
 
+    def told_of_task(self, fact: TaskFact) -> None:
+        """An event has said how a task is: if it is that still and runs, a look would show it, to the microsecond."""
+        task = self.cluster.tasks.get(fact.task_id)
+        if task is not None and task.version == fact.version and task.last_status is TaskStatus.RUNNING:
+            changes = {"at": task.started_at or task.created_at, "created_at": task.created_at}
+            self._tasks[task.task_id] = (task.version, altered(fact, changes))
+
+    def _gone_on(self, task: Task) -> bool:
+        """Whether all that a look would show of the task is known: of one that lives hardly anything ever changes."""
+        known, reason = self._tasks.get(task.task_id), task.stopped_reason or ""
+        if known is None or not task.is_live or not reason.isascii() or len(reason) > PROSE_CHARACTERS_MAX:
+            return False
+        changes = {
+            "last_status": str(task.last_status), "version": task.version, "at": task.started_at or task.created_at,
+            "stop_code": str(task.stop_code or ""), "stopped_reason": reason,
+        }  # fmt: skip
+        self._tasks[task.task_id] = (task.version, altered(known[1], changes))
+        return True
+
     def tasks(
         self, task_ids: Sequence[str], now: datetime, read: Callable[[Sequence[str]], Sequence[TaskFact]]
     ) -> tuple[TaskFact, ...]:
@@ -64,7 +84,8 @@ class EcsLooks:
         if len(self._tasks) > TASKS_KEPT_MAX:
             self._tasks.clear()
         known = [task for task in (self.cluster.find_task(one, now) for one in task_ids) if task is not None]
-        news = [task for task in known if self._tasks.get(task.task_id, (0,))[0] != task.version]
+        others = [task for task in known if self._tasks.get(task.task_id, (0,))[0] != task.version]
+        news = [task for task in others if not self._gone_on(task)]
         for task, fact in zip(news, read([task.task_id for task in news]), strict=True):
             self._tasks[task.task_id] = (task.version, fact)
         answer = tuple(self._tasks[task.task_id][1] for task in known)
@@ -101,19 +122,32 @@ class Ec2Looks:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.cluster = fleet, fleet.cluster
-        self._last: tuple[Sequence[str], int, Mapping[str, Machine]] | None = None
+        self._last: tuple[Sequence[str], tuple[Any, ...], Mapping[str, Machine]] | None = None
+        self._at = -1
+        """The count of changes at which the last answer was as good as new."""
+
+    def _shown(self, instance_ids: Sequence[str]) -> tuple[Any, ...]:
+        """All of the machines that an answer is made of and that can change."""
+        every = map(self.cluster.instances.__getitem__, instance_ids)
+        return tuple([(one.ec2_state, one.lifecycle, one.root_device, *one.tags.items()) for one in every])
 
     def machines(
         self, instance_ids: Sequence[str], read: Callable[[Sequence[str]], Mapping[str, Machine]]
     ) -> Mapping[str, Machine]:
         """What DescribeInstances shows, each in the order in which EC2 gives them."""
-        if self._last is not None and self._last[1] == self.fleet.changes and self._last[0] == instance_ids:
+        if len(instance_ids) < MANY:
+            return read(instance_ids)
+        same = self._last is not None and self._last[0] == instance_ids
+        if same and self._last is not None and self._at == self.fleet.changes:
             return self._last[2]
-        found = read(instance_ids)
-        every = self.cluster.instances
-        if len(instance_ids) >= MANY and all(every[one].ec2_state is Ec2State.RUNNING for one in instance_ids):
-            self._last = (instance_ids, self.fleet.changes, found)
-        return found
+        shown = self._shown(instance_ids)
+        if not (same and self._last is not None and self._last[1] == shown):
+            found = read(instance_ids)
+            if not all(one[0] is Ec2State.RUNNING for one in shown):
+                return found  # EC2 forgets those that are gone
+            self._last = (instance_ids, shown, found)
+        self._at = self.fleet.changes
+        return self._last[2]
 
     def statuses(
         self, instance_ids: Sequence[str], at_once: int, read: Callable[[Sequence[str]], Mapping[str, MachineStatus]]

@@ -136,18 +136,27 @@ class Meter:
     """Calls that AWS still refused after the last retry."""
     _open: list[Spending] = field(default_factory=list)
 
+    def begins(self, name: str) -> None:
+        """An invocation of a function begins; every one that begins has its `ends`."""
+        self._open.append(Spending(name, TIMEOUT_S.get(name, math.inf)))
+        self.timeline.lag = 0.0
+
+    def ends(self) -> None:
+        """The one that began last has come to its end."""
+        ended = self._open.pop()
+        self.last_s = ended.spent_s
+        if ended.spent_s > self.longest.get(ended.name, -1.0):
+            self.longest[ended.name] = ended.spent_s
+        self._set_lag()
+
     @contextmanager
     def invocation(self, name: str) -> Iterator[Spending]:
         """One invocation of a function, from its beginning to its end."""
-        self._open.append(Spending(name, TIMEOUT_S.get(name, math.inf)))
-        self._set_lag()
+        self.begins(name)
         try:
             yield self._open[-1]
         finally:
-            ended = self._open.pop()
-            self.last_s = ended.spent_s
-            self.longest[name] = max(self.longest.get(name, 0.0), ended.spent_s)
-            self._set_lag()
+            self.ends()
 
     def each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
         """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end.
@@ -182,6 +191,8 @@ class Meter:
         mine, costs = self._open[-1], self.costs
         answer_s = costs.store_s if operation == STORE and costs.store_s is not None else costs.call_s
         self._spend(mine, max(answer_s / mine.at_once, costs.cpu_s))
+        if operation == STORE:
+            return
         if costs.throttled and operation in LIMITS:
             name, limit = LIMITS[operation]
             bucket = self.buckets.setdefault(name, Bucket(limit))
@@ -201,9 +212,9 @@ class Meter:
         mine.spent_s += seconds
         if mine.spent_s > mine.limit_s:
             mine.spent_s = mine.limit_s
-            self._set_lag()
+            self.timeline.lag = mine.spent_s
             self.die()
-        self._set_lag()
+        self.timeline.lag = mine.spent_s
 
     def _set_lag(self) -> None:
         self.timeline.lag = self._open[-1].spent_s if self._open else 0.0

@@ -263,6 +263,19 @@ def test_a_running_task_that_cannot_be_read_is_told_beside_the_others(actions: A
         list(actions.running_tasks())
 
 
+def test_of_running_tasks_those_that_are_known_are_not_asked_about(actions: AwsActions, ecs: Stubber) -> None:
+    """A large gang is a hundred tasks to a call; where everything is known there is none."""
+    ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
+    ecs.add_response(
+        "describe_tasks", {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}]},
+        {"cluster": ANY, "tasks": ["0a1b"]},
+    )  # fmt: skip
+    assert [fact.task_id for fact in actions.running_tasks(None, {"0a1b0"})] == ["0a1b"]
+    ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
+    assert list(actions.running_tasks(None, {"0a1b0", "0a1b"})) == []
+    ecs.assert_no_pending_responses()
+
+
 # -- words -------------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -81,7 +81,9 @@ class Aws:
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
         return ()
 
-    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterable[TaskFact]:
+    def running_tasks(
+        self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
+    ) -> Iterable[TaskFact]:
         return ()
 
     def tasks_on(self, record: Instance) -> tuple[TaskFact, ...]:

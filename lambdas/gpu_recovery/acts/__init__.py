@@ -70,6 +70,9 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         if kit.ray is None:
             raise RayMissing(f"{record.job_id} is a job on Ray, and this deployment has no Ray cluster")
         return kit.ray.act(kit, record, pending)
+    carry_out = ACTS.get(type(command))
+    if carry_out is not None:
+        return carry_out(kit, record, pending)
     match command:
         case commands.NotifyOperator():
             kit.actions.notify(command)
@@ -82,5 +85,5 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         case commands.TellInstance():
             return Acted((Message(command.instance_id, command.event),))
         case _:
-            return ACTS[type(command)](kit, record, pending)
+            raise KeyError(type(command).__name__)
     return DONE

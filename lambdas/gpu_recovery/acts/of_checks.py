@@ -111,8 +111,11 @@ def confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
 
 def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
     """The ranks that the plan has on this instance: one, but a person may start several."""
-    if plan is None or instance.instance_id not in plan.instances:
+    if plan is None:
         return []
     if plan.epochs:  # placed by us, each rank on an instance of its own: a large gang is not looked through to its end
-        return [plan.instances.index(instance.instance_id)]
+        try:
+            return [plan.instances.index(instance.instance_id)]
+        except ValueError:
+            return []
     return [rank for rank, one in enumerate(plan.instances) if one == instance.instance_id]

@@ -204,12 +204,12 @@ def _stalled(kit: Kit, job: Job, plan: Plan) -> events.JobEvent | None:
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
     """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
     machines = kit.actions.machines(instance_ids) if instance_ids else {}
+    running = {one for one, machine in machines.items() if machine.state is MachineState.RUNNING}
+    if running.issuperset(instance_ids):
+        return ()  # as at nearly every look at a gang of weeks
     found: list[Message] = []
-    for one in dict.fromkeys(instance_ids):
-        machine = machines.get(one)
-        if machine is not None and machine.state is MachineState.RUNNING:
-            continue  # nearly every one of a gang that is looked at for weeks
-        state = state_of(one, machines, machine is None and _lives(kit, one))
+    for one in dict.fromkeys(one for one in instance_ids if one not in running):
+        state = state_of(one, machines, one not in machines and _lives(kit, one))
         if state is not None and state.is_off:
             found.append(Message(one, events.MachineSeen(at=kit.now, state=state)))
     return tuple(found)
@@ -253,11 +253,11 @@ def _enter_ranks(kit: Kit, job: Job, plan: Plan, progress: Progress) -> None:
     asked = {task_id: rank for rank, task_id in named if task_id and rank not in progress.stopped}
     facts = {fact.task_id: fact for fact in kit.actions.describe_tasks(tuple(asked))}
     listed = _listed(kit, job, plan) if len(facts) < len(asked) else frozenset()
-    for task_id, rank in asked.items():
+    # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
+    run = {one for one, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
+    news = [(one, rank) for one, rank in asked.items() if one not in run or rank not in progress.running]
+    for task_id, rank in news:
         fact = facts.get(task_id)
-        if fact is not None and fact.last_status == LastStatus.RUNNING and rank in progress.running:
-            # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
-            continue
         if fact is None and task_id in listed:
             continue  # ECS's answers do not agree yet: the next look asks again, and meanwhile the GPUs stay taken
         if fact is None:

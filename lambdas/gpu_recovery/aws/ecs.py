@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -89,9 +89,12 @@ class Ecs:
             facts += self._readable(task_fact, answer["tasks"], unreadable)
         return tuple(facts)
 
-    def running_tasks(self, unreadable: list[Exception] | None = None) -> Iterator[TaskFact]:
+    def running_tasks(
+        self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
+    ) -> Iterator[TaskFact]:
         arns = self._list("list_tasks", "taskArns", desiredStatus="RUNNING")
-        yield from self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns], unreadable)
+        listed = (arn.rsplit("/", 1)[-1] for arn in arns)
+        yield from self.describe_tasks([task_id for task_id in listed if task_id not in known], unreadable)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         arns = self._list(

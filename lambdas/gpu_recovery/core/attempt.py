@@ -13,6 +13,7 @@ from datetime import datetime
 
 from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
 from .job.record import JobStatus
+from .making import quickly_made
 from .task import RankFailure
 
 
@@ -28,7 +29,8 @@ class Plan:
     task_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Progress:
     """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks.
 

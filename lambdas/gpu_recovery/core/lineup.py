@@ -87,7 +87,7 @@ def _host(
     departure = instance.departure
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
-        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=gpus_free(instance, unclaimed),
+        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=instance.gpus_to_give(unclaimed),
         usable=is_usable(instance),
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
         rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
@@ -100,12 +100,3 @@ def is_usable(instance: Instance) -> bool:
     """Whether it works, as far as anybody knows: only such an instance is given to a job."""
     connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
     return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
-
-
-def gpus_free(instance: Instance, promised: int = 0) -> int:
-    """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody.
-
-    promised: those that are given to jobs whose claims are still to come.
-    """
-    unclaimed = instance.gpus_unclaimed - promised
-    return max(0, unclaimed if instance.gpus_free is None else min(unclaimed, instance.gpus_free))

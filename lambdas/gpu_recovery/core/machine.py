@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from .copies import altered
 from .errors import IllegalTransition
 from .fleet import Fleet
+from .making import quickly_made
 from .policy import RecoveryPolicy, within
 from .queue.history import RanFor
 
@@ -33,6 +34,7 @@ class Outcome(StrEnum):
     OUTDATED = "OUTDATED"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A saved command that is not known to be done.
@@ -49,6 +51,7 @@ class Pending:
     refusals: int = 0
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One decision as people read it. `before` and `after` are statuses, `event` the event's type name."""
@@ -61,7 +64,8 @@ class HistoryEntry:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Step:
     """What a transition function answers: the status to go to, the fields to change, the orders to give, and why."""
 
@@ -71,7 +75,8 @@ class Step:
     commands: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Given:
     """What every transition is decided under: the thresholds, the time, and the brakes where they have a say."""
 
@@ -122,7 +127,8 @@ class QuotaChange:
     ran: RanFor | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Decision(Generic[Record]):
     """The answer to one event.
 

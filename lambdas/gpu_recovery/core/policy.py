@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from .errors import PolicyInvalid
@@ -187,8 +188,9 @@ class RecoveryPolicy:
             raise PolicyInvalid(f"policy claim_s must be at least {CLAIM_S_MIN}: a claim must outlive any function")
 
 
+@lru_cache(maxsize=256)
 def within(seconds: int) -> timedelta:
-    """`seconds` of the policy as a timedelta."""
+    """`seconds` of the policy as a timedelta. There are few, and each decision asks for several."""
     return timedelta(seconds=seconds)
 
 

@@ -11,7 +11,7 @@ from ..machine import Given, Ignore, Step, unless_pending
 from ..names import attempt_id
 from ..notices import of_instances
 from .ladder import meet
-from .orders import WAITING_MAX, activate, also_waiting, poke, repair_ended, report, run_check
+from .orders import WAITING_MAX, activate, also_waiting, back_in_use, repair_ended, report, run_check
 from .past import failure_of
 from .people import given_up
 from .record import CheckRun, Claim, Instance, InstanceStatus, Need, Rank, Rung
@@ -131,7 +131,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     if not healed and _is_blamed(instance):
         return given_up(instance, f"{told}; {_STILL_BLAMED}", given, changes, orders)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
-    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, poke(instance)))
+    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, *back_in_use(instance)))
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
@@ -184,10 +184,11 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
             return given_up(instance, f"{reason}; {_STILL_BLAMED}", given, None, inconclusive)
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
         told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), of_instances.never_checked(instance, reason))
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*told, *ended, poke(instance)))
+        orders = (*told, *ended, *back_in_use(instance))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, orders)
     orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.INCONCLUSIVE, reason))
     if run.passive and not _is_blamed(instance):  # it only reads logs, and somebody's job goes on beside it
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, poke(instance)))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *back_in_use(instance)))
     return given_up(instance, reason, given, None, orders)
 
 

@@ -18,6 +18,15 @@ def poke(instance: Instance) -> commands.PokeScheduler:
     return commands.PokeScheduler(f"{instance.instance_id}/{instance.version + 1}")
 
 
+def back_in_use(instance: Instance) -> tuple[commands.PokeScheduler, ...]:
+    """The order that makes the scheduler look at what works again; none while there is nothing for it to see.
+
+    The check that has just ended still holds the GPUs, as far as ECS has said: that they are free wakes the scheduler.
+    Where jobs have claims on it, it may be they who must make room.
+    """
+    return (poke(instance),) if instance.claims or instance.gpus_to_give() else ()
+
+
 def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """The changes and orders that start `run` as the instance's next check."""
     number = instance.checks + 1

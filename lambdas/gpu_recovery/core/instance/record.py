@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..machine import HistoryEntry, Pending
+from ..making import quickly_made
 from ..signals import DepartureKind, HealthStatus
 from .lemons import LemonSignal, Signal
 
@@ -35,6 +36,7 @@ class EcsStatus(StrEnum):
     DRAINING = "DRAINING"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A job's right to GPUs of an instance, kept until the end of its rank is confirmed."""
@@ -56,7 +58,8 @@ class Rank:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class CheckRun:
     """A health check under way. `job_id` is who waits for its result, "" for nobody.
 
@@ -171,6 +174,11 @@ class Departure:
     sentence: str
 
 
+def unheld(unclaimed: int, gpus_free: int | None) -> int:
+    """How many of an instance's GPUs nobody holds, by our claims and by what ECS said (None where it did not)."""
+    return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
+
+
 @dataclass(frozen=True)  # without slots, see `copies`
 class Instance:
     """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
@@ -251,6 +259,13 @@ class Instance:
     def gpus_unclaimed(self) -> int:
         """How many of its GPUs no job has a claim on; less than none where people have started too much on it."""
         return self.gpus - sum(claim.gpus for claim in self.claims.values())
+
+    def gpus_to_give(self, promised: int = 0) -> int:
+        """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody.
+
+        promised: those that are given to jobs whose claims are still to come.
+        """
+        return unheld(self.gpus_unclaimed - promised, self.gpus_free)
 
     @property
     def under_repair(self) -> bool:

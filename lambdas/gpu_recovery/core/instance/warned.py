@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from .. import commands, events
+from ..copies import altered
 from ..machine import Given, Ignore, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
@@ -244,10 +245,11 @@ def time_for_available(instance: Instance, event: events.InstanceDeadlineReached
         return Step(instance.status, instance.reason, _departure(instance, None, given), (poke(instance),))
     if departure is not None and move_at(departure, given) <= given.now:
         return leave(instance, departure, {}, given)
-    reason = f"no longer kept for {instance.reserved_for}" if instance.reserved_for else instance.reason
-    freed = replace(instance, reserved_for="")
+    if not instance.reserved_for:  # it was given to whom it was kept for: there is nothing new to give
+        return Step(instance.status, instance.reason, {"deadline_at": wake_at(instance, instance.status_at, given)})
+    freed = altered(instance, {"reserved_for": ""})
     changes = {"reserved_for": "", "deadline_at": wake_at(freed, instance.status_at, given)}
-    return Step(instance.status, reason, changes, (poke(instance),))
+    return Step(instance.status, f"no longer kept for {instance.reserved_for}", changes, (poke(instance),))
 
 
 def _is_over(departure: Departure | events.DepartureAnnounced, given: Given) -> bool:

@@ -16,7 +16,7 @@ from ..policy import within
 from ..signals import HealthKind, MachineState
 from .checking import REMEMBERED_MAX
 from .orders import poke, repair_ended, report, verify
-from .record import EcsStatus, Instance, InstanceStatus
+from .record import EcsStatus, Instance, InstanceStatus, unheld
 from .rules import unsure
 
 
@@ -43,7 +43,7 @@ def observed(instance: Instance, event: events.InstanceObserved, given: Given) -
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
     returned = event.agent_connected and not instance.agent_connected
-    back = returned or (event.gpus_free or 0) > (instance.gpus_free or 0)
+    back = returned or _gives_more(instance, event)
     orders: tuple[Any, ...] = (poke(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
     changes, anew = seen(instance, event), _is_anew(instance, event)
     if (returned or anew) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
@@ -52,6 +52,15 @@ def observed(instance: Instance, event: events.InstanceObserved, given: Given) -
         # Left alone, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     return Step(instance.status, instance.reason, changes, orders)
+
+
+def _gives_more(instance: Instance, event: events.InstanceObserved) -> bool:
+    """Whether a pass of the scheduler could give more of it than before.
+
+    GPUs that a task has left and a job still has claimed are nobody else's: who gives the claim back wakes the pass.
+    """
+    unclaimed = instance.gpus_unclaimed
+    return unheld(unclaimed + event.gpus - instance.gpus, event.gpus_free) > unheld(unclaimed, instance.gpus_free)
 
 
 def observed_under_repair(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from ..making import quickly_made
 from ..policy import RecoveryPolicy, within
 from .history import Kind
 from .priority import Priority, demotes_at, effective
@@ -16,7 +17,8 @@ NOTHING: Mapping[Kind, int] = {}
 """No kind of job is known to run for any time."""
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Entry:
     """One job, in few words. Times that mean nothing in its status are None.
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from ..making import quickly_made
 from .priority import Priority
 from .quota import Limits, QuotaKey
 
 
-@dataclass(frozen=True, slots=True)
+@quickly_made
+@dataclass(frozen=True)  # without slots, see `making`
 class Host:
     """One instance as the queue sees it.
 
@@ -111,6 +113,7 @@ class Running:
     for_job: str = ""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One consistent view of the cluster and its queue; in which order things are listed means nothing.
