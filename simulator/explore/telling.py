@@ -108,7 +108,7 @@ def summary_in_words(found: dict[str, Any]) -> str:
 
 def actions(stage: Stage, found: Violation) -> list[str]:
     """The moves that lead to the violation, one line each."""
-    return [_short(stage, _move(stage, core, move)) for core, move in found.path]
+    return [_short(stage, found, _move(stage, core, move)) for core, move in found.path]
 
 
 def transcript(stage: Stage, found: Violation) -> str:
@@ -118,7 +118,7 @@ def transcript(stage: Stage, found: Violation) -> str:
     for core, move in found.path:
         lines.append(f"-- {_move(stage, core, move)}")
         lines += _carried_out_again(stage, core, move)
-    return _short(stage, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
+    return _short(stage, found, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
 
 
 def _move(stage: Stage, core: int, move: Move) -> str:
@@ -143,7 +143,7 @@ def _action(stage: Stage, core: int, action: Action) -> str:
     if action.name == DELIVER:
         return f"event: {stage.events.known[action.number].words}"
     if action.name == STEP:
-        return f"machine: {step_in_words(stage.cores[core].steps[action.number])}"
+        return f"machine: {step_in_words(stage.steps(core)[action.number])}"
     return known.get(action.name, action.name)
 
 
@@ -162,7 +162,9 @@ def _carried_out_again(stage: Stage, core: int, move: Move) -> list[str]:
     return list(stage.world.journal.lines)
 
 
-def _short(stage: Stage, text: str) -> str:
+def _short(stage: Stage, found: Violation, text: str) -> str:
+    """With the short names of what there is where it breaks."""
+    stage.copier.put(stage.cores[found.path[-1][0]], anew=True)  # tasks have their numbers by their order
     journal = stage.world.journal
     lines, journal.lines = journal.lines, [text]
     try:

@@ -16,17 +16,12 @@ from .walk import Bounds, Kind, Pace
 
 COMBINED = frozenset({Kind.DROP, Kind.DUPLICATE, Kind.REORDER, Kind.CRASH})
 """The kinds of which as many as `--faults` are combined."""
-CRASHES_OF_THREE = 1
-"""Of three faults or more, how many are crashes unless told otherwise: each leaves orders behind that are taken over
-minutes later, whatever has happened meanwhile, so that three of them make millions of states."""
 
 
 def walks(faults: int) -> Iterator[Bounds]:
     """What is explored where nothing else is asked for: the incident of a GPU with up to `faults` faults, and
     everything else that is known to go wrong with fewer."""
-    if faults > 2:
-        yield Bounds(Incident.GPU, faults, COMBINED, Pace.ALL, CRASHES_OF_THREE)
-    yield Bounds(Incident.GPU, min(faults, 2), COMBINED, Pace.ALL)
+    yield Bounds(Incident.GPU, faults, COMBINED, Pace.ALL, crashes=faults)
     yield Bounds(Incident.GPU, 0, frozenset(), Pace.FREE)
     yield Bounds(Incident.GPU, min(faults, 1), frozenset(Kind), Pace.MACHINES)
     for incident in Incident:
