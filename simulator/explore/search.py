@@ -207,15 +207,16 @@ class Search:
     def _is_final(self, state: State) -> bool:
         return bool(self.stage.finals[state.core]) and not any(state.lines) and not state.late
 
-    @property
-    def _ends_well(self) -> bool:
-        """Whether the job succeeds whatever happens within the bounds."""
-        return Kind.SLOW not in self.bounds.kinds and self.bounds.incident is not Incident.EXIT
+    def _must_succeed(self, core: int) -> bool:
+        """Whether the job succeeds whatever else has happened within the bounds."""
+        if Kind.SLOW in self.bounds.kinds:
+            return False
+        return self.bounds.incident is not Incident.EXIT or not self.stage.has_struck(core)
 
     def _end(self, number: int, state: State) -> None:
         self._finals.append(number)
         self.walk.ends[self.stage.ending(state.core)] += 1
-        found = self.stage.unsettled(state.core, must_succeed=self._ends_well)
+        found = self.stage.unsettled(state.core, must_succeed=self._must_succeed(state.core))
         if found:
             self._at = number, state.core, NOTHING
             raise Broken(found)

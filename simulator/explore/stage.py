@@ -30,8 +30,9 @@ INVOCATIONS = (DELIVER, SCHEDULER, RECONCILER)
 BY_TIME_OR_CLOCK = (SCHEDULER, RECONCILER, TIME)
 _BITS = 16
 """For the number of an event or an action."""
-SAYS_ONLY = ("PutEvents", "SendMessage", "Publish")
-"""Effects after which the world is what it was: whoever dies after one might as well have died before it."""
+SAYS_ONLY = ("PutEvents", "SendMessage")
+"""Effects after which the world is what it was: whoever dies after one might as well have died before it. Not mail: that a
+job has failed must be told, and is told again by whoever comes after one who died having told it."""
 
 
 class Action(NamedTuple):
@@ -346,6 +347,11 @@ class Stage:
             return False
         self.copier.put(self.cores[core])
         return any(at > self.world.timeline.now for at in self._due()) and not self.world.trains_in_peace()
+
+    def has_struck(self, core: int) -> bool:
+        """Whether the incident has happened."""
+        self.copier.put(self.cores[core])
+        return not self.world.incidents
 
     def unsettled(self, core: int, *, must_succeed: bool) -> list[str]:
         """What must be so in a final state and is not."""

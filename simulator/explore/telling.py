@@ -74,7 +74,7 @@ def in_words(told: dict[str, Any]) -> str:
     states = ", ".join(f"{n} with {faults}" for faults, n in enumerate(told["states_by_faults"]))
     lines = [
         f"incident {told['incident']}, {told['faults']} fault(s) among {', '.join(told['kinds']) or 'none'}"
-        f" ({told['seconds']} s)",
+        f" ({told['seconds']} s of processor)",
         *(f"  bound: {sentence}" for sentence in told["bounds"]),
         f"  states {told['states']} (by fewest faults: {states}), transitions {told['transitions']}, "
         f"depth {told['depth']}",
@@ -102,7 +102,7 @@ def summary_in_words(found: dict[str, Any]) -> str:
     return (
         f"of every walk\n{every}\n\n{len(found['walks'])} walks, {found['states']} states, {found['transitions']} "
         f"transitions, depth at most {found['depth']}, {len(found['rows'])} (status, event) rows, "
-        f"{found['seconds']} s\n{broken}; {end}"
+        f"{found['seconds']} s of processor, {found['memory_mib']} MiB\n{broken}; {end}"
     )
 
 
