@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.acts import WORDS
@@ -37,8 +38,8 @@ class Judge:
     def judge_way(self, before: Core, core: Core) -> None:
         """Broken, if something has happened on the way from `before` to `core` that never may."""
         found = list(self.world.journal.broken)
-        known: Mapping[str, Any] = self.copier.kept(before, "machines", "records")
-        for name, record in self.copier.kept(core, "machines", "records").items():
+        known: Mapping[str, Any] = self.copier.records(before, "machines")
+        for name, record in self.copier.records(core, "machines").items():
             if name in known and known[name].revision != record.revision:
                 found += invariants.returned_to_work(self.world, known[name], record)
         if found:
@@ -53,17 +54,18 @@ class Judge:
     def _overlooked(self, core: Core) -> Iterator[str]:
         """I2: what the index says is due later than it is would be looked at too late, or never."""
         for shelf in SHELVES:
-            due = self.copier.kept(core, shelf, "due")
-            for name, record in self.copier.kept(core, shelf, "records").items():
+            due = self.copier.due(core, shelf)
+            for name, record in self.copier.records(core, shelf).items():
                 at = due_at(record.deadline_at, record.look_at, record.commands)
-                if at is not None and (name not in due or due[name] > at):
+                known = due[name]
+                if at is not None and (known is None or known > at):
                     yield f"I2: {name} is due at {at:%H:%M:%S}, and the index does not say so"
 
     def is_final(self, core: Core) -> bool:
         """Whether the job has ended and nothing is left to be done. The world may be in any state."""
-        jobs = self.copier.kept(core, "jobs", "records").values()
-        instances = self.copier.kept(core, "machines", "records").values()
-        if core.steps or any(record.commands for record in (*jobs, *instances)):
+        jobs = self.copier.records(core, "jobs").values()
+        instances = self.copier.records(core, "machines").values()
+        if self.copier.steps_of(core) or any(record.commands for record in (*jobs, *instances)):
             return False
         return all(job.status in TERMINAL for job in jobs) and all(one.status in _AT_REST for one in instances)
 
@@ -88,17 +90,16 @@ class Judge:
 def without_words(core: Core, copier: Copier) -> Core:
     """The state without the words that a dead invocation has left to be said: nothing waits for them. That a job has
     failed must be said all the same."""
-    kept = list(core.kept)
     for shelf in SHELVES:
-        at_records, at_due = copier.places[shelf, "records"], copier.places[shelf, "due"]
-        for name, record in kept[at_records].items():
+        changes: dict[str, tuple[Any, datetime | None]] = {}
+        for name, record in copier.records(core, shelf).items():
             left = tuple(one for one in record.commands if not _is_a_word(one.command, record))
             if len(left) < len(record.commands):
-                kept[at_records] = {**kept[at_records], name: replace(record, commands=left)}
                 due = due_at(record.deadline_at, record.look_at, left)
-                others = {other: at for other, at in kept[at_due].items() if other != name}
-                kept[at_due] = others if due is None else {**others, name: due}
-    return core._replace(kept=tuple(kept))
+                changes[name] = replace(record, commands=left), due
+        if changes:
+            core = copier.altered(core, shelf, changes)
+    return core
 
 
 def _is_a_word(command: Any, record: Any) -> bool:

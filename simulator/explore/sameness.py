@@ -24,12 +24,12 @@ A test explores with what is left out turned into something else, and finds the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from datetime import datetime
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from datetime import datetime, timedelta
 from enum import Enum
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Progress
@@ -41,11 +41,12 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.machine import Pending
 from gpu_recovery.core.task import Ending, RankFailure
 
-from .copying import Copier, Core, TaskFields
+from ..timeline import START
+from .parts import Form
 
 HORIZON_S = 1_200
 LEFT_OUT: dict[type, set[str]] = {
-    Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs"},
+    Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs", "ran_s"},
     Instance: {"history", "revision", "version", "reason", "availability_zone", "past"},
     Pending: {"command_id"},
     commands.NotifyOperator: {"body", "incident_id", "subject"},
@@ -68,6 +69,8 @@ LEFT_OUT: dict[type, set[str]] = {
     Fleet: {"revision", "opened_because", "incident_id"},
 }
 """What of each record, order, event and word is left out."""
+_WHETHER = ("incident_id", "incident_at", "running_at")
+"""Of these only whether they are there."""
 _OF_MACHINE = (
     "status", "ec2_state", "agent_connected", "version", "boot_id", "live", "faults", "reboot_behaviour", "impaired",
     "booted_at",
@@ -76,115 +79,140 @@ _OF_TASK = (
     "task_id", "last_status", "desired_status", "version", "stop_code", "stopped_reason", "process", "process_exit",
     "process_reason",
 )  # fmt: skip
-_FIELDS: dict[type, tuple[str, ...]] = {}
-_NOT_KEPT = {"tokens", "changes", "_forgot_at", "boots", "submitted", "due", "listeners", "skew"}
+NOT_NAMED = {"tokens", "submitted", "skew", "run_times"}
 """Client tokens are those of the tasks there are; the rest is counted, or is the same in every state."""
 
 
-class Sameness:
-    """Names states, so that two that are one have one name."""
-
-    def __init__(self, copier: Copier) -> None:
-        self._kept = [n for (_, name), n in copier.places.items() if name not in _NOT_KEPT]
-        self._of_attempts = {copier.places["store", "progress"], copier.places["store", "plans"]}
-        self._jobs = copier.places["jobs", "records"]
-        self._before: tuple[Core, _Names] | None = None
-
-    def name(self, core: Core, before: Core) -> bytes:
-        """The same 16 bytes for what is the same. `before` is a state with which it shares most of its parts."""
-        if self._before is None or self._before[0] is not before:
-            self._before = before, self._names(before, None)
-        names = self._names(core, self._before if core.now == before.now else None)
-        steps = "|".join(sorted([f"{happen.__qualname__}{about}" for happen, about in core.steps]))
-        told = b"".join([*names.kept.values(), *names.machines, *names.tasks.values(), steps.encode()])
-        return blake2b(told, digest_size=16).digest()
-
-    def _names(self, core: Core, known: tuple[Core, _Names] | None) -> _Names:
-        """What each part is called. A part that `known` has, too, is called the same: it is the same object."""
-        if known is None:
-            nothing = core._replace(kept=(_NOTHING,) * len(core.kept), machines=({},) * len(core.machines))
-            known = nothing, _Names(dict.fromkeys(self._kept, b""), [b""] * len(core.machines), {})
-        before, names = known
-        now, jobs = core.now, core.kept[self._jobs]
-        same_jobs = jobs is before.kept[self._jobs]
-        kept: dict[int, bytes] = {}
-        for n in self._kept:
-            part = core.kept[n]
-            if n in self._of_attempts:
-                # Of progress and plans, those of the attempt that each job is at.
-                if part is before.kept[n] and same_jobs:
-                    kept[n] = names.kept[n]
-                else:
-                    kept[n] = _digest(_of_any({k: v for k, v in part.items() if jobs[k[0]].attempt == k[1]}, now))
-            else:
-                kept[n] = names.kept[n] if part is before.kept[n] else _digest(_of_any(part, now))
-        machines = [
-            name if one is old else _digest(_of_machine(one, now))
-            for one, old, name in zip(core.machines, before.machines, names.machines, strict=True)
-        ]
-        # A task lives as long as the states that have it, and both are at hand: no other takes its identity.
-        tasks = {id(one): names.tasks.get(id(one)) or _digest(_of_task(one, now)) for one in core.tasks}
-        return _Names(kept, machines, tasks)
-
-
-_NOTHING = object()
-
-
-class _Names(NamedTuple):
-    """What the parts of one state are called: fields by their place, machines in order, tasks by their identity."""
-
-    kept: dict[int, bytes]
-    machines: list[bytes]
-    tasks: dict[int, bytes]
-
-
-def _digest(told: str) -> bytes:
-    return blake2b(told.encode(), digest_size=12).digest()
-
-
-def _of_any(value: Any, now: datetime) -> str:
-    return f"{type(value).__name__}{text(value, now)}"
-
-
-def _of_machine(machine: dict[str, Any], now: datetime) -> str:
-    return "|".join([text(machine[field], now) for field in _OF_MACHINE])
-
-
-def _of_task(task: TaskFields, now: datetime) -> str:
-    fields, containers = task
-    return "|".join(
-        [str(fields[name]) for name in _OF_TASK] + [f"{one['exit_code']}{one['reason']}" for one in containers]
-    )
-
-
-def text(value: Any, now: datetime) -> str:
+def form(value: Any) -> Form:
     """`value` in words that are the same for what is the same."""
-    if value is None or isinstance(value, bool | int):
-        return repr(value)
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, datetime):
-        return f"{max((value - now).total_seconds(), -HORIZON_S):+.0f}s"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{text(one, now)}" for key, one in sorted(value.items())) + "}"
-    if isinstance(value, frozenset | set):
-        return "{" + ",".join(sorted(text(one, now) for one in value)) + "}"
-    if isinstance(value, list | tuple):
-        return "(" + ",".join(text(one, now) for one in value) + ")"
+    said: list[str] = [type(value).__name__]
+    times: list[int] = []
+    _write(value, said, times)
+    return Form("".join(said), tuple(times))
+
+
+def form_of_attempts(kept: Mapping[tuple[str, int], Any], attempts: Mapping[str, int]) -> Form:
+    """Of progress and plans, those of the attempt that each job is at."""
+    return form({key: value for key, value in kept.items() if attempts[key[0]] == key[1]})
+
+
+def form_of_machine(machine: Mapping[str, Any]) -> Form:
+    """A machine, from its fields."""
+    return form([machine[name] for name in _OF_MACHINE])
+
+
+def form_of_task(task: Mapping[str, Any], containers: Any) -> Form:
+    """A task, from its fields and those of its containers."""
+    return form([[task[name] for name in _OF_TASK], [(one["exit_code"], one["reason"]) for one in containers]])
+
+
+def whole_form(fields: Mapping[str, Any], containers: Sequence[Mapping[str, Any]] = ()) -> Form:
+    """A machine, or a task with its containers, and every field that it has."""
+    told, times = [], []
+    for one in (fields, *containers):
+        for name, value in one.items():
+            if isinstance(value, datetime):
+                times.append(seconds(value))
+            elif name != "containers":
+                told.append(value)
+    return Form(repr(told), tuple(times))
+
+
+def seconds(at: datetime) -> int:
+    """Since START."""
+    return round((at - START).total_seconds())
+
+
+_Writer = Callable[[Any, list[str], list[int]], None]
+_WRITERS: dict[type, _Writer] = {}
+
+
+def _write(value: Any, said: list[str], times: list[int]) -> None:
     kind = type(value)
-    names = _FIELDS.get(kind)
-    if names is None:
-        left_out = LEFT_OUT.get(kind, set())
-        names = _FIELDS[kind] = tuple(field.name for field in fields(value) if field.name not in left_out)
-    return f"{kind.__name__}(" + ",".join(text(_asked(value, name), now) for name in names) + ")"
+    if kind is str:
+        said.append(value)
+        return
+    if value is None or kind is bool or kind is int:
+        said.append(repr(value))
+        return
+    writer = _WRITERS.get(kind)
+    if writer is None:
+        writer = _WRITERS[kind] = _writer(kind)
+    writer(value, said, times)
 
 
-def _asked(value: Any, name: str) -> Any:
-    """A field, as far as anybody asks for it."""
-    if name in ("incident_id", "incident_at", "running_at"):
-        return bool(getattr(value, name))
-    if name == "running" and isinstance(value, Progress):
-        return value.running - value.stopped  # who has ended has run, for whoever asks
-    return getattr(value, name)
+def _writer(kind: type) -> _Writer:
+    """What writes values of that kind."""
+    if issubclass(kind, Enum):
+        return _write_enum
+    if issubclass(kind, datetime):
+        return _write_time
+    if issubclass(kind, Mapping):
+        return _write_mapping
+    if issubclass(kind, frozenset | set):
+        return _write_set
+    if issubclass(kind, list | tuple | deque):
+        return _write_row
+    if is_dataclass(kind):
+        return _of_fields(kind)
+    if issubclass(kind, bool | int | str | timedelta):
+        return _write_plain
+    raise TypeError(f"nobody has said when two of {kind.__name__} are the same")
+
+
+def _write_plain(value: Any, said: list[str], times: list[int]) -> None:
+    said.append(str(value))
+
+
+def _write_enum(value: Any, said: list[str], times: list[int]) -> None:
+    said.append(str(value.value))
+
+
+def _write_time(value: datetime, said: list[str], times: list[int]) -> None:
+    said.append("@")
+    times.append(seconds(value))
+
+
+def _write_mapping(value: Mapping[Any, Any], said: list[str], times: list[int]) -> None:
+    said.append("{")
+    for key in sorted(value):
+        said.append(f"{key}:")
+        _write(value[key], said, times)
+        said.append(",")
+    said.append("}")
+
+
+def _write_set(value: frozenset[Any] | set[Any], said: list[str], times: list[int]) -> None:
+    said.append("{")
+    for told in sorted([form(one) for one in value]):
+        said.append(f"{told.text},")
+        times.extend(told.times)
+    said.append("}")
+
+
+def _write_row(value: Any, said: list[str], times: list[int]) -> None:
+    said.append("(")
+    for one in value:
+        _write(one, said, times)
+        said.append(",")
+    said.append(")")
+
+
+def _of_fields(kind: Any) -> _Writer:
+    left_out = LEFT_OUT.get(kind, set())
+    names = [field.name for field in fields(kind) if field.name not in left_out]
+    whether = [name in _WHETHER for name in names]
+    title, asked = f"{kind.__name__}(", tuple(zip(names, whether, strict=True))
+
+    def write(value: Any, said: list[str], times: list[int]) -> None:
+        said.append(title)
+        for name, is_whether in asked:
+            one = getattr(value, name)
+            _write(bool(one) if is_whether else one, said, times)
+            said.append(",")
+        said.append(")")
+
+    def write_progress(value: Progress, said: list[str], times: list[int]) -> None:
+        write(replace(value, running=value.running - value.stopped), said, times)  # who has ended has run
+
+    return write_progress if kind is Progress else write

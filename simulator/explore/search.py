@@ -8,12 +8,13 @@ whatever more faults could do from there, fewer can.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from .judging import Broken
+from .keeping import Edge, Edges, Numbered, packed, unpacked
 from .reaching import backwards
-from .small_world import SmallWorld
+from .small_world import Incident, SmallWorld
 from .stage import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, Follows, Stage
 from .walk import NOTHING, Bounds, Kind, Move, Pace, State, Violation, Walk, step_in_words
 
@@ -26,13 +27,15 @@ class Search:
         self.stage = Stage(SmallWorld(bounds.incident))
         self.walk = Walk(bounds, self.stage)
         self._lines = {one.instance_id: n for n, one in enumerate(self.stage.world.machines())}
-        self._numbers: dict[State, int] = {}
-        self._parents = array("q")
-        self._moves: list[Move | None] = []
-        self._depths = array("q")
-        self._from, self._to = array("q"), array("q")
+        self._beside: Numbered[tuple[Any, ...]] = Numbered()
+        self._movings: Numbered[Move | None] = Numbered()
+        self._numbers: dict[int, int] = {}
+        self._reached = Edges()
+        """Each state by its number, and how it was reached first."""
+        self._depths = array("i")
+        self._from, self._to = array("i"), array("i")
         """The edges without faults."""
-        self._finals: list[int] = []
+        self._finals = array("i")
         self._at: tuple[int, int, Move] = (0, 0, Move(Action(RECONCILER)))
 
     def run(self) -> Walk:
@@ -48,48 +51,53 @@ class Search:
 
     def _explore(self) -> None:
         first = State(self.stage.begin(), ((),) * len(self._lines))
-        level: list[tuple[State, int, Move | None]] = [(first, -1, None)]
+        level = Edges()
+        level.append(Edge(self._packed(first), -1, self._movings.number(None)))
         for faults in range(self.bounds.faults + 1):
-            before = len(self._numbers)
-            after: list[tuple[State, int, Move | None]] = []
-            queue: deque[State] = deque()
-            for state, parent, move in level:
-                self._reached(state, parent, move, queue)
-            while queue:
-                state = queue.popleft()
-                number = self._numbers[state]
+            before, after = len(self._reached), Edges()
+            for edge in level:
+                self._reach(edge)
+            number = before
+            while number < len(self._reached):
+                state = self._state(number)
                 if self._is_final(state):
                     self._end(number, state)
-                    continue
-                self._expand(number, state, queue, after if faults < self.bounds.faults else None)
-            self.walk.states_by_faults.append(len(self._numbers) - before)
+                else:
+                    self._expand(number, state, after if faults < self.bounds.faults else None)
+                number += 1
+            self.walk.states_by_faults.append(len(self._reached) - before)
             level = after
 
-    def _reached(self, state: State, parent: int, move: Move | None, queue: deque[State]) -> int:
-        number = self._numbers.get(state)
+    def _packed(self, state: State) -> int:
+        return packed(state.core, self._beside.number(state[1:]))
+
+    def _state(self, number: int) -> State:
+        core, beside = unpacked(self._reached[number].state)
+        return State(core, *self._beside.values[beside])
+
+    def _reach(self, edge: Edge) -> int:
+        number = self._numbers.get(edge.state)
         if number is None:
-            number = self._numbers[state] = len(self._numbers)
-            self._parents.append(parent)
-            self._moves.append(move)
-            self._depths.append(0 if parent < 0 else self._depths[parent] + 1)
+            number = self._numbers[edge.state] = len(self._reached)
+            self._reached.append(edge)
+            self._depths.append(0 if edge.parent < 0 else self._depths[edge.parent] + 1)
             self.walk.depth = max(self.walk.depth, self._depths[number])
-            queue.append(state)
         return number
 
-    def _expand(
-        self, number: int, state: State, queue: deque[State], faulty: list[tuple[State, int, Move | None]] | None
-    ) -> None:
+    def _expand(self, number: int, state: State, faulty: Edges | None) -> None:
+        moves = self._movings
         for move, after in self._following(number, state):
             self.walk.transitions += 1
             self._from.append(number)
-            self._to.append(self._reached(after, number, move, queue))
+            self._to.append(self._reach(Edge(self._packed(after), number, moves.number(move))))
         if faulty is None:
             return
         for move, after in self._going_wrong(number, state):
             self.walk.transitions += 1
             self.walk.faults_taken[str(move.fault)] += 1
-            if after not in self._numbers:
-                faulty.append((after, number, move))
+            edge = Edge(self._packed(after), number, moves.number(move))
+            if edge.state not in self._numbers:
+                faulty.append(edge)
 
     # -- what can happen -----------------------------------------------------------------------------------------------
 
@@ -101,7 +109,7 @@ class Search:
         if not (waits and self.bounds.pace is Pace.ALL):
             yield from self.stage.woken(state.core)
         if not waits:
-            yield from (Action(STEP, n) for n in range(len(self.stage.cores[state.core].steps)))
+            yield from (Action(STEP, n) for n in range(len(self.stage.steps(state.core))))
             yield from self.stage.befalling(state.core)
 
     def _following(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
@@ -110,7 +118,7 @@ class Search:
             move = Move(action)
             self._at = number, state.core, move
             yield move, self._after(state, (action,), self.stage.done(state.core, action, deaths=with_deaths).after)
-        if any(state.lines) or len(self.stage.cores[state.core].steps) > len(state.slow):
+        if any(state.lines) or len(self.stage.steps(state.core)) > len(state.slow):
             return
         self._at = number, state.core, Move(Action(TIME))
         if self.stage.time_may_pass(state.core):
@@ -141,7 +149,7 @@ class Search:
             if Kind.OVERLAP in kinds:
                 yield from self._overlaps(number, state, action, done.effects)
         if Kind.SLOW in kinds and not any(state.lines):
-            for n, step in enumerate(self.stage.cores[state.core].steps):
+            for n, step in enumerate(self.stage.steps(state.core)):
                 words = step_in_words(step)
                 if words not in state.slow:
                     yield Move(Action(STEP, n), Kind.SLOW), state._replace(slow=tuple(sorted((*state.slow, words))))
@@ -182,7 +190,7 @@ class Search:
             lines[self._lines[self.stage.events.known[event].line]].append(event)
         slow = state.slow
         if slow:
-            pending = {step_in_words(step) for step in self.stage.cores[follows.core].steps}
+            pending = {step_in_words(step) for step in self.stage.steps(follows.core)}
             slow = tuple(words for words in slow if words in pending)
         after = State(follows.core, tuple(map(tuple, lines)), tuple(late), slow, state.crashes)
         return self._without_old_news(after)
@@ -197,31 +205,37 @@ class Search:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _is_final(self, state: State) -> bool:
-        return self.stage.finals[state.core] and not any(state.lines) and not state.late
+        return bool(self.stage.finals[state.core]) and not any(state.lines) and not state.late
+
+    def _must_succeed(self, core: int) -> bool:
+        """Whether the job succeeds whatever else has happened within the bounds."""
+        if Kind.SLOW in self.bounds.kinds:
+            return False
+        return self.bounds.incident is not Incident.EXIT or not self.stage.has_struck(core)
 
     def _end(self, number: int, state: State) -> None:
         self._finals.append(number)
         self.walk.ends[self.stage.ending(state.core)] += 1
-        found = self.stage.unsettled(state.core, must_succeed=Kind.SLOW not in self.bounds.kinds)
+        found = self.stage.unsettled(state.core, must_succeed=self._must_succeed(state.core))
         if found:
             self._at = number, state.core, NOTHING
             raise Broken(found)
 
     def _ask_for_the_end(self) -> None:
         """Whether a final state can be reached from every state without any further fault."""
-        reached = backwards(len(self._numbers), self._from, self._to, self._finals)
+        reached = backwards(len(self._reached), self._from, self._to, self._finals)
         lost = next((n for n, is_reached in enumerate(reached) if not is_reached), None)
         if lost is not None:
-            state = next(state for state, number in self._numbers.items() if number == lost)
+            state = self._state(lost)
             self._at = lost, state.core, NOTHING
             raise Broken([f"I2: no final state can be reached from here: {self.stage.ending(state.core)}"])
 
     def _path(self, number: int) -> list[tuple[int, Move]]:
         path: list[tuple[int, Move]] = []
-        cores = {n: state.core for state, n in self._numbers.items()} if number else {}
         while number > 0:
-            parent, move = self._parents[number], self._moves[number]
+            edge = self._reached[number]
+            move = self._movings.values[edge.move]
             if move is not None:
-                path.append((cores[parent], move))
-            number = parent
+                path.append((self._state(edge.parent).core, move))
+            number = edge.parent
         return path[::-1]

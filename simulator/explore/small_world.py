@@ -12,18 +12,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
+from gpu_recovery.ports import Actions, Store
 
 from sandbox.cluster.model import CuredBy, Ids, RebootBehaviour
 from sandbox.cluster.model import Instance as Machine
 
 from ..cloud.fleet import Timings
 from ..lives import Step
+from ..memory_store import MemoryStore
 from ..world import World
+from .reading import Reads, SeenActions, SeenStore
 
 INSTANCES, RANKS, GPUS = 3, 2, 1
 STRUCK = 1
@@ -51,6 +54,7 @@ class Incident(StrEnum):
     CRASH = "crash"
     AGENT = "agent"
     SPOT = "spot"
+    EXIT = "exit"
 
 
 IN_WORDS = {
@@ -61,6 +65,7 @@ IN_WORDS = {
     Incident.CRASH: "the rank dies of a signal, on GPUs that work",
     Incident.AGENT: "the agent is cut off, and comes back at any time",
     Incident.SPOT: "the machine is taken away",
+    Incident.EXIT: "the rank exits 1, on GPUs that work; witnesses are heard, and no log or report says why it did",
 }
 
 
@@ -117,10 +122,13 @@ class SmallWorld(World):
     def __init__(self, incident: Incident = Incident.GPU) -> None:
         self.named = Named("world")
         self.eyes = Eyes(self.named)
+        self.memory, self.reads = MemoryStore(), Reads()
         super().__init__(
             instances=INSTANCES, gpus=GPUS, policy=POLICY, timings=NO_TIME, retries=False, delivery=lambda _: (0.0,),
-            nemesis=self.eyes,
+            nemesis=self.eyes, store=cast(Store, SeenStore(self.memory, self.reads)),
+            diagnose=incident is Incident.EXIT,
         )  # fmt: skip
+        self.recovery = replace(self.recovery, actions=cast(Actions, SeenActions(self.actions, self.reads)))
         self.incident, self.incidents, self.mishaps, self.announced = incident, 1, 1, 0
         self.named.continue_from(self.cluster.ids)
         self.cluster.ids = self.named
@@ -187,6 +195,8 @@ class SmallWorld(World):
         match self.incident:
             case Incident.CRASH:
                 self.exit(self.job_id, STRUCK, 139)
+            case Incident.EXIT:
+                self.exit(self.job_id, STRUCK, 1)
             case Incident.AGENT:
                 self._cut(machine)
             case Incident.SPOT:

@@ -7,25 +7,32 @@ does not depend on the events that are on their way.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpu_recovery.core.job.record import WAITING
 
 from sandbox.cluster.model import Process
 
 from ..lives import Killed, Step
-from .copying import Copier, Core, WorkStep
+from .copying import Copier, Core
 from .judging import Broken, Judge, without_words
+from .keeping import Cores, Numbered, Rows
 from .on_the_way import Events
-from .sameness import Sameness
+from .parts import WorkStep
+from .remembering import Changes, Memory, Remembered
 from .small_world import SmallWorld, look_away
 
 DELIVER, STEP, SCHEDULER, RECONCILER, TIME = "deliver", "step", "scheduler", "reconciler", "time"
 INVOCATIONS = (DELIVER, SCHEDULER, RECONCILER)
-SAYS_ONLY = ("PutEvents", "SendMessage", "Publish")
-"""Effects after which the world is what it was: whoever dies after one might as well have died before it."""
+BY_TIME_OR_CLOCK = (SCHEDULER, RECONCILER, TIME)
+_BITS = 16
+"""For the number of an event or an action."""
+SAYS_ONLY = ("PutEvents", "SendMessage")
+"""Effects after which the world is what it was: whoever dies after one might as well have died before it. Not mail: that a
+job has failed must be told, and is told again by whoever comes after one who died having told it."""
 
 
 class Action(NamedTuple):
@@ -64,14 +71,21 @@ class Stage:
     def __init__(self, world: SmallWorld) -> None:
         self.world = world
         self.copier = Copier(world)
-        self.sameness, self.judge = Sameness(self.copier), Judge(world, self.copier)
+        self.judge = Judge(world, self.copier)
         self.events = Events({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.machines()})
-        self.cores: list[Core] = []
-        self.finals: list[bool] = []
+        self.cores = Cores()
+        self.finals = bytearray()
         self.carried_out = 0
         self._numbers: dict[bytes, int] = {}
-        self._done: dict[tuple[int, Action], Done] = {}
-        self._news: dict[tuple[int, int], bool] = {}
+        self._memory = Memory(self.copier)
+        self._moves: dict[tuple[object, ...], tuple[Core, tuple[int, ...]]] = {}
+        """What follows from what machines do, by what is so on them: they know of no record."""
+        self._took: list[Core] = []
+        """The states taken out in the transition under way."""
+        self._actions: Numbered[Action] = Numbered()
+        self._emitted: Numbered[tuple[int, ...]] = Numbered()
+        self._done = Rows()
+        self._news: dict[int, bool] = {}
         self._begun: Core
         """The state in which the transition under way began."""
 
@@ -84,14 +98,31 @@ class Stage:
 
     def done(self, core: int, action: Action, *, deaths: bool = False) -> Done:
         """What follows from `action` in state `core`, with `deaths` also if the invocation dies on the way."""
-        known = self._done.get((core, action))
-        if known is None or (deaths and known.deaths is None):
-            known = self._done[core, action] = self._carry_out(core, action, deaths)
-        return known
+        key = core << _BITS | self._actions.number(action)
+        known = self._done.get(key)
+        if known is None or (deaths and known[-1] < 0):
+            done = self._carry_out(core, action, deaths)
+            self._done.keep(key, self._written(done))
+            return done
+        return self._read(known)
+
+    def _written(self, done: Done) -> list[int]:
+        row = [done.effects, done.after.core, self._emitted.number(done.after.emitted)]
+        for death in done.deaths or ():
+            row += [death.effect, death.follows.core, self._emitted.number(death.follows.emitted)]
+        return [*row, -1 if done.deaths is None else 0]
+
+    def _read(self, row: array[int]) -> Done:
+        emitted = self._emitted.values
+        after, deaths = Follows(row[1], emitted[row[2]]), None
+        if row[-1] >= 0:
+            found = range(3, len(row) - 1, 3)
+            deaths = tuple([Death(row[n], Follows(row[n + 1], emitted[row[n + 2]])) for n in found])
+        return Done(after, row[0], deaths)
 
     def again(self, core: int, action: Action) -> Follows:
         """The same carried out once more, for what the journal says of it."""
-        return self._carry_out(core, action, False).after
+        return self._carried_out(core, action, False).after
 
     def unbroken(self, action: Action, steps: tuple[WorkStep, ...]) -> Follows:
         """What follows from `action` in the state that the world happens to be in, `steps` being about to happen."""
@@ -124,27 +155,91 @@ class Stage:
         steps = self._put(core)
         return self._watched(action, steps, look, lambda: steps)
 
-    def _carry_out(self, core: int, action: Action, with_deaths: bool) -> Done:
+    def _carry_out(self, number: int, action: Action, with_deaths: bool) -> Done:
+        """What follows; remembered where it can be known from another state."""
+        core = self.cores[number]
+        if action.name == DELIVER:
+            key: tuple[object, ...] = action.number, core.now, with_deaths
+            known = self._memory.recall(key, core)
+            if known is not None:
+                return self._remembered(core, known, with_deaths)
+            return self._carried_out(number, action, with_deaths, key)
+        if action.name in BY_TIME_OR_CLOCK:
+            return self._carried_out(number, action, with_deaths)
+        moved = (*action, *core[:2], *core[4:])
+        follows = self._moves.get(moved)
+        if follows is None:
+            done = self._carried_out(number, action, with_deaths)
+            if not self.world.reads.is_everything and not self.world.reads.places:
+                after = self._took[-1]
+                assert (after.now, after.jobs, after.machines) == (core.now, core.jobs, core.machines)
+                self._moves[moved] = after, done.after.emitted
+            return done
+        after, emitted = follows
+        return Done(
+            Follows(
+                self._numbered(
+                    core._replace(fields=after.fields, hardware=after.hardware, tasks=after.tasks, steps=after.steps),
+                    is_in_the_world=False,
+                ),
+                emitted,
+            ),
+            0,
+            () if with_deaths else None,
+        )
+
+    def _remembered(self, core: Core, known: Remembered, with_deaths: bool) -> Done:
         deaths: dict[Follows, Death] = {}
+        changed = self.copier.changed
+        for effect, changes in known.deaths:
+            follows = Follows(self._numbered(changed(core, changes), is_in_the_world=False))
+            deaths.setdefault(follows, Death(effect, follows))
+        after = Follows(self._numbered(changed(core, known.changes), is_in_the_world=False))
+        deaths.pop(after, None)
+        return Done(after, known.effects, tuple(deaths.values()) if with_deaths else None)
+
+    def _carried_out(
+        self, number: int, action: Action, with_deaths: bool, key: tuple[object, ...] | None = None
+    ) -> Done:
+        died: list[tuple[int, Follows]] = []
         effects, last = 0, ""
-        steps = self._put(core)
+        steps = self._put(number)
 
         def look(step: Step) -> None:
             nonlocal effects, last
             if effects and with_deaths and last not in SAYS_ONLY:
-                follows = self._taken(steps, of_the_dead=True)
-                deaths.setdefault(follows, Death(effects, follows))
+                died.append((effects, self._taken(steps, of_the_dead=True)))
             effects, last = effects + 1, step.name
 
         after = self._watched(action, steps, look, lambda: steps)
+        deaths: dict[Follows, Death] = {}
+        for effect, follows in died:
+            deaths.setdefault(follows, Death(effect, follows))
+        if key is not None:
+            self._remember(key, effects, died, after)
         deaths.pop(after, None)
         return Done(after, effects, tuple(deaths.values()) if with_deaths else None)
+
+    def _remember(self, key: tuple[object, ...], effects: int, died: list[tuple[int, Follows]], after: Follows) -> None:
+        reads, took, memory = self.world.reads, self._took, self._memory
+        if reads.is_everything or after.emitted or any(follows.emitted for _, follows in died):
+            return
+        changes: list[Changes] = []
+        for core in took:
+            found = memory.changes(reads.places, self._begun, core)
+            if found is None:
+                return
+            changes.append(found)
+        deaths = tuple((effect, change) for (effect, _), change in zip(died, changes, strict=False))
+        memory.keep(key, self._begun, reads.places, Remembered(effects, changes[-1], deaths))
 
     def _put(self, number: int) -> tuple[WorkStep, ...]:
         self.carried_out += 1
         core = self._begun = self.cores[number]
         self.copier.put(core)
-        return core.steps
+        self._took.clear()
+        self.world.reads.begin()
+        return self.copier.steps_of(core)
 
     def _watched(
         self, action: Action, steps: tuple[WorkStep, ...], look: Callable[[Step], None],
@@ -191,17 +286,26 @@ class Stage:
             else:
                 more.append((one.happen, one.about))
         core = self.copier.take(tuple(one for one in (*steps, *more) if not self._is_over(one)))
-        self.judge.judge_way(self._begun, core)
+        with self.world.reads.looking_away():
+            self.judge.judge_way(self._begun, core)
         if of_the_dead:
             core = without_words(core, self.copier)
-        name = self.sameness.name(core, self._begun)
+        self._took.append(core)
+        return Follows(self._numbered(core, is_in_the_world=True), tuple(emitted))
+
+    def _numbered(self, core: Core, *, is_in_the_world: bool) -> int:
+        """The number of a state of the world; one that is new is judged."""
+        name = self.copier.name(core)
         number = self._numbers.get(name)
         if number is None:
-            self.judge.judge(core)
+            if not is_in_the_world:
+                self.copier.put(core)
+            with self.world.reads.looking_away():
+                self.judge.judge(core)
             number = self._numbers[name] = len(self.cores)
             self.cores.append(core)
             self.finals.append(self.judge.is_final(core))
-        return Follows(number, tuple(emitted))
+        return number
 
     def _is_over(self, step: WorkStep) -> bool:
         """Whether the step is about a process that has ended: it changes nothing, whenever it comes."""
@@ -212,18 +316,22 @@ class Stage:
 
     def is_news(self, core: int, event: int) -> bool:
         """Whether the event may still say something: not if the records hold it and its delivery changes nothing."""
-        known = self._news.get((core, event))
+        key = core << _BITS | event
+        known = self._news.get(key)
         if known is None:
             state, told = self.cores[core], self.events.known[event]
-            kept = self.copier.kept
-            held = told.is_held(kept(state, "machines", "records"), kept(state, "store", "progress"))
+            held = told.is_held(self.copier.records(state, "machines"), self.copier.progress(state))
             known = not (held and self.done(core, Action(DELIVER, event)).after == Follows(core))
-            self._news[core, event] = known
+            self._news[key] = known
         return known
+
+    def steps(self, core: int) -> tuple[WorkStep, ...]:
+        """What machines are about to do."""
+        return self.copier.steps_of(self.cores[core])
 
     def woken(self, core: int) -> Iterator[Action]:
         """The functions that the clock wakes; without a job in line the scheduler reads that and no more."""
-        jobs = self.copier.kept(self.cores[core], "jobs", "records")
+        jobs = self.copier.records(self.cores[core], "jobs")
         if any(job.status in WAITING for job in jobs.values()):
             yield Action(SCHEDULER)
         yield Action(RECONCILER)
@@ -240,6 +348,11 @@ class Stage:
         self.copier.put(self.cores[core])
         return any(at > self.world.timeline.now for at in self._due()) and not self.world.trains_in_peace()
 
+    def has_struck(self, core: int) -> bool:
+        """Whether the incident has happened."""
+        self.copier.put(self.cores[core])
+        return not self.world.incidents
+
     def unsettled(self, core: int, *, must_succeed: bool) -> list[str]:
         """What must be so in a final state and is not."""
         self.copier.put(self.cores[core])
@@ -251,8 +364,8 @@ class Stage:
         return self.judge.ending()
 
     def _due(self) -> list[datetime]:
-        store: Any = self.world.store
-        return [*store.jobs.due.values(), *store.machines.due.values()]
+        memory = self.world.memory
+        return [*memory.jobs.due.values(), *memory.machines.due.values()]
 
 
 def _sentences(error: BaseException) -> list[str]:

@@ -74,7 +74,7 @@ def in_words(told: dict[str, Any]) -> str:
     states = ", ".join(f"{n} with {faults}" for faults, n in enumerate(told["states_by_faults"]))
     lines = [
         f"incident {told['incident']}, {told['faults']} fault(s) among {', '.join(told['kinds']) or 'none'}"
-        f" ({told['seconds']} s)",
+        f" ({told['seconds']} s of processor)",
         *(f"  bound: {sentence}" for sentence in told["bounds"]),
         f"  states {told['states']} (by fewest faults: {states}), transitions {told['transitions']}, "
         f"depth {told['depth']}",
@@ -102,13 +102,13 @@ def summary_in_words(found: dict[str, Any]) -> str:
     return (
         f"of every walk\n{every}\n\n{len(found['walks'])} walks, {found['states']} states, {found['transitions']} "
         f"transitions, depth at most {found['depth']}, {len(found['rows'])} (status, event) rows, "
-        f"{found['seconds']} s\n{broken}; {end}"
+        f"{found['seconds']} s of processor, {found['memory_mib']} MiB\n{broken}; {end}"
     )
 
 
 def actions(stage: Stage, found: Violation) -> list[str]:
     """The moves that lead to the violation, one line each."""
-    return [_short(stage, _move(stage, core, move)) for core, move in found.path]
+    return [_short(stage, found, _move(stage, core, move)) for core, move in found.path]
 
 
 def transcript(stage: Stage, found: Violation) -> str:
@@ -118,7 +118,7 @@ def transcript(stage: Stage, found: Violation) -> str:
     for core, move in found.path:
         lines.append(f"-- {_move(stage, core, move)}")
         lines += _carried_out_again(stage, core, move)
-    return _short(stage, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
+    return _short(stage, found, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
 
 
 def _move(stage: Stage, core: int, move: Move) -> str:
@@ -143,7 +143,7 @@ def _action(stage: Stage, core: int, action: Action) -> str:
     if action.name == DELIVER:
         return f"event: {stage.events.known[action.number].words}"
     if action.name == STEP:
-        return f"machine: {step_in_words(stage.cores[core].steps[action.number])}"
+        return f"machine: {step_in_words(stage.steps(core)[action.number])}"
     return known.get(action.name, action.name)
 
 
@@ -162,7 +162,9 @@ def _carried_out_again(stage: Stage, core: int, move: Move) -> list[str]:
     return list(stage.world.journal.lines)
 
 
-def _short(stage: Stage, text: str) -> str:
+def _short(stage: Stage, found: Violation, text: str) -> str:
+    """With the short names of what there is where it breaks."""
+    stage.copier.put(stage.cores[found.path[-1][0]], anew=True)  # tasks have their numbers by their order
     journal = stage.world.journal
     lines, journal.lines = journal.lines, [text]
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from .copying import WorkStep
+from .parts import WorkStep
 from .small_world import Incident
 from .stage import Action, Stage
 

@@ -16,6 +16,7 @@ from simulator.explore.search import Search
 from simulator.explore.small_world import Incident, SmallWorld
 from simulator.explore.stage import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Follows, Stage
 from simulator.explore.walk import Bounds, Kind, Pace
+from tests.simulator.explore.slow_way import SlowCore, written
 
 LEAST, MOST = 30, 1_000
 
@@ -28,7 +29,7 @@ def one_way(stage: Stage, seed: int) -> list[tuple[Action, int]]:
     while not stage.finals[core]:
         assert len(way) < MOST, "it leads nowhere"
         actions = [Action(DELIVER, event) for event in pending]
-        actions += [Action(STEP, n) for n in range(len(stage.cores[core].steps))]
+        actions += [Action(STEP, n) for n in range(len(stage.steps(core)))]
         actions += [*stage.woken(core), *(one for one in stage.befalling(core) if one.name != "end_well")]
         moving = [one for one in actions if stage.done(core, one).after != Follows(core)]
         if not moving:
@@ -50,16 +51,21 @@ def test_a_state_that_is_put_back_goes_on_as_if_it_had_never_been_away(seed: int
     straight = Stage(SmallWorld(Incident.FLAKY))
     straight.begin()
     straight.events = broken.events  # so that both have one number for an event
-    steps = straight.cores[0].steps
+    steps = straight.steps(0)
     assert len({after for _, after in way}) > LEAST
     assert {SCHEDULER, RECONCILER, DELIVER, STEP, TIME, "strike"} <= {action.name for action, _ in way}
     for action, after in way:
         straight.world.timeline.due = []
         follows = straight.unbroken(action, steps)
         broken.copier.put(broken.cores[0])
-        core = straight.cores[follows.core]
-        steps = core.steps
-        assert straight.sameness.name(core, core) == broken.sameness.name(broken.cores[after], broken.cores[after])
+        steps = straight.steps(follows.core)
+        broken.copier.put(broken.cores[after])
+        assert in_full(straight.world, steps) == in_full(broken.world, broken.steps(after))
+
+
+def in_full(world: SmallWorld, steps: tuple[Any, ...]) -> str:
+    """What the world holds, but for what is left out."""
+    return written(SlowCore(world, steps), world)
 
 
 def otherwise(record: Any) -> Any:
@@ -88,12 +94,12 @@ def test_what_is_left_out_of_a_name_matters_to_nobody(
     before = Search(bounds).run()
     put = Copier.put
 
-    def put_otherwise(self: Copier, core: Core) -> None:
-        kept = list(core.kept)
-        for shelf in ("jobs", "machines"):
-            place = self.places[shelf, "records"]
-            kept[place] = {name: otherwise(one) for name, one in kept[place].items()}
-        put(self, core._replace(kept=tuple(kept)))
+    def put_otherwise(self: Copier, core: Core, *, anew: bool = False) -> None:
+        put(self, core, anew=anew)
+        memory = self.world.memory
+        memory.jobs.records = {name: otherwise(one) for name, one in self.records(core, "jobs").items()}
+        memory.machines.records = {name: otherwise(one) for name, one in self.records(core, "machines").items()}
+        memory.run_times = {"as long as any": {1: 77}}
 
     monkeypatch.setattr(Copier, "put", put_otherwise)
     after = Search(bounds).run()

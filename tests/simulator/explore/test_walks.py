@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
 
 from simulator.explore import telling
 from simulator.explore.copying import Core
 from simulator.explore.judging import Judge
+from simulator.explore.remembering import Remembered
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
+from simulator.explore.stage import Done, Stage
 from simulator.explore.verb import COMBINED, walks
 from simulator.explore.walk import Bounds, Kind, Pace, Walk
 
@@ -84,8 +87,21 @@ def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: froz
     assert all(end.startswith("SUCCEEDED") and "QUARANTINED" not in end for end in walk.ends)
 
 
+def test_a_job_whose_end_nobody_explains_ends_with_it_whatever_is_lost_or_dies() -> None:
+    """Diagnosis is on, as delivered: the witnesses are heard, and after the checks once more, and then it is over."""
+    walk = walked(Bounds(Incident.EXIT, 1, COMBINED | {Kind.OVERLAP}, Pace.ALL))
+    assert set(walk.ends) == {PEACE, "FAILED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"}
+    assert rows(walk) >= {"Job DIAGNOSING Diagnosed", "Job DIAGNOSING InstancesChecked", "Job DIAGNOSING JobLookDue"}
+    copier, cores = walk.stage.copier, walk.stage.cores
+    heard = {job.heard_again for core in cores for job in copier.records(core, "jobs").values()}
+    assert heard == {0, 1}  # the second hearing of attempt 1, and no third
+
+
 def test_each_transition_is_judged_wherever_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I6 is about a way, not about its end: one that breaks it may lead to a state that another has reached before."""
+    """I6 is about a way, not about its end: one that breaks it may lead to a state that another has reached before.
+
+    What is known from another state is not judged again: it never brings an instance back to work.
+    """
     asked: list[tuple[Core, Core]] = []
     judge_way = Judge.judge_way
 
@@ -94,9 +110,27 @@ def test_each_transition_is_judged_wherever_it_leads(monkeypatch: pytest.MonkeyP
         judge_way(self, before, core)
 
     monkeypatch.setattr(Judge, "judge_way", counted)
+    recalled: list[tuple[Core, Core]] = []
+    remembered = Stage._remembered
+
+    def noted(self: Stage, core: Core, known: Remembered, with_deaths: bool) -> Done:
+        changes = [known.changes, *(change for _, change in known.deaths)]
+        recalled.extend((core, self.copier.changed(core, change)) for change in changes)
+        return remembered(self, core, known, with_deaths)
+
+    monkeypatch.setattr(Stage, "_remembered", noted)
     stage = Search(Bounds(Incident.GPU, 0, frozenset(), Pace.ALL)).run().stage
     assert len(asked) == stage.carried_out + 1  # nothing leads into the first state
-    assert len(asked) > len(stage.cores)
+    ways = [way for way in recalled if back_to_work(stage, *way)]
+    assert len(recalled) > 10 and not ways
+    assert any(back_to_work(stage, *way) for way in asked)
+
+
+def back_to_work(stage: Stage, before: Core, after: Core) -> bool:
+    """Whether an instance that did not work does."""
+    was, now = (stage.copier.records(core, "machines") for core in (before, after))
+    works = InstanceStatus.AVAILABLE
+    return any(now[name].status is works and was[name].status is not works for name in now)
 
 
 def test_every_incident_is_walked_by_the_command() -> None:
