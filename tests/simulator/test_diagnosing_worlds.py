@@ -12,7 +12,6 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import TryAgainSoon
 
 from sandbox.cluster.model import CuredBy
-
 from simulator.faults.delivery import Unruly
 from simulator.world import World
 from tests.simulator.incidents import TRAIN_S, ending, troubled
