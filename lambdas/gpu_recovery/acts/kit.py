@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from ..core import events
 from ..core.job.record import Job
 from ..core.machine import Pending
-from ..core.making import quickly_made
 from ..core.policy import RecoveryPolicy
 from ..ports import Actions, Store
 
@@ -19,7 +18,6 @@ Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
 threads. At least the first failure is raised, once everything that was begun has ended."""
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Message:
     """An event for one record: the job's or instance's id, and what it must hear."""
@@ -28,7 +26,6 @@ class Message:
     event: events.JobEvent | events.InstanceEvent
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Acted:
     """What came of acting: messages to pass on, and `not_before` if the command is still to be done."""
@@ -44,8 +41,7 @@ class RayOrders(Protocol):
         """Carry out or hand over one of `of_ray.RAY_COMMANDS`."""
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Kit:
     """What acting needs: where records are, how AWS is reached, under which policy, what time it is, and `each`.
 

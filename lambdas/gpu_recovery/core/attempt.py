@@ -13,7 +13,6 @@ from datetime import datetime
 
 from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
 from .job.record import JobStatus
-from .making import quickly_made
 from .task import RankFailure
 
 
@@ -29,8 +28,7 @@ class Plan:
     task_ids: tuple[str, ...] = ()
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Progress:
     """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks.
 

@@ -13,12 +13,10 @@ from datetime import datetime
 
 from .check import CheckOutcome, Verdict
 from .job.conclusion import Conclusion
-from .making import quickly_made
 from .signals import DepartureKind, HealthKind, HealthStatus, MachineState
 from .task import RankFailure
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Checked:
     """What the check of one instance of an attempt said, and whether the instance is being repaired for it."""
@@ -256,7 +254,6 @@ class InstanceEvent:
     at: datetime
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceObserved(InstanceEvent):
     """What ECS says of the container instance at its `ecs_version`: an event's detail or a fresh Describe."""
@@ -275,7 +272,6 @@ class InstanceObserved(InstanceEvent):
     """From a fresh look of ours: worth thinking about even when ECS has nothing newer, because time has passed."""
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequested(InstanceEvent):
     """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
@@ -301,7 +297,6 @@ class CheckRequested(InstanceEvent):
     alone: bool = False
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnded(InstanceEvent):
     """The health check `check_id` ended with `verdict`; `at` is when ECS or, if that is earlier, its machine says."""

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 from .copies import altered
 from .errors import IllegalTransition
 from .fleet import Fleet
-from .making import quickly_made
 from .policy import RecoveryPolicy, within
 from .queue.history import RanFor
 
@@ -34,7 +33,6 @@ class Outcome(StrEnum):
     OUTDATED = "OUTDATED"
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A saved command that is not known to be done.
@@ -51,7 +49,6 @@ class Pending:
     refusals: int = 0
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One decision as people read it. `before` and `after` are statuses, `event` the event's type name."""
@@ -64,8 +61,7 @@ class HistoryEntry:
     reason: str
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Step:
     """What a transition function answers: the status to go to, the fields to change, the orders to give, and why."""
 
@@ -75,8 +71,7 @@ class Step:
     commands: tuple[Any, ...] = ()
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Given:
     """What every transition is decided under: the thresholds, the time, and the brakes where they have a say."""
 
@@ -127,8 +122,7 @@ class QuotaChange:
     ran: RanFor | None = None
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Decision(Generic[Record]):
     """The answer to one event.
 

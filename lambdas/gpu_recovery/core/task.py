@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from .making import quickly_made
-
 RANK = re.compile(r"[0-9]{1,9}")
 OUR_STOP = "gpu-recovery: "
 """Every StopTask of ours gives a reason that begins so; ECS repeats it as `stoppedReason`."""
@@ -52,7 +50,6 @@ class EndingKind(StrEnum):
     STOPPED_BY_US = "STOPPED_BY_US"
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Container:
     """One container of a task as ECS reports it; `exit_code` None when ECS gives none."""
@@ -62,8 +59,7 @@ class Container:
     reason: str = ""
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class TaskFact:
     """One task as an event or DescribeTasks states it.
 
@@ -110,7 +106,6 @@ class TaskFact:
         return self.containers[0] if len(self.containers) == 1 else None
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Ending:
     """How a rank ended: its kind, the main container's exit code if ECS gave one, and one sentence."""
@@ -125,7 +120,6 @@ class Ending:
         return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class RankFailure:
     """The first rank of an attempt that did not succeed."""

@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from ..machine import HistoryEntry, Pending
-from ..making import quickly_made
 from ..signals import DepartureKind, HealthStatus
 from .lemons import LemonSignal, Signal
 
@@ -36,7 +35,6 @@ class EcsStatus(StrEnum):
     DRAINING = "DRAINING"
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A job's right to GPUs of an instance, kept until the end of its rank is confirmed."""
@@ -58,8 +56,7 @@ class Rank:
     attempt: int
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class CheckRun:
     """A health check under way. `job_id` is who waits for its result, "" for nobody.
 

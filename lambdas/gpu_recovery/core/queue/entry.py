@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..making import quickly_made
 from ..policy import RecoveryPolicy, within
 from .history import Kind
 from .priority import Priority, demotes_at, effective
@@ -17,8 +16,7 @@ NOTHING: Mapping[Kind, int] = {}
 """No kind of job is known to run for any time."""
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One job, in few words. Times that mean nothing in its status are None.
 

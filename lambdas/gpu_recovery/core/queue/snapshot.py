@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from ..making import quickly_made
 from .priority import Priority
 from .quota import Limits, QuotaKey
 
 
-@quickly_made
-@dataclass(frozen=True)  # without slots, see `making`
+@dataclass(frozen=True, slots=True)
 class Host:
     """One instance as the queue sees it.
 
@@ -113,7 +111,6 @@ class Running:
     for_job: str = ""
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One consistent view of the cluster and its queue; in which order things are listed means nothing.
