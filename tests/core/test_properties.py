@@ -426,6 +426,19 @@ def _has_its_incident(after: Job, before: Job) -> None:
         assert after.incident_at == before.incident_at
 
 
+def test_whoever_gives_instances_back_wakes_the_scheduler_after_that(job_edges: list[Edge]) -> None:
+    """Others may wait for them; woken before, a pass would find them taken, and the next comes minutes later."""
+    found = 0
+    for edge in job_edges:
+        new = edge.after.commands[len(edge.before.commands) :]
+        kinds = [type(one.command) for one in new]
+        if commands.ReleaseInstances in kinds:
+            found += 1
+            last = len(kinds) - 1 - kinds[::-1].index(commands.ReleaseInstances)
+            assert commands.PokeScheduler in kinds[last:], (edge.before.status, edge.event, kinds)
+    assert found > 100
+
+
 def test_a_job_knows_since_when_it_is_in_an_incident(job_edges: list[Edge]) -> None:
     """From the order to stop, or the end of all, until it runs again or has ended well; one incident, one time.
 

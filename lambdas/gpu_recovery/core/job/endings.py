@@ -52,14 +52,17 @@ def _to_check(failure: RankFailure | None, given: Given) -> str:
 
 
 def unless_held(job: Job, step: Step) -> Step:
-    """`step`, but a job that a person has suspended meanwhile goes out of line instead of on."""
+    """`step`, but a job that a person has suspended meanwhile goes out of line instead of on.
+
+    What it would have kept is given back, and the scheduler woken after that and not before.
+    """
     if not job.held or step.status not in (JobStatus.RECOVERING, JobStatus.PENDING_RESOURCES):
         return step
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
     changes = {**step.changes, "repairing": ()}
-    return Step(
-        JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, (*step.commands, release)
-    )  # fmt: skip
+    others = (one for one in step.commands if not isinstance(one, commands.PokeScheduler))
+    orders = (*others, release, poke(job))
+    return Step(JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, orders)
 
 
 def counted(job: Job, cause: Cause) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from .. import commands, events
 from ..machine import Given, Ignore, Step, unless_pending
@@ -24,7 +25,9 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
         "found_dead": (), "suspended_for": "", "short_of": "",
     }  # fmt: skip
     left = tuple(instance for instance in job.instances if instance not in event.instances)
-    orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt)) if any(left) else (launch,)
+    orders: tuple[Any, ...] = (launch,)
+    if any(left):  # others may have waited for them
+        orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt), poke(job))
     return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 
 
