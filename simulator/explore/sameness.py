@@ -10,6 +10,8 @@ longer. Left out is what no decision reads:
   invocation is under way between two states; command ids and incident ids are made of them and compared in one record;
 - when something was seen or placed (`at` of a failure and the like), which is shown to people;
 - since when the gang runs and its incident lasts: no attempt lasts as long as `steady_s`, and of the rest only whether;
+- how long the job has run, and jobs of its kind do: that is worked out from the times just named, and only the order of
+  the line and those who may go before others read it, where there is one job;
 - what is remembered of an instance: it is read by the order of placement and by `lemon_replace`, both off here;
 - how many repairs a job has had: their cap is far away with one incident;
 - plans and progress of past attempts: whatever is added to them leads to an event about a past attempt, which the fence
@@ -17,6 +19,8 @@ longer. Left out is what no decision reads:
 - what ECS and EC2 forget after an hour or a day: nothing, here;
 - when the index has a record due: never later than the record says, which is asked of each state, and sooner is only
   one look more;
+- which machine the incident has befallen: its fault or its agent shows it as long as anything comes of it, and with it
+  in the names every walk of an incident that comes back has the same states;
 - the order in which ECS lists tasks: it promises none, and every state has them in the order of their ids.
 
 A test explores with what is left out turned into something else, and finds the same.

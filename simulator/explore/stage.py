@@ -31,8 +31,8 @@ BY_TIME_OR_CLOCK = (SCHEDULER, RECONCILER, TIME)
 _BITS = 16
 """For the number of an event or an action."""
 SAYS_ONLY = ("PutEvents", "SendMessage")
-"""Effects after which the world is what it was: whoever dies after one might as well have died before it. Not mail:
-that a job has failed must be told, and is told again by whoever comes after one who died having told it."""
+"""Effects after which the world is what it was: whoever dies after one might as well have died before it. Mail is none
+of them: that a job has failed must be told, and is told again after one who died having told it."""
 
 
 class Action(NamedTuple):
