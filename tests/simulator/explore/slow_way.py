@@ -27,8 +27,8 @@ from simulator.explore.walk import Bounds, Kind, Move, State
 from simulator.lives import Killed, Step
 
 WIRES = {
-    "cluster", "timeline", "timings", "_tell", "goes_down", "program", "jobs", "machines", "instances", "tasks",
-    "_tasks", "ids", "_registrations", "touched",
+    "cluster", "timeline", "timings", "_tell", "goes_down", "about_to_end", "program", "jobs", "machines", "instances",
+    "tasks", "_tasks", "ids", "_registrations", "touched",
 }  # fmt: skip
 """What holds the world together, and what is copied by itself."""
 
