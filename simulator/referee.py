@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.core.events import JobEvent
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import Decision, Outcome, QuotaChange
 from gpu_recovery.ports import Store
 
@@ -47,7 +47,8 @@ class JudgedStore:
         if quota is not None and quota.term not in (None, term):
             self._broken.append(f"I11: {job.job_id} was given a place in term {quota.term}, which ended for {term}")
         # A gang that a person has started is not given up for a quota when it goes on: it never had a place to count.
-        if before is not None and job.quota_nodes > before.quota_nodes and not before.started_by_person:
+        goes_on = before is not None and before.started_by_person and before.status is JobStatus.RECOVERING
+        if before is not None and job.quota_nodes > before.quota_nodes and not goes_on:
             self._broken += quotas.exceeded(self._store, job)
         return saved
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from . import acts
 from .acts.kit import RayOrders
-from .core import events
+from .core import commands, events
 from .core.commands import Channel, NotifyOperator
 from .core.errors import RecoveryError
 from .core.fleet import Fleet
@@ -226,8 +226,10 @@ class Recovery:
             for one in pending:
                 if not self.may_begin():
                     so_far.deferred[one.command_id] = self.clock()
-                elif isinstance(one.command, acts.WORDS):
+                elif isinstance(one.command, acts.WORDS) and not self._comes_too_early(one, pending, so_far):
                     self._say(record, one, so_far, submitted)
+                elif isinstance(one.command, acts.WORDS):
+                    so_far.deferred[one.command_id] = max(so_far.deferred.values())
                 else:
                     record = self._as_it_is_now(record) if told else record
                     helps = isinstance(one.command, acts.OPTIONAL)
@@ -238,6 +240,15 @@ class Recovery:
         raise_all(f"not everything could be found out about {_name(record)}", so_far.failed)
         if so_far.unsaid:
             raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
+
+    @staticmethod
+    def _comes_too_early(one: Pending, pending: Sequence[Pending], so_far: _SoFar) -> bool:
+        """Whether it would wake the scheduler before what it is to find is so: AWS has put that off."""
+        wakes = isinstance(one.command, commands.PokeScheduler)
+        return wakes and any(
+            other.command_id in so_far.deferred and isinstance(other.command, acts.SEEN_BY_SCHEDULER)
+            for other in pending
+        )
 
     def _obey(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
         """Carry out one command and tell what follows; whether anybody was told, so that records may have moved."""
@@ -326,15 +337,15 @@ class Recovery:
         if not expired:
             return False
         claim = now + within(self.policy.claim_s)
-        commands = tuple(
+        orders = tuple(
             replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
             for one in record.commands
         )
         claimed: Job | Instance
         if isinstance(record, Job):
-            claimed = self.store.save_job(replace(record, commands=commands))
+            claimed = self.store.save_job(replace(record, commands=orders))
         else:
-            claimed = self.store.save_instance(replace(record, commands=commands))
+            claimed = self.store.save_instance(replace(record, commands=orders))
         self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
         return True
 

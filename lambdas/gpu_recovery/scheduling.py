@@ -157,6 +157,7 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     entries = {entry.job_id: entry for entry in store.line(unreadable)}
     for job_id in sorted(set(changed) - set(machines)):
         job = store.load_job(job_id)
+        machines += () if job is None else filter(None, job.instances)  # it may just have given them back
         entry = entry_of(job) if job is not None else None
         if entry is not None:
             entries[job_id] = entry

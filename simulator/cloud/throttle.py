@@ -88,6 +88,8 @@ class Costs:
     """
 
     throttled: bool = True
+    ecs: Limit = ECS_MODIFY
+    """Of the calls of ECS that change something: AWS Support raises it."""
     call_s: float = 0.0
     store_s: float | None = None
     cpu_s: float = 0.0
@@ -195,6 +197,7 @@ class Meter:
             return
         if costs.throttled and operation in LIMITS:
             name, limit = LIMITS[operation]
+            limit = costs.ecs if limit is ECS_MODIFY else limit
             bucket = self.buckets.setdefault(name, Bucket(limit))
             self._queue(mine, bucket, operation)
 

@@ -43,8 +43,11 @@ class Reads:
     def looking_away(self) -> Iterator[None]:
         """What is read in here is read by others than the invocation."""
         before = self.places, self.is_everything
-        yield
-        self.places, self.is_everything = before
+        self.begin()
+        try:
+            yield
+        finally:
+            self.places, self.is_everything = before
 
     def note(self, *places: Place) -> None:
         """These are read, or written: who writes a record says which one was read."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from gpu_recovery.core.policy import PRESETS, Preset
+
 from .judging import Broken
-from .small_world import GPUS, IN_WORDS, INSTANCES, POLICY, RANKS, STRUCK
+from .small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
 from .stage import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Stage
 from .walk import Kind, Move, Pace, Violation, Walk, step_in_words
 
@@ -25,7 +27,6 @@ PACES = {
     Pace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, when no event is "
     "on its way but the late ones",
 }
-_SHORTENED = {one.name: getattr(POLICY, one.name) for one in fields(POLICY) if getattr(POLICY, one.name) != one.default}
 ALWAYS = (
     f"{INSTANCES} instances with {GPUS} GPU each, one job of {RANKS} ranks, submitted and in line; its ranks exit 0 "
     "together, at any time while both run",
@@ -38,7 +39,6 @@ ALWAYS = (
     "events, the scheduler's poke) are not said later, but that a job has failed",
     "ECS and EC2 forget nothing; a boot is a second later than its request, by the machine's clock",
     "an event that the records hold is taken off its way once its delivery is seen to change nothing",
-    f"the policy is adaptive but for {', '.join(f'{name} {value}' for name, value in _SHORTENED.items())}",
 )
 """Bounds of every walk."""
 
@@ -49,7 +49,13 @@ def bounds(walk: Walk) -> list[str]:
     kinds = [f"{kind}: {FAULTS[kind]}" for kind in Kind if kind in given.kinds]
     crashes = f", at most {given.crashes} of them a crash" if given.crashes < given.faults else ""
     faults = f"at most {given.faults} fault(s){crashes}: {'; '.join(kinds)}" if given.faults else "no fault"
-    return [f"incident {given.incident}: {IN_WORDS[given.incident]}", faults, PACES[given.pace]]
+    delivered, policy = PRESETS[Preset.ADAPTIVE], walk.stage.world.policy
+    values = {one.name: getattr(policy, one.name) for one in fields(policy)}
+    changed = [f"{name} {value}" for name, value in values.items() if value != getattr(delivered, name)]
+    return [
+        f"incident {given.incident}: {IN_WORDS[given.incident]}", faults, PACES[given.pace],
+        f"the policy is adaptive but for {', '.join(changed)}",
+    ]  # fmt: skip
 
 
 def report(walk: Walk) -> dict[str, Any]:

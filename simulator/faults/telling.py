@@ -44,6 +44,10 @@ class LogSays(MachineFault):
     kind = "log_says"
     says: str = Saying.GPU
 
+    def __post_init__(self) -> None:
+        if self.says not in set(Saying):
+            raise ValueError(f"says must be one of {', '.join(Saying)}, not {self.says!r}")
+
     def _strike(self, world: World, machine: Instance) -> bool:
         world.writing.next[machine.instance_id] = Saying(self.says)
         return True
@@ -58,6 +62,10 @@ class RankTells(MachineFault):
     kind = "rank_tells"
     of: str = "notice"
     late_s: float = 0
+
+    def __post_init__(self) -> None:
+        if self.of not in ("notice", "gpu"):
+            raise ValueError(f"of must be notice or gpu, not {self.of!r}")
 
     def _strike(self, world: World, machine: Instance) -> bool:
         told = False

@@ -12,7 +12,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from sandbox.cluster.model_watchers import GROUP_TAG
 
 from ..cloud.fleet import Timings
-from ..cloud.throttle import Costs
+from ..cloud.throttle import Costs, Limit
 from ..economy import LARGE, rare_collections
 from ..lives import Step
 from ..world import World
@@ -39,6 +39,12 @@ def timings(conditions: Conditions, level: int) -> Timings:
         start_s=conditions.start_s, leave_s=conditions.leave_s, down_s=SHUTS_DOWN_S,
         boot_s=conditions.reboot_s - SHUTS_DOWN_S, launch_s=conditions.replace_s, check_s=conditions.check_s(level),
     )  # fmt: skip
+
+
+def costs(conditions: Conditions) -> Costs:
+    """The conditions as the virtual AWS takes them."""
+    ecs = Limit(round(conditions.calls_burst), conditions.calls_per_s)
+    return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
 
 
 class Witness:
@@ -101,7 +107,7 @@ class Production:
         world = World(
             instances=profile.instances + self.spares, gpus=profile.gpus, policy=self.policy(),
             delivery=lambda envelope: (conditions.event_s,), timings=timings(conditions, self.level),
-            costs=Costs(call_s=conditions.call_s, store_s=conditions.store_s), nemesis=witness, economy=LARGE,
+            costs=costs(conditions), nemesis=witness, economy=LARGE,
             diagnose=self.policy().diagnose, seed=f"goodput/{profile.name}/{course.seed}",
         )  # fmt: skip
         people = People(world, course)

@@ -19,6 +19,7 @@ BOUNDS = (
     "one job on the whole cluster, restarted as a whole; nothing runs on the spares, and idle machines do not fail",
     "a program's fault meets nothing while nothing trains; a machine's stays, and shows when the gang trains on it",
     "machines of one kind take equally long for a check, a reboot or a start; what varies is failures and people",
+    "logs are read by adaptive and the floor alone; none names a machine that is well, and no program's own error one",
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )

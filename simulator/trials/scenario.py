@@ -190,7 +190,12 @@ def _fault(table: Mapping[str, Any]) -> Fault:
     kind = rest.pop("kind", None)
     if kind not in KINDS:
         raise ScenarioInvalid(f"a fault's kind must be one of {', '.join(sorted(KINDS))}, not {kind!r}")
-    made: Fault = _made(KINDS[kind], rest, f"fault {kind}")
+    try:
+        made: Fault = _made(KINDS[kind], rest, f"fault {kind}")
+    except ScenarioInvalid:
+        raise
+    except ValueError as wrong:
+        raise ScenarioInvalid(f"fault {kind}: {wrong}") from wrong
     return made
 
 

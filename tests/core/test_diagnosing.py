@@ -14,7 +14,7 @@ from gpu_recovery.core.diagnosis.words import Cause, Remedy
 from gpu_recovery.core.job.conclusion import OF_MACHINES, Conclusion
 from gpu_recovery.core.job.diagnosing import is_spared
 from gpu_recovery.core.job.in_line import entry_of
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.record import FirstEnd, Job, JobStatus
 from gpu_recovery.core.machine import Outcome
 from gpu_recovery.core.task import EndingKind
 
@@ -109,9 +109,7 @@ def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause
     (told,) = build.orders(decision, commands.TellInstance)
     assert told.instance_id == build.IDS[1] and isinstance(told.event, events.CheckRequested)
     assert (told.event.focus, told.event.awaited, told.event.attempt) == (GPU.gpus, True, 1)
-    # An error that the GPU itself has raised is reason enough for a repair, whatever its check finds.
-    suspected = (build.IDS[1], GPU.sentence) if cause is Cause.GPU_FAULT else ("", "")
-    assert (told.event.suspect, told.event.because) == suspected
+    assert not told.event.suspect  # what is repaired, its check decides
     (release,) = build.orders(decision, commands.ReleaseInstances)
     assert (release.instances, release.left_out, release.attempt) == ((build.IDS[0],), (), 1)
     assert f"elsewhere than on {build.IDS[1]}" in after.reason
@@ -120,8 +118,30 @@ def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause
 def test_the_check_of_the_named_machine_comes_before_anybody_may_be_placed_on_it() -> None:
     """Its claim is handed from the job to the check: the scheduler is woken last."""
     kinds = [type(one.command) for one in diagnosed(ended(), GPU).commands]
-    told, release = kinds.index(commands.TellInstance), kinds.index(commands.ReleaseInstances)
-    assert told < release < kinds.index(commands.PokeScheduler)
+    assert max(map(kinds.index, (commands.TellInstance, commands.ReleaseInstances))) < kinds.index(
+        commands.PokeScheduler
+    )
+
+
+def test_a_job_that_starts_before_its_named_machine_has_heard_leaves_it_to_its_check() -> None:
+    """Given back, it would be anybody's, unchecked; the check that is still to begin takes the claim."""
+    waiting = build.applied(diagnosed(ended(), GPU))
+    placed = events.JobPlaced(
+        at=build.NOW, attempt=waiting.attempt, version=waiting.version, instances=("i-0c3", "i-0d4"), epochs=(0, 0),
+        port_offset=0, term=1,
+    )  # fmt: skip
+    (release,) = build.orders(build.tell(waiting, placed), commands.ReleaseInstances)[-1:]
+    assert release.instances == (build.IDS[0],)
+    told = tuple(one for one in waiting.commands if not isinstance(one.command, commands.TellInstance))
+    (release,) = build.orders(build.tell(replace(waiting, commands=told), placed), commands.ReleaseInstances)[-1:]
+    assert release.instances == build.IDS
+
+
+def test_an_end_that_its_verdict_explains_makes_nobody_suspect() -> None:
+    """The machine is mended for that; others that ended the gang before are remembered."""
+    ends = (FirstEnd(0, 0, build.IDS[0]), FirstEnd(1, 1, build.IDS[1]))
+    after = build.applied(diagnosed(replace(ended(), first_ends=ends), GPU))
+    assert after.first_ends == ends[:1]
 
 
 @pytest.mark.parametrize(
@@ -134,8 +154,10 @@ def test_the_check_of_the_named_machine_comes_before_anybody_may_be_placed_on_it
         (ended(), replace(GPU, instances=()), build.ADAPTIVE),
         (ended(), GPU, replace(build.ADAPTIVE, relaunch_on_same_instances=True)),
         (replace(ended(), attempts_counted=build.ADAPTIVE.attempts_max - 1), GPU, build.ADAPTIVE),
+        (replace(ended(), repairs=build.ADAPTIVE.job_repairs_max), GPU, build.ADAPTIVE),
     ],
-    ids=["not wanted", "not sure", "perhaps the program", "nearly everybody", "nobody", "own machines", "the last"],
+    ids=["not wanted", "not sure", "perhaps the program", "nearly everybody", "nobody", "own machines", "the last",
+         "no more repairs"],
 )  # fmt: skip
 def test_a_suspected_gpu_else_takes_its_way_through_the_check_of_all(
     record: Job, found: Conclusion, policy: Any

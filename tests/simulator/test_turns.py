@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.instance.record import Claim, Departure, Instance
+from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.machine import QuotaChange
 from gpu_recovery.core.queue import place as placing
+from gpu_recovery.core.queue.allowance import Allowance
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.snapshot import Assignment, Placement
 from gpu_recovery.core.signals import DepartureKind
 
 from simulator import quotas, turns
+from simulator.invariants import InvariantBroken
 from simulator.memory_store import MemoryStore
 from simulator.referee import JudgedStore
 from simulator.world import World
@@ -196,3 +199,19 @@ def test_a_place_beyond_a_limit_is_found(limits: dict[str, Any], sentence: str |
     second = _job("b", status=JobStatus.SUBMITTING, user="ada", quota_nodes=1)
     books = Books([first, second], [], limits)
     assert list(quotas.exceeded(books.store, second)) == ([] if sentence is None else [sentence])
+
+
+def test_a_persons_gang_that_comes_back_beyond_a_quota_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: passes ask no quota. A person who suspends their gang and wants it back stands in line like others."""
+    monkeypatch.setattr(Allowance, "refusal", lambda self, job: None)
+    world = World(instances=4, adoption=Adoption.RECOVER)
+    world.let_pass(5)
+    for rank in range(3):
+        world.start_by_hand("run-0", rank, 3, world.machines()[rank])
+    world.let_pass(60)
+    world.suspend("run-0")
+    world.let_pass(200)
+    world.store.save_limits({"instances": {"*/*/*": 2}}, world.store.load_limits()[1])
+    world.resume("run-0")
+    with pytest.raises(InvariantBroken, match="I9: 3 instance"):
+        world.let_pass(600)

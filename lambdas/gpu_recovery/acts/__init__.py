@@ -23,12 +23,14 @@ from .of_jobs import failure_of, untold_to
 from .of_ray import RAY_COMMANDS
 
 __all__ = [
-    "ACTS", "DONE", "OPTIONAL", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act", "check_ended",
-    "died_before", "failure_of", "untold_to",
+    "ACTS", "DONE", "OPTIONAL", "SEEN_BY_SCHEDULER", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act",
+    "check_ended", "died_before", "failure_of", "untold_to",
 ]  # fmt: skip
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
+SEEN_BY_SCHEDULER = (commands.ReleaseInstances, commands.TellInstance)
+"""Commands that change what the scheduler is to find, when it is woken by the same record."""
 OPTIONAL = (commands.GatherEvidence,)
 """Commands that only help: what is ordered beside them is done even if they fail."""
 ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {

@@ -38,8 +38,8 @@ def test_what_is_read_outside_of_the_invocation_does_not_count() -> None:
     world = SmallWorld()
     world.reads.begin()
     with world.reads.looking_away():
-        world.store.line()
         world.store.load_job(world.job_id)
+        world.store.line()
     assert not world.reads.is_everything and not world.reads.places
 
 

@@ -38,7 +38,7 @@ def test_the_report_for_machines_says_the_same(capsys: pytest.CaptureFixture[str
     assert told["states"] == walk["states"] == sum(walk["states_by_faults"]) > 100
     assert told["transitions"] == walk["transitions"] > walk["states"]
     assert walk["faults_taken"]["drop"] > 10 and walk["violation"] is None
-    assert len(told["bounds"]) > 5 and len(walk["bounds"]) == 3
+    assert len(told["bounds"]) > 5 and len(walk["bounds"]) == 4
 
 
 def test_what_breaks_is_told_with_its_actions(

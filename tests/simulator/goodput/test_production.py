@@ -59,6 +59,18 @@ def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
             assert one.was_short is (spares == 0 and given.failures[one.failure or 0].of_machine), one
 
 
+def test_a_gang_that_may_call_ecs_more_often_is_back_sooner() -> None:
+    """What the conditions say of AWS's limits holds for the product as for its floor."""
+    back = {}
+    for per_s in (0.5, 40.0):
+        conditions = replace(CONDITIONS, calls_burst=1.0, calls_per_s=per_s)
+        given = replace(_small(failure()), conditions=conditions)
+        run = adaptive(2, 1).run(given)
+        back[per_s] = _down(run)[0]
+        assert back[per_s] == pytest.approx(least_s(run.episodes[0], given, 2), rel=0.15)
+    assert back[0.5] > back[40.0] + 10
+
+
 def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
     """The gang trains again on the spare before the check of the one that is named has ended; which is then mended."""
     course_s = {}

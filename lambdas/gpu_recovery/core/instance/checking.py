@@ -86,9 +86,14 @@ def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
 
 
 def _reserved_for(instance: Instance, event: events.CheckRequested) -> str:
-    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back."""
-    if event.awaited:
+    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back.
+
+    Who has given its place up meanwhile goes on elsewhere: for nobody who was there, it is kept as it was.
+    """
+    if event.awaited and event.job_id in instance.claims:
         return event.job_id
+    if event.awaited:
+        return instance.reserved_for
     return "" if instance.reserved_for == event.job_id else instance.reserved_for
 
 

@@ -43,7 +43,8 @@ def observed(instance: Instance, event: events.InstanceObserved, given: Given) -
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
     returned = event.agent_connected and not instance.agent_connected
-    back = returned or _gives_more(instance, event)
+    active = event.ecs_status == EcsStatus.ACTIVE != instance.ecs_status
+    back = returned or active or _gives_more(instance, event)
     orders: tuple[Any, ...] = (poke(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
     changes, anew = seen(instance, event), _is_anew(instance, event)
     if (returned or anew) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:

@@ -56,7 +56,10 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     if not job.attempts_left(given.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(given.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {found.said}", (), changes)
+    # That the gang ended first on a machine that is named is explained by what that is named for.
+    first_ends = tuple(one for one in job.first_ends if one.instance_id not in aside)
     changes |= {**started_again(job, found, given), "repairing": (), "repairs": job.repairs + len(aside)}
+    changes["first_ends"] = first_ends
     how = "no machine is to blame"
     if aside or "left_out" in changes:
         how = f"elsewhere than on {listed(aside or found.instances)} if there is room"
@@ -64,24 +67,17 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     left_out = tuple(one for one in changes.get("left_out", ()) if one in others)
     # No check takes the claims off the others, as it would before it begins.
     release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
-    orders = (*_checks_of(job, found, aside), release, poke(job))
+    orders = (release, *_checks_of(job, found, aside), poke(job))
     return unless_held(job, Step(JobStatus.RECOVERING, f"{found.said}; started again, {how}", changes, orders))
 
 
 def _checks_of(job: Job, found: Conclusion, aside: tuple[str, ...]) -> tuple[commands.TellInstance, ...]:
-    """The check of each that is named, which takes the job's claim off it before it begins.
-
-    An error that the GPU itself has raised is repaired even if the check finds nothing: many pass it and fail again.
-    """
+    """The check of each that is named, which takes the job's claim off it before it begins."""
     order = _check_to_come(job)
     if order is None:
         return ()
     request = replace(order.request, focus=found.gpus)
-    because = found.sentence if found.cause is Cause.GPU_FAULT else ""
-    return tuple(
-        commands.TellInstance(one, replace(request, suspect=one, because=because) if because else request)
-        for one in aside
-    )
+    return tuple(commands.TellInstance(one, request) for one in aside)
 
 
 def _check_to_come(job: Job) -> commands.CheckInstances | None:
@@ -124,15 +120,17 @@ def _may_spare(job: Job, found: Conclusion, given: Given) -> bool:
 def _checked_aside(job: Job, found: Conclusion, given: Given) -> tuple[str, ...]:
     """The machines that are to blame for sure, which are checked beside the job: it goes on whatever that finds.
 
-    No more than half of a gang: who blames most of it does not know where it is. After a last attempt nobody is in a
-    hurry, and the machines go to others.
+    No more than half of a gang: who blames most of it does not know where it is; and no more than may be repaired for
+    the job. After a last attempt nobody is in a hurry, and the machines go to others.
     """
     policy = given.policy
     in_vain = policy.relaunch_on_same_instances or not job.attempts_left(policy)
     if not policy.check_aside or in_vain or not found.is_a_machines:
         return ()
-    named = tuple(one for one in job.instances if one in found.instances)
-    return named if 2 * len(named) <= len(job.instances) else ()
+    gang = dict.fromkeys(job.instances)
+    named = tuple(one for one in gang if one in found.instances)
+    few = 2 * len(named) <= len(gang) and job.repairs + len(named) <= policy.job_repairs_max
+    return named if few else ()
 
 
 def _ends(conclusion: Conclusion) -> bool:
