@@ -48,6 +48,7 @@ def test_more_gpus_and_an_agent_that_is_back_wake_a_pass() -> None:
     """Whoever has claims there: those at work may be the ones to make room."""
     assert wakes(tell(available(gpus=7, gpus_free=7), observed(2, gpus_free=8)))
     assert wakes(tell(claimed(agent_connected=False, gpus_free=0), observed(2, gpus_free=0)))
+    assert wakes(tell(claimed(ecs_status="DRAINING", gpus_free=0), observed(2, gpus_free=0)))
 
 
 @pytest.mark.parametrize(("gpus_free", "claims", "woken"), [

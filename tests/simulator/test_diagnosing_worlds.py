@@ -206,6 +206,29 @@ def test_a_check_aside_that_is_put_off_finds_its_machine_as_it_was() -> None:
     assert world.instance(named).reserved_for == ""
 
 
+def test_a_check_that_begins_when_its_job_has_gone_on_keeps_the_machine_for_nobody() -> None:
+    """Until it begins the machine is nobody's either: its claim stands."""
+    world = World(instances=3, train_s=10 * TRAIN_S, diagnose=True)
+    job_id = failing(world)
+    named, saves = world.machine(1), world.store.save_instance
+
+    def busy(record: Any, *given: Any) -> Any:
+        if record.status is InstanceStatus.CHECKING and world.job(job_id).attempt == 1:
+            raise TryAgainSoon("busy")
+        return saves(record, *given)
+
+    world.store.save_instance = busy  # type: ignore[method-assign]
+    says(world, job_id, 1, *LOST_GPU)
+    world.exit(job_id, 1, 1)
+    world.until_status(job_id, JobStatus.RECOVERING)
+    world.until_status(job_id, JobStatus.RUNNING)
+    assert set(world.instance(named).claims) == {job_id}
+    world.let_pass(600)
+    assert len(checks(world)) == 1
+    record = world.instance(named)
+    assert (record.status, record.claims, record.reserved_for) == (InstanceStatus.AVAILABLE, {}, "")
+
+
 @pytest.mark.parametrize("named", [0, 1, 2, 3])
 @pytest.mark.parametrize("seed", range(15))
 def test_nothing_breaks_when_everything_goes_wrong_beside_a_check_aside(seed: int, named: int) -> None:

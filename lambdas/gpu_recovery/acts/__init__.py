@@ -85,7 +85,7 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         case commands.TellJob():
             return Acted((Message(command.job_id, command.event),))
         case commands.TellInstance():
-            return Acted((Message(command.instance_id, command.event),))
+            return Acted((Message(command.instance_id, of_jobs.as_it_is_waited_for(record, command.event)),))
         case _:
             raise KeyError(type(command).__name__)
     return DONE

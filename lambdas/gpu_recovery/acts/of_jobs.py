@@ -9,7 +9,7 @@ from ..core import commands, events
 from ..core.attempt import Plan, Progress, news_of_stopped, untold
 from ..core.check import CheckOutcome
 from ..core.heartbeat import Order, OrderKind
-from ..core.instance.record import Claim
+from ..core.instance.record import Claim, Instance
 from ..core.job.diagnosing import is_spared
 from ..core.job.record import LIVE, Job, JobStatus
 from ..core.machine import Pending
@@ -300,6 +300,13 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
         unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
         kit.store.add_checked(job.job_id, order.attempt, rank, unknown)
     return Acted(tuple(messages))
+
+
+def as_it_is_waited_for(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
+    """The event for an instance. A check that was put off until its job had gone on is waited for by nobody."""
+    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested) or record.attempt == event.attempt:
+        return event
+    return replace(event, awaited=False)
 
 
 def release(kit: Kit, job: Job, pending: Pending) -> Acted:

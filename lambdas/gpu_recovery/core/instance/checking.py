@@ -41,7 +41,7 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
         **active_changes, "claims": left, "reserved_for": _reserved_for(instance, event), "need": None, "held": None,
         "checked_for": _checked_for(instance, event), "also_waiting": also_waiting(instance, event.job_id),
     }  # fmt: skip
-    how = "failed on it" if event.awaited else "crashed on it while it made room"
+    how = "failed on it" if event.awaited else "crashed on it and waits for no answer"
     reason = f"checked because attempt {event.attempt} of {event.job_id} {how}"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
 
@@ -86,14 +86,9 @@ def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
 
 
 def _reserved_for(instance: Instance, event: events.CheckRequested) -> str:
-    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back.
-
-    Who has given its place up meanwhile goes on elsewhere: for nobody who was there, it is kept as it was.
-    """
-    if event.awaited and event.job_id in instance.claims:
-        return event.job_id
+    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back."""
     if event.awaited:
-        return instance.reserved_for
+        return event.job_id
     return "" if instance.reserved_for == event.job_id else instance.reserved_for
 
 
