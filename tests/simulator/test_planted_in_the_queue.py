@@ -16,9 +16,8 @@ PLANTED: dict[Bug, tuple[str, ...]] = {
     planted.to_the_end_of_the_line: ("I10",), planted.claims_what_is_taken: ("I1",),
     planted.ticks_find_nothing: ("I10",),
 }  # fmt: skip
-RARE = {planted.no_term: 920, planted.ticks_find_nothing: 60}
-"""Where the search begins for a bug that takes a second scheduler between what the first decides and what it keeps, and
-for one that shows only where no other message asks for a pass within ten minutes."""
+RARE = {planted.no_term: 920}
+"""Where the search begins for a bug that takes a second scheduler between what the first decides and what it keeps."""
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 8, 200
 
 
