@@ -51,9 +51,10 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     """
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
-    if by == {TICK} and not _is_due(recovery.store.last_pass(), now):
-        return 0
-    if by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
+    if by == {TICK}:
+        if not _is_due(recovery.store.last_pass(), now):
+            return 0
+    elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
         return 0
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, AGAIN, ""})
