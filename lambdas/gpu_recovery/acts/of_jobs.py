@@ -303,10 +303,11 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
 
 
 def as_it_is_waited_for(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
-    """The event for an instance. A check that was put off until its job had gone on is waited for by nobody."""
-    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested) or record.attempt == event.attempt:
+    """The event for an instance. A check that comes when its job has gone on or ended is waited for by nobody."""
+    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested):
         return event
-    return replace(event, awaited=False)
+    waits = record.attempt == event.attempt and record.status in (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+    return event if waits else replace(event, awaited=False)
 
 
 def release(kit: Kit, job: Job, pending: Pending) -> Acted:
