@@ -131,10 +131,10 @@ def test_a_job_that_starts_before_its_named_machine_has_heard_leaves_it_to_its_c
         port_offset=0, term=1,
     )  # fmt: skip
     (release,) = build.orders(build.tell(waiting, placed), commands.ReleaseInstances)[-1:]
-    assert release.instances == (build.IDS[0],)
+    assert (release.instances, release.keep_claims_of) == (build.IDS, (build.IDS[1],))
     told = tuple(one for one in waiting.commands if not isinstance(one.command, commands.TellInstance))
     (release,) = build.orders(build.tell(replace(waiting, commands=told), placed), commands.ReleaseInstances)[-1:]
-    assert release.instances == build.IDS
+    assert (release.instances, release.keep_claims_of) == (build.IDS, ())
 
 
 def test_an_end_that_its_verdict_explains_makes_nobody_suspect() -> None:

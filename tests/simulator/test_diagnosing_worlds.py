@@ -12,6 +12,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports import TryAgainSoon
 
 from simulator.faults.delivery import Unruly
+from simulator.trials.campaign import play_seed
 from simulator.world import World
 from tests.simulator.incidents import TRAIN_S, ending, troubled
 
@@ -255,3 +256,8 @@ def test_nothing_breaks_when_everything_goes_wrong_beside_a_diagnosis(seed: int)
     world.let_pass(20 + seed * 37 % 300)
     world.break_gpu(world.machine(seed % 4))
     world.until_end(job_id)
+
+
+def test_a_machine_whose_check_is_told_but_not_settled_is_kept_for_nobody() -> None:
+    """Seed 1050: who told it died before that was entered, and its job went on elsewhere."""
+    assert play_seed(1050)[1].violations == []

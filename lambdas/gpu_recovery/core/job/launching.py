@@ -24,15 +24,16 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
         "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (), "silent": (), "heard": {},
         "found_dead": (), "suspended_for": "", "short_of": "",
     }  # fmt: skip
-    left = tuple(one for one in job.instances if one not in event.instances and one not in _to_be_checked(job))
+    left = tuple(one for one in job.instances if one not in event.instances)
     orders: tuple[Any, ...] = (launch,)
     if any(left):  # others may have waited for them
-        orders = (launch, commands.ReleaseInstances(left, attempt=job.attempt), poke(job))
+        claimed = tuple(one for one in left if one in _to_be_checked(job))
+        orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke(job))
     return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 
 
 def _to_be_checked(job: Job) -> set[str]:
-    """The instances that have still to hear of their check: it takes the claim off them, and nobody comes before it."""
+    """The instances that may have to hear of their check yet: it takes the claim off them, and nobody comes before."""
     told = (one.command for one in job.commands if isinstance(one.command, commands.TellInstance))
     return {one.instance_id for one in told if isinstance(one.event, events.CheckRequested)}
 
