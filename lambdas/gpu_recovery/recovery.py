@@ -93,6 +93,8 @@ class _SoFar:
     unsaid: list[Exception] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
     """What went wrong with commands that only help."""
+    unseen_until: datetime | None = None
+    """Until when something is put off that the scheduler is to find; None: nothing is."""
 
 
 @dataclass(frozen=True)
@@ -226,10 +228,8 @@ class Recovery:
             for one in pending:
                 if not self.may_begin():
                     so_far.deferred[one.command_id] = self.clock()
-                elif isinstance(one.command, acts.WORDS) and not self._comes_too_early(one, pending, so_far):
-                    self._say(record, one, so_far, submitted)
                 elif isinstance(one.command, acts.WORDS):
-                    so_far.deferred[one.command_id] = max(so_far.deferred.values())
+                    self._say(record, one, so_far, submitted)
                 else:
                     record = self._as_it_is_now(record) if told else record
                     helps = isinstance(one.command, acts.OPTIONAL)
@@ -241,15 +241,6 @@ class Recovery:
         if so_far.unsaid:
             raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
 
-    @staticmethod
-    def _comes_too_early(one: Pending, pending: Sequence[Pending], so_far: _SoFar) -> bool:
-        """Whether it would wake the scheduler before what it is to find is so: AWS has put that off."""
-        wakes = isinstance(one.command, commands.PokeScheduler)
-        return wakes and any(
-            other.command_id in so_far.deferred and isinstance(other.command, acts.SEEN_BY_SCHEDULER)
-            for other in pending
-        )
-
     def _obey(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
         """Carry out one command and tell what follows; whether anybody was told, so that records may have moved."""
         try:
@@ -260,7 +251,9 @@ class Recovery:
                 so_far.done.append(one.command_id)
             return bool(acted.messages)
         except TryAgainSoon:
-            so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
+            again_at = so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
+            if isinstance(one.command, acts.SEEN_BY_SCHEDULER):
+                so_far.unseen_until = again_at
             return False
 
     def _help(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
@@ -275,7 +268,13 @@ class Recovery:
         return True
 
     def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar, submitted: str | None) -> None:
-        """Send one word to the outside; what keeps it from being sent is entered, not raised."""
+        """Send one word to the outside; what keeps it from being sent is entered, not raised.
+
+        The scheduler is not woken before what it is to find is so.
+        """
+        if isinstance(one.command, commands.PokeScheduler) and so_far.unseen_until is not None:
+            so_far.deferred[one.command_id] = so_far.unseen_until
+            return
         try:
             kit = self._kit(submitted)
             failed = try_each(lambda word: acts.act(kit, record, word), [one], but=TryAgainSoon)

@@ -65,6 +65,19 @@ class Done(NamedTuple):
     deaths: tuple[Death, ...] | None
 
 
+def dies_before(effect: int) -> Callable[[Step], None]:
+    """Who kills an invocation when it is about to make its effect number `effect`, counted from 0."""
+    made = 0
+
+    def look(step: Step) -> None:
+        nonlocal made
+        made += 1
+        if made > effect:
+            raise Killed
+
+    return look
+
+
 class Stage:
     """Carries out transitions in `world`. States of the world are known by number."""
 
@@ -144,16 +157,8 @@ class Stage:
 
     def killed(self, core: int, action: Action, effect: int) -> Follows:
         """What follows if the invocation dies before its effect number `effect`; as in `done`, but for its journal."""
-        made = 0
-
-        def look(step: Step) -> None:
-            nonlocal made
-            made += 1
-            if made > effect:
-                raise Killed
-
         steps = self._put(core)
-        return self._watched(action, steps, look, lambda: steps)
+        return self._watched(action, steps, dies_before(effect), lambda: steps)
 
     def _carry_out(self, number: int, action: Action, with_deaths: bool) -> Done:
         """What follows; remembered where it can be known from another state."""

@@ -22,9 +22,8 @@ from simulator.explore.judging import Judge
 from simulator.explore.on_the_way import Events
 from simulator.explore.search import Search
 from simulator.explore.small_world import SmallWorld
-from simulator.explore.stage import DELIVER, STEP, Action, Death, Done, Follows, Stage
+from simulator.explore.stage import DELIVER, STEP, Action, Death, Done, Follows, Stage, dies_before
 from simulator.explore.walk import Bounds, Kind, Move, State
-from simulator.lives import Killed, Step
 
 WIRES = {
     "cluster", "timeline", "timings", "_tell", "goes_down", "about_to_end", "program", "jobs", "machines", "instances",
@@ -194,16 +193,8 @@ class SlowStage(Stage):
         return Done(after, len(made), tuple(found.values()))
 
     def _killed_before(self, core: int, action: Action, effect: int) -> Follows:
-        made = 0
-
-        def look(step: Step) -> None:
-            nonlocal made
-            made += 1
-            if made > effect:
-                raise Killed
-
         steps = self._put(core)
-        self.world.eyes.act = look
+        self.world.eyes.act = dies_before(effect)
         try:
             self._happen(action, steps)
         finally:
