@@ -127,14 +127,14 @@ class Fields:
 
     def first(self, name: str, key: str, value: str) -> Fields | None:
         """The first of a list of objects whose text `key` is `value`."""
-        listed = self._list(name)
-        plain = all(type(one) is dict and _is_plain(one.get(key)) for one in listed)
-        if not plain:
-            return next((one for one in self.each(name) if one.text(key) == value), None)
+        listed, found = self._list(name), -1
         for n, one in enumerate(listed):
-            if one[key] == value:
-                return Fields(one, f"{self.at(name)}[{n}]")
-        return None
+            told = one.get(key) if type(one) is dict else None
+            if not _is_plain(told):
+                return next((one for one in self.each(name) if one.text(key) == value), None)
+            if told == value and found < 0:
+                found = n
+        return Fields(listed[found], f"{self.at(name)}[{found}]") if found >= 0 else None
 
     def _list(self, name: str) -> list[Any]:
         value = self.values.get(name)
@@ -154,11 +154,13 @@ def time_of(value: Any) -> datetime | None:
     """The aware UTC time of an ISO text or a datetime; None for anything else, such as a placeholder."""
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+            value = datetime.fromisoformat(value)
         except ValueError:
             return None
     if not isinstance(value, datetime):
         return None
+    if value.tzinfo is UTC:
+        return value
     try:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except OverflowError:  # the year 1 or 9999, in a zone on the wrong side of it
