@@ -91,5 +91,9 @@ class Contender(Protocol):
     def level(self) -> int | None:
         """The level at which it checks every machine before a relaunch; None: it does not."""
 
+    @property
+    def takes_minutes(self) -> bool:
+        """Whether a course is worth going through in legs."""
+
     def run(self, course: Course) -> Run:
         """Go through the course."""

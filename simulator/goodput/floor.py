@@ -193,6 +193,11 @@ class Floor:
     trusts_exits: bool = False
 
     @property
+    def takes_minutes(self) -> bool:
+        """It takes milliseconds."""
+        return False
+
+    @property
     def name(self) -> str:
         """What the report calls it."""
         return f"floor, {self.spares} spares" if self.spares else "floor"

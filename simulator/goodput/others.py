@@ -145,6 +145,11 @@ class Model:
         """It checks no machine before a relaunch."""
         return None
 
+    @property
+    def takes_minutes(self) -> bool:
+        """It takes milliseconds."""
+        return False
+
     def run(self, course: Course) -> Run:
         """Go through the course."""
         rules: Rules = self.rules()

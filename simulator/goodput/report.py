@@ -23,6 +23,7 @@ BOUNDS = (
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )
+IN_LEGS = "the product went through the course in legs side by side, and knows in each nothing of the one before"
 FORMULA_RECOVERY_S = 300.0
 
 
@@ -33,13 +34,15 @@ def report(
     floor: Floor,
     sizes: Sequence[int] = (),
     workers: int = 1,
+    legs: int = 1,
 ) -> dict[str, Any]:
     """The report as JSON has it: seconds, GPU-hours, shares of 1.
 
-    sizes: clusters of other sizes to go through as well; workers: processes to do so with.
+    sizes: clusters of other sizes to go through as well; workers: processes to do so with; legs: in how many the
+    product goes through the course itself, side by side (`legs`).
     """
     profile, conditions = given.profile, given.conditions
-    made = play([(one, given) for one in contenders], workers)
+    made = play([(one, given) for one in contenders], workers, legs)
     runs = {one.name: run for one, run in zip(contenders, made, strict=True)}
     policies = [policy(given, one, runs[one.name]) for one in contenders]
     return {
@@ -49,6 +52,7 @@ def report(
             "failures_per_1000_node_days": profile.rate,
         },
         "seed": given.seed,
+        "legs": legs,
         "facts": facts.digest,
         "tuned": {name: one.value for name, one in facts.tuned.items()
                   if getattr(conditions, name) == one.value != getattr(facts.conditions, name)},
@@ -69,7 +73,7 @@ def report(
              "why": fact.source}
             for fact in facts.facts.values() if fact.mark is Mark.ASSUMPTION
         ],
-        "bounds": list(BOUNDS),
+        "bounds": [*BOUNDS, *((IN_LEGS,) if legs > 1 else ())],
     }  # fmt: skip
 
 

@@ -20,6 +20,8 @@ def text(report: Mapping[str, Any]) -> str:
     )
     if report["tuned"]:
         head += "\ntuned: " + ", ".join(f"{name} {value:g}" for name, value in report["tuned"].items())
+    if report["legs"] > 1:
+        head += f"\nthe product's own runs in {report['legs']} legs"
     parts = [head, _policies(report), _between(report), _causes(report), _sweeps(report), _conditions(report)]
     formula = report["formula"]
     parts.append(

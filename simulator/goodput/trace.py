@@ -61,12 +61,26 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """One run that every contender goes through."""
+    """One run that every contender goes through, or a `leg` of it: from when to when of the whole run, in seconds.
+
+    Times are seconds since the whole run began, also in a leg; the failures are those of the whole run, by number.
+    """
 
     profile: Profile
     conditions: Conditions
     failures: tuple[Failure, ...]
     seed: int
+    leg: tuple[float, float] | None = None
+
+    @property
+    def begins_s(self) -> float:
+        """When it begins."""
+        return self.leg[0] if self.leg is not None else 0.0
+
+    @property
+    def ends_s(self) -> float:
+        """When it is over."""
+        return self.leg[1] if self.leg is not None else self.profile.seconds
 
 
 def course(profile: Profile, conditions: Conditions, seed: int) -> Course:

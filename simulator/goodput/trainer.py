@@ -92,7 +92,7 @@ class Trainer(Training):
 
     def elapsed(self) -> float:
         """Seconds since the run began."""
-        return (self.fleet.timeline.now - self.began).total_seconds() if self.began is not None else 0.0
+        return self._since(self.fleet.timeline.now)
 
     def started(self, task: Task) -> None:
         """A rank runs; when it is the last of its gang, training begins once all have found each other."""
@@ -112,7 +112,8 @@ class Trainer(Training):
         if self.began is None:
             self.began, self._first = self.fleet.timeline.now, self._ranks
             for failure in self.course.failures:
-                self.fleet.timeline.after(failure.at_s, self._strike, failure.number)
+                if failure.at_s >= self.course.begins_s:
+                    self.fleet.timeline.after(failure.at_s - self.course.begins_s, self._strike, failure.number)
         if self.broken is not None:
             self.episodes.append(self._closed(self.broken, gang))
             self.broken = None
@@ -273,7 +274,8 @@ class Trainer(Training):
         return Episode(one.failure.number, one.failure.cause, one.fault_at, shown, detected, *rest, None)
 
     def _since(self, at: datetime) -> float:
-        return (at - self.began).total_seconds() if self.began is not None else 0.0
+        begins_s = self.course.begins_s
+        return begins_s + (at - self.began).total_seconds() if self.began is not None else begins_s
 
     def _waited_for(self, broken: Broken, gang: list[Task]) -> frozenset[Cure]:
         """What had to be mended: the gang has machines whose boot, or replacement, began after it broke.

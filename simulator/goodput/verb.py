@@ -15,6 +15,7 @@ from .contender import Contender
 from .facts import FactsInvalid
 from .facts_table import TABLE, read
 from .floor import Floor
+from .legs import LegsDoNotFit
 from .others import HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY
 from .production import adaptive, seed_001
 from .report import report
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
     parser.add_argument("--models", action="store_true", help="leave the product's own runs out: seconds, not minutes")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to run them with")
+    parser.add_argument("--legs", type=int, default=1, help="cut the product's own runs into so many, side by side (1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -66,6 +68,9 @@ def run(args: argparse.Namespace) -> int:
             print("--instances must be at least 1", file=sys.stderr)
             return USAGE
         profile = profile.resized(args.instances)
+    if args.legs < 1 or (args.legs > 1 and args.models):
+        print("--legs must be at least 1, and 1 with --models: only the product's own runs are cut", file=sys.stderr)
+        return USAGE
     if args.days is not None:
         if not 0 < args.days <= profile.days:
             print(f"--days must be more than 0 and at most {profile.days:g}, the profile's", file=sys.stderr)
@@ -75,9 +80,12 @@ def run(args: argparse.Namespace) -> int:
     floor, sizes = Floor(args.level, args.spares), SIZES if args.charts is not None else ()
     compared = contenders(args.level, args.spares, models=args.models)
     try:
-        found = report(given, facts, compared, floor, sizes, args.workers)
+        found = report(given, facts, compared, floor, sizes, args.workers, args.legs)
     except SpecInvalid as refused:
         print(f"the product takes no such job: {refused}", file=sys.stderr)
+        return FAILED
+    except LegsDoNotFit as unfit:
+        print(f"--legs {args.legs}: {unfit}", file=sys.stderr)
         return FAILED
     print(json.dumps(found, indent=2) if args.json else text(found))
     if args.charts is not None:

@@ -20,6 +20,7 @@ from simulator.goodput.others import OTHERS
 from simulator.goodput.playing import play
 from simulator.goodput.production import Production
 from simulator.goodput.report import overhead
+from simulator.goodput.text import text
 from simulator.goodput.trace import course
 
 FACTS = read()
@@ -97,6 +98,7 @@ def test_the_product_itself_is_compared_with_the_others(
     verb.add_arguments(parser)
     assert verb.run(parser.parse_args(["--json", "--spares", "2"])) == 0
     report = json.loads(capsys.readouterr().out)
+    assert report["legs"] == 1 and not any("legs" in bound for bound in report["bounds"])
     assert [one["name"] for one in report["policies"]] == [
         "human only", "seed 001", "replace only", "reboot only", "adaptive", "adaptive, 2 spares", "floor, 2 spares",
     ]  # fmt: skip
@@ -105,11 +107,27 @@ def test_the_product_itself_is_compared_with_the_others(
     assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
 
 
+def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the figures and in the text; and a course that cannot be cut is refused, not gone through as a whole."""
+    given = replace(FACTS.profile("small").resized(4), days=2.0, rate=2_000.0)
+    monkeypatch.setattr(verb, "read", lambda path: replace(FACTS, profiles={"small": given}))
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    assert verb.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["legs"] == 2 and "legs side by side" in report["bounds"][-1]
+    assert "the product's own runs in 2 legs" in text(report)
+    assert verb.run(parser.parse_args(["--legs", "9"])) == verb.FAILED
+    assert capsys.readouterr().err == "--legs 9: 16 failures are too few for 9 legs\n"
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--profile", "gpt"), "there is no profile 'gpt'"),
         (("--instances", "0"), "--instances must be at least 1"),
+        (("--legs", "0"), "--legs must be at least 1"),
+        (("--legs", "2"), "and 1 with --models"),
         (("--days", "0"), "--days must be more than 0"),
         (("--days", "400"), "at most 73"),
         (("--facts", "/nowhere.toml"), "nowhere.toml"),

@@ -1,0 +1,63 @@
+"""A course cut into legs that are gone through side by side: weeks of thousands of machines take a core long.
+
+A leg begins with a gang that trains on machines that nothing is known of, as a whole course does. So what was learnt of
+machines in the leg before is not known in the next: who failed there, what the fleet's brakes have counted, which of
+the bad machines were taken out. What is cut off is calm: each cut is just before a failure that long nothing precedes,
+within the middle of where it would be if all legs had as many failures. A gang that is not back at work by then is an
+error, for the training that follows would be counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from .contender import Run
+from .trace import Course
+
+LEFT_S = 60.0
+"""Between a cut and the failure that follows it."""
+LEEWAY = 0.25
+"""How far from its place a cut may be, as a share of a leg's failures."""
+
+
+class LegsDoNotFit(ValueError):
+    """The course cannot be gone through in so many legs; the message says why."""
+
+
+def legs_of(course: Course, number: int) -> tuple[Course, ...]:
+    """The course in `number` legs, in order, with about as many failures each. LegsDoNotFit if it has too few."""
+    if number == 1:
+        return (course,)
+    per_leg = len(course.failures) / number
+    if per_leg < 1 / LEEWAY:
+        raise LegsDoNotFit(f"{len(course.failures)} failures are too few for {number} legs")
+    cuts = [_cut(course, round(leg * per_leg), int(LEEWAY * per_leg)) for leg in range(1, number)]
+    bounds = [course.begins_s, *cuts, course.ends_s]
+    return tuple(replace(course, leg=leg) for leg in pairwise(bounds))
+
+
+def _cut(course: Course, near: int, leeway: int) -> float:
+    """The end of the longest calm that one of the failures around the one in the place `near` ends."""
+    times = [one.at_s for one in course.failures]
+    after = max(range(near - leeway, near + leeway + 1), key=lambda n: times[n] - times[n - 1])
+    if times[after] - times[after - 1] <= LEFT_S:
+        raise LegsDoNotFit("there is no calm in which it could be cut")
+    return times[after] - LEFT_S
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """The run of a whole course from those of its legs, in order.
+
+    Raises LegsDoNotFit if a leg other than the last ended in the middle of a recovery.
+    """
+    for run in runs[:-1]:
+        if run.episodes and run.episodes[-1].training_at is None:
+            at_h = run.episodes[-1].fault_at / 3_600
+            raise LegsDoNotFit(f"the recovery that began in hour {at_h:.1f} was not over at the end of its leg")
+    return Run(
+        tuple(one for run in runs for one in run.episodes), tuple(one for run in runs for one in run.reboots),
+        sum(run.replacements for run in runs), sum(run.messages for run in runs), sum(run.called for run in runs),
+        sum(run.unfelt for run in runs), runs[0].spares,
+    )  # fmt: skip
