@@ -400,6 +400,26 @@ def test_a_reboot_that_would_cost_another_jobs_work_is_a_persons_to_decide() -> 
     assert not orders(decision, commands.RebootInstance)
 
 
+def test_a_repair_that_its_job_waits_for_keeps_the_instance_for_it() -> None:
+    """It goes on there; a job that is over when its wish is heard has the rank ended, and no more."""
+    for awaited, kept_for, told in ((True, "sft-1", 1), (False, "", 0)):
+        begun = tell(replace(claimed(), reserved_for="sft-1"), replace(REPAIR, awaited=awaited))
+        assert (begun.record.status, begun.record.reserved_for) == (InstanceStatus.REBOOTING, kept_for)
+        failed = _overdue(applied(begun))
+        assert len(orders(failed, commands.TellJob)) == told
+    kept = tell(replace(claimed(), reserved_for="other-1"), replace(REPAIR, awaited=False))
+    assert kept.record.reserved_for == "other-1"
+
+
+def test_a_rank_of_a_job_that_is_over_ends_with_a_proved_reboot_too() -> None:
+    """Its claim goes, so that the GPUs can be given to others."""
+    record = applied(tell(claimed(boot_id="boot-1"), replace(REPAIR, awaited=False)))
+    record = applied(tell(record, observed(2, container_instance_id="ci-2")))
+    decision = tell(record, verdict_of(record, HEALTHY, "boot-2"))
+    assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
+    assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("sft-1", 1)]
+
+
 def test_an_instance_whose_check_ecs_never_started_is_not_blamed() -> None:
     """The GPUs were taken by somebody: that says nothing about the machine."""
     record = checking()

@@ -11,7 +11,7 @@ from ..core.check import CheckOutcome
 from ..core.heartbeat import Order, OrderKind
 from ..core.instance.record import Claim, Instance
 from ..core.job.diagnosing import is_spared
-from ..core.job.record import LIVE, Job, JobStatus
+from ..core.job.record import LIVE, TERMINAL, Job, JobStatus
 from ..core.machine import Pending
 from ..core.names import attempt_id
 from ..core.policy import RecoveryPolicy
@@ -303,11 +303,12 @@ def check_instances(kit: Kit, job: Job, pending: Pending) -> Acted:
 
 
 def as_it_is_waited_for(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
-    """The event for an instance. A check that comes when its job has gone on or ended is waited for by nobody."""
-    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested):
+    """The event for an instance. What is asked for when its job has gone on or ended is waited for by nobody."""
+    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested | events.RepairRequested):
         return event
-    waits = record.attempt == event.attempt and record.status in (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
-    return event if waits else replace(event, awaited=False)
+    checked = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+    waits = record.status in checked if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
+    return event if waits and record.attempt == event.attempt else replace(event, awaited=False)
 
 
 def release(kit: Kit, job: Job, pending: Pending) -> Acted:

@@ -307,11 +307,15 @@ class CheckEnded(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequested(InstanceEvent):
-    """A rank of `attempt` cannot be stopped on this instance: only a reboot confirms its end."""
+    """A rank of `attempt` cannot be stopped on this instance: only a reboot confirms its end.
+
+    awaited: the job waits for that. If not, the instance is repaired for whoever works on it next.
+    """
 
     job_id: str
     attempt: int
     sentence: str
+    awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

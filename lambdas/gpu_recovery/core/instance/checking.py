@@ -38,7 +38,7 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
-        **active_changes, "claims": left, "reserved_for": _reserved_for(instance, event), "need": None, "held": None,
+        **active_changes, "claims": left, "reserved_for": kept_for(instance, event), "need": None, "held": None,
         "checked_for": _checked_for(instance, event), "also_waiting": also_waiting(instance, event.job_id),
     }  # fmt: skip
     how = "failed on it" if event.awaited else "crashed on it and waits for no answer"
@@ -69,7 +69,7 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: Gi
         "claims": _without_claim(instance, event.job_id), "checked_for": _checked_for(instance, event),
     }  # fmt: skip
     if not event.awaited:
-        reserved_for = _reserved_for(instance, event)
+        reserved_for = kept_for(instance, event)
         return Step(instance.status, instance.reason, {**changes, "reserved_for": reserved_for})
     if blamed:
         others = also_waiting(instance, event.job_id)
@@ -85,8 +85,8 @@ def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
     return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
 
 
-def _reserved_for(instance: Instance, event: events.CheckRequested) -> str:
-    """For whom it is kept: the job that waits for the check goes on there; one that does not gives it back."""
+def kept_for(instance: Instance, event: events.CheckRequested | events.RepairRequested) -> str:
+    """For whom it is kept: the job that waits for what it asked for goes on there; one that does not gives it back."""
     if event.awaited:
         return event.job_id
     return "" if instance.reserved_for == event.job_id else instance.reserved_for

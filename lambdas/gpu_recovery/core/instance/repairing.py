@@ -14,7 +14,7 @@ from ..check import CheckOutcome, Verdict
 from ..machine import Given, Ignore, Step, unless_pending
 from ..names import attempt_id
 from ..signals import ON_THE_MACHINE, DepartureKind, MachineState
-from .checking import NO_CHECK, REMEMBERED_MAX
+from .checking import NO_CHECK, REMEMBERED_MAX, kept_for
 from .ladder import hold, meet, repair, why_held
 from .orders import also_waiting, drain, poke, repair_ended, report, verify
 from .people import given_up
@@ -42,8 +42,9 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
         return Ignore("it waits for a reboot that is to end a rank in any case")
     rung = before.rung if before is not None and before.rung is Rung.REPLACE else Rung.REBOOT
     evidence = f"{before.evidence}; {event.sentence}" if before is not None else event.sentence
+    waits = (event.job_id, event.attempt) if event.awaited else ("", 0)
     need = Need(
-        rung, evidence, given.now, job_id=event.job_id, attempt=event.attempt, ends=Rank(event.job_id, event.attempt),
+        rung, evidence, given.now, job_id=waits[0], attempt=waits[1], ends=Rank(event.job_id, event.attempt),
         boot_id=instance.boot_id,
     )  # fmt: skip
     orders: tuple[Any, ...] = ()
@@ -52,7 +53,7 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
         orders = (commands.StopCheck(instance.check.check_id), *stopped)
     others = also_waiting(instance, event.job_id)
     asked = (*instance.ended_for, asker)[-REMEMBERED_MAX:]
-    changes = {"reserved_for": event.job_id, "also_waiting": others, "ended_for": asked}
+    changes = {"reserved_for": kept_for(instance, event), "also_waiting": others, "ended_for": asked}
     step = meet(instance, need, given, changes, orders)
     if step.changes.get("need") is not None:
         return step
