@@ -242,7 +242,7 @@ class Cluster:
         self.name, self.account, self.region = name, account, region
         self.partition = "aws-cn" if region.startswith("cn-") else "aws"
         self._arn_prefix = f"arn:{self.partition}:ecs:{region}:{account}"
-        self._arn = self.arn("cluster", name)
+        self.cluster_arn = self.arn("cluster", name)
         self.ids = Ids(seed)
         self.zones = "abc"
         """The availability zones that machines are launched in, one after the other."""
@@ -281,10 +281,6 @@ class Cluster:
     def arn(self, kind: str, name: str) -> str:
         return f"{self._arn_prefix}:{kind}/{name}"
 
-    @property
-    def cluster_arn(self) -> str:
-        return self._arn
-
     def check_cluster(self, reference: str | None) -> None:
         if (reference or "default") not in {self.name, self.cluster_arn}:
             raise ApiError("ClusterNotFoundException", "Cluster not found.")
@@ -312,13 +308,19 @@ class Cluster:
 
     def live_tasks(self, instance: Instance) -> Iterator[Task]:
         """Tasks that ECS does not hold for stopped; safe while they are being stopped."""
-        return iter([self.tasks[task_id] for task_id in instance.live])
+        return iter([self._tasks[task_id] for task_id in instance.live])
+
+    def remaining(self, instance: Instance) -> tuple[int, int, list[str]]:
+        """What no task holds of the instance: CPU units, MiB of memory, and GPUs in index order."""
+        cpu, memory, held = instance.cpu, instance.memory, set[str]()
+        for task_id in instance.live:
+            task = self._tasks[task_id]
+            cpu, memory = cpu - task.cpu, memory - task.memory
+            held.update(task.gpu_ids)
+        return cpu, memory, [gpu for gpu in instance.gpus if gpu not in held]
 
     def free_gpus(self, instance: Instance) -> list[str]:
-        if not instance.live:
-            return list(instance.gpus)
-        held = {gpu for task in self.live_tasks(instance) for gpu in task.gpu_ids}
-        return [gpu for gpu in instance.gpus if gpu not in held]
+        return self.remaining(instance)[2]
 
     def forget(self, now: datetime) -> None:
         """Drop the tasks and client tokens that ECS would have dropped, so that nothing grows without bound.

@@ -88,14 +88,14 @@ def predicate(expression: str) -> Callable[[Instance], bool]:
 
 def misfit(cluster: Cluster, instance: Instance, need: Need) -> str | None:
     """ECS's reason why the task cannot go there, or None."""
-    live = list(cluster.live_tasks(instance))
     if not instance.agent_connected:
         return "AGENT"
-    if need.cpu > instance.cpu - sum(task.cpu for task in live):
+    cpu, memory, gpus = cluster.remaining(instance)
+    if need.cpu > cpu:
         return "RESOURCE:CPU"
-    if need.memory > instance.memory - sum(task.memory for task in live):
+    if need.memory > memory:
         return "RESOURCE:MEMORY"
-    return "RESOURCE:GPU" if need.gpu_count(instance) > len(cluster.free_gpus(instance)) else None
+    return "RESOURCE:GPU" if need.gpu_count(instance) > len(gpus) else None
 
 
 def choose(
@@ -113,15 +113,16 @@ def choose(
             predicates.append(predicate(expression))
         else:
             pool = {named[1]: pool[named[1]]} if named[1] in pool else {}
-    if not any(i.status is InstanceStatus.ACTIVE for i in cluster.instances.values()):
-        raise ApiError("InvalidParameterException", "No Container Instances were found in your cluster.")
-    in_pool = [i for i in pool.values() if i.status is InstanceStatus.ACTIVE]
-    candidates = [i for i in in_pool if all(holds(i) for holds in predicates)]
+    candidates = [i for i in pool.values() if i.status is InstanceStatus.ACTIVE]
+    for holds in predicates:
+        candidates = [i for i in candidates if holds(i)]
     if not candidates:
         active = [i for i in cluster.instances.values() if i.status is InstanceStatus.ACTIVE]
+        if not active:
+            raise ApiError("InvalidParameterException", "No Container Instances were found in your cluster.")
         return None, [{"arn": instance.arn, "reason": UNSATISFIED} for instance in active]
-    reasons = {instance.arn: misfit(cluster, instance, need) for instance in candidates}
-    fitting = [instance for instance in candidates if reasons[instance.arn] is None]
+    reasons = [misfit(cluster, instance, need) for instance in candidates]
+    fitting = [instance for instance, reason in zip(candidates, reasons, strict=True) if reason is None]
     if fitting:
         return min(fitting, key=lambda instance: len(instance.live)), []
-    return None, [{"arn": arn, "reason": reason} for arn, reason in reasons.items() if reason]
+    return None, [{"arn": one.arn, "reason": reason} for one, reason in zip(candidates, reasons, strict=True) if reason]

@@ -20,11 +20,12 @@ from sandbox.cluster.model import (
 )
 from sandbox.cluster.model_events import container_instance_changed, task_changed
 from sandbox.cluster.model_placement import Need, choose, need_of
-from sandbox.cluster.model_views import task_view
+from sandbox.cluster.model_views import task_answered
 
 OVERRIDES_CHARS_MAX = 8192
 REASON_CHARS_MAX = 1024
 _STARTED_BY = re.compile(r"^[A-Za-z0-9_/\-]{0,128}$")
+_TOKEN = re.compile(r"[!-~]{1,64}")
 EXITED = "Essential container in task exited"
 SIDECAR_EXIT = 143  # the agent stops the other containers with SIGTERM when the main one ends
 Events = list[dict[str, Any]]
@@ -53,7 +54,7 @@ def _check_request(request: dict[str, Any], definition: dict[str, Any]) -> None:
         problem = f"Container Overrides length must be at most {OVERRIDES_CHARS_MAX}"
     elif unknown:
         problem = f"Override for container named {unknown[0]} is not a container in the TaskDefinition."
-    elif not re.fullmatch(r"[!-~]{1,64}", token):
+    elif not _TOKEN.fullmatch(token):
         problem = "clientToken must be 1 to 64 ASCII characters in the range 33-126."
     if problem:
         raise ApiError("InvalidParameterException", problem)
@@ -79,7 +80,7 @@ def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, An
     if token in cluster.tokens:
         return _repeated(cluster, cluster.tokens[token], rest)
     need = need_of(definition, request.get("overrides", {}))
-    tasks, failures, events = [], [], []
+    placed, tasks, failures, events = [], [], [], []
     for _ in range(request.get("count", 1)):
         instance, reasons = choose(cluster, request.get("placementConstraints", []), need)
         if instance is None:
@@ -87,13 +88,13 @@ def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, An
             continue
         task = _place(cluster, instance, request, definition, need=need, now=now)
         events.append(task_changed(cluster, task, now, is_new=True))
-        tasks.append(task_view(cluster, task) | {"tags": task.tags})
+        placed.append(task.task_id)
+        tasks.append(task_answered(cluster, task) | {"tags": task.tags})
         events.append(container_instance_changed(cluster, instance, now))
         task.last_status = TaskStatus.PENDING
         events.append(task_changed(cluster, task, now))
-    if token and tasks:
-        ids = tuple(task["taskArn"].rsplit("/", 1)[-1] for task in tasks)
-        cluster.tokens[token] = StoredToken(rest, ids, now)
+    if token and placed:
+        cluster.tokens[token] = StoredToken(rest, tuple(placed), now)
     return Outcome({"tasks": tasks, "failures": failures}, events)
 
 
@@ -102,7 +103,7 @@ def _repeated(cluster: Cluster, stored: StoredToken, request: dict[str, Any]) ->
     if stored.request != request:
         message = "The clientToken was used before with other parameters."
         raise ApiError("ConflictException", message, resourceIds=[task.arn for task in tasks])
-    return Outcome({"tasks": [task_view(cluster, t) | {"tags": t.tags} for t in tasks], "failures": []}, [])
+    return Outcome({"tasks": [task_answered(cluster, t) | {"tags": t.tags} for t in tasks], "failures": []}, [])
 
 
 def _place(
@@ -174,16 +175,24 @@ def stop_task(cluster: Cluster, reference: str, reason: str | None, now: datetim
         events.append(task_changed(cluster, task, now))
         if task.process is Process.NONE and cluster.instance_of(task).agent_connected:
             events += finish(cluster, task, None, None, now)
-    return Outcome({"task": task_view(cluster, task)}, events)
+    return Outcome({"task": task_answered(cluster, task)}, events)
+
+
+def is_to_start(task: Task) -> bool:
+    """Whether ECS wants the task's process, and there was none yet."""
+    return task.process is Process.NONE and task.desired_status is TaskStatus.RUNNING
 
 
 def agent_work(cluster: Cluster, instance: Instance) -> tuple[list[Task], list[Task]]:
     """What ECS wants of a connected agent: (tasks to start, tasks to stop)."""
-    if not instance.agent_connected or not instance.live:
-        return [], []
-    live = list(cluster.live_tasks(instance))
-    wanted = [t for t in live if t.process is Process.NONE and t.desired_status is TaskStatus.RUNNING]
-    unwanted = [t for t in live if t.process is Process.RUNNING and t.desired_status is TaskStatus.STOPPED]
+    wanted: list[Task] = []
+    unwanted: list[Task] = []
+    if instance.agent_connected:
+        for task in cluster.live_tasks(instance):
+            if is_to_start(task):
+                wanted.append(task)
+            elif task.process is Process.RUNNING and task.desired_status is TaskStatus.STOPPED:
+                unwanted.append(task)
     return wanted, unwanted
 
 

@@ -1,6 +1,6 @@
 """Tasks and container instances in the words of the ECS API, and the same facts as event details."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,25 +55,8 @@ def _container(task: Task, container: Container) -> dict[str, Any]:
     return view
 
 
-def _times(task: Task) -> Iterator[tuple[str, datetime]]:
-    """What of a task is a time, as far as it is known."""
-    yield "createdAt", task.created_at
-    if task.process_started_at is not None:
-        yield "pullStartedAt", task.process_started_at
-        yield "pullStoppedAt", task.process_started_at
-    if task.started_at is not None:
-        yield "connectivityAt", task.started_at
-        yield "startedAt", task.started_at
-    if task.stopping_at is not None:
-        yield "stoppingAt", task.stopping_at
-    if task.execution_stopped_at is not None:
-        yield "executionStoppedAt", task.execution_stopped_at
-    if task.stopped_at is not None:
-        yield "stoppedAt", task.stopped_at
-
-
-def _task(cluster: Cluster, task: Task) -> dict[str, Any]:
-    """What of a task is no time."""
+def _task(cluster: Cluster, task: Task, shown: Callable[[datetime], Any]) -> dict[str, Any]:
+    """All that is known of a task, its times as they are to be `shown`."""
     instance = cluster.instance_of(task)
     view: dict[str, Any] = {
         "attachments": [],
@@ -102,19 +85,37 @@ def _task(cluster: Cluster, task: Task) -> dict[str, Any]:
         view["stopCode"] = str(task.stop_code)
     if task.stopped_reason is not None:
         view["stoppedReason"] = task.stopped_reason
+    view["createdAt"] = shown(task.created_at)
+    if task.process_started_at is not None:
+        view["pullStartedAt"] = view["pullStoppedAt"] = shown(task.process_started_at)
+    if task.started_at is not None:
+        view["connectivityAt"] = view["startedAt"] = shown(task.started_at)
+    if task.stopping_at is not None:
+        view["stoppingAt"] = shown(task.stopping_at)
+    if task.execution_stopped_at is not None:
+        view["executionStoppedAt"] = shown(task.execution_stopped_at)
+    if task.stopped_at is not None:
+        view["stoppedAt"] = shown(task.stopped_at)
     return view
+
+
+def _as_it_is(at: datetime) -> datetime:
+    return at
 
 
 def task_view(cluster: Cluster, task: Task) -> dict[str, Any]:
     """A `Task` of the ECS API, without tags (DescribeTasks adds them on request, events never have them)."""
-    return _task(cluster, task) | dict(_times(task))
+    return _task(cluster, task, _as_it_is)
+
+
+def task_answered(cluster: Cluster, task: Task) -> dict[str, Any]:
+    """The task in the answer to an order about it; where few listen (`Cluster.mute`), nobody reads but its name."""
+    return task_view(cluster, task) if cluster.mute is None else {"taskArn": task.arn}
 
 
 def task_detail(cluster: Cluster, task: Task) -> dict[str, Any]:
     """`detail` of an ECS Task State Change. The overrides are the task's own, which never change."""
-    detail = _task(cluster, task)
-    for name, at in _times(task):
-        detail[name] = iso(at)
+    detail = _task(cluster, task, iso)
     detail["updatedAt"] = iso(task.updated_at)
     return detail
 
@@ -162,8 +163,6 @@ def _spelt_attributes(instance: Instance) -> list[dict[str, str]]:
 
 def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str, Any]:
     """`detail` of an ECS Container Instance State Change."""
-    live = list(cluster.live_tasks(instance))
-    held = {gpu for task in live for gpu in task.gpu_ids}
     return {
         "agentConnected": instance.agent_connected,
         "attributes": _attributes(instance),
@@ -171,11 +170,7 @@ def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str,
         "containerInstanceArn": instance.arn,
         "ec2InstanceId": instance.instance_id,
         "registeredResources": _resources(instance.cpu, instance.memory, list(instance.gpus)),
-        "remainingResources": _resources(
-            instance.cpu - sum(task.cpu for task in live),
-            instance.memory - sum(task.memory for task in live),
-            [gpu for gpu in instance.gpus if gpu not in held] if held else list(instance.gpus),
-        ),
+        "remainingResources": _resources(*cluster.remaining(instance)),
         "status": str(instance.status),
         "version": instance.version,
         "versionInfo": dict(AGENT),

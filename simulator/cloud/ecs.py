@@ -23,7 +23,7 @@ from sandbox.cluster import model_instances as instances
 from sandbox.cluster import model_reads as reads
 from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import ApiError
+from sandbox.cluster.model import ApiError, Outcome
 
 from ..lives import Lives
 from .fleet import Fleet
@@ -39,36 +39,28 @@ class ModelClient:
         self.fleet, self.definitions, self.lives = fleet, definitions, lives
 
     def run_task(self, **params: Any) -> dict[str, Any]:
-        def run() -> dict[str, Any]:
+        def run(now: datetime) -> Outcome:
             definition = self.definitions.describe_task_definition(taskDefinition=params["taskDefinition"])
-            return self.fleet.change(
-                lambda now: tasks.run_task(self.fleet.cluster, params, definition["taskDefinition"], now)
-            )
+            return tasks.run_task(self.fleet.cluster, params, definition["taskDefinition"], now)
 
         return self._effect("RunTask", params, run)
 
     def stop_task(self, **params: Any) -> dict[str, Any]:
-        def stop() -> dict[str, Any]:
-            return self.fleet.change(
-                lambda now: tasks.stop_task(self.fleet.cluster, params["task"], params["reason"], now)
-            )
+        def stop(now: datetime) -> Outcome:
+            return tasks.stop_task(self.fleet.cluster, params["task"], params["reason"], now)
 
         return self._effect("StopTask", params, stop)
 
     def update_container_instances_state(self, **params: Any) -> dict[str, Any]:
-        def update() -> dict[str, Any]:
-            return self.fleet.change(
-                lambda now: instances.update_container_instances_state(self.fleet.cluster, params, now)
-            )
+        def update(now: datetime) -> Outcome:
+            return instances.update_container_instances_state(self.fleet.cluster, params, now)
 
         return self._effect("UpdateContainerInstancesState", params, update)
 
     def deregister_container_instance(self, **params: Any) -> dict[str, Any]:
-        def deregister() -> dict[str, Any]:
+        def deregister(now: datetime) -> Outcome:
             reference, force = params["containerInstance"], params["force"]
-            return self.fleet.change(
-                lambda now: instances.deregister(self.fleet.cluster, reference, force=force, now=now)
-            )
+            return instances.deregister(self.fleet.cluster, reference, force=force, now=now)
 
         return self._effect("DeregisterContainerInstance", params, deregister)
 
@@ -83,14 +75,13 @@ class ModelClient:
     def get_paginator(self, operation: str) -> Pages:
         return Pages(self, operation)
 
-    def _effect(self, operation: str, params: dict[str, Any], do: Any) -> dict[str, Any]:
+    def _effect(self, operation: str, params: dict[str, Any], change: Callable[[datetime], Outcome]) -> dict[str, Any]:
         def call() -> dict[str, Any]:
             try:
-                answer: dict[str, Any] = do()
+                return self.fleet.change(change)
             except ApiError as error:
                 body = {"Error": {"Code": error.code, "Message": error.message}, **error.members}
                 raise ClientError(cast(Any, body), operation) from error
-            return answer
 
         self.lives.call(operation)
         return self.lives.effect(operation, params, call)

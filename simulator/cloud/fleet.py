@@ -115,7 +115,8 @@ class Fleet:
     def _start(self, task_id: str) -> None:
         task = self.cluster.tasks[task_id]
         self._taken.discard(f"start {task.task_id}")
-        if task in tasks.agent_work(self.cluster, self.cluster.instance_of(task))[0]:
+        instance = self.cluster.instance_of(task)
+        if instance.agent_connected and task_id in instance.live and tasks.is_to_start(task):
             self.change(lambda now: tasks.process_started(self.cluster, task, now))
             self.program(task).started(task)
 

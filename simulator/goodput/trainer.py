@@ -250,12 +250,13 @@ class Trainer(Training):
         """The episode that ends with this gang's first step."""
         if self.began is None:
             raise ValueError("a training that has not begun cannot begin again")
-        ended = [one.process_ended_at for one in self.fleet.cluster.tasks.started_by(broken.attempt)]
-        stopped = max([self._since(at) for at in ended if at is not None], default=broken.shown_at)
-        placed = min(self._since(one.created_at) for one in gang)
+        former = self.fleet.cluster.tasks.started_by(broken.attempt)
+        ended = max((one.process_ended_at for one in former if one.process_ended_at is not None), default=None)
+        stopped = broken.shown_at if ended is None else self._since(ended)
+        placed = self._since(min(one.created_at for one in gang))
         looked = [self._since(at) for one, at in self.checks.first.items() if one in broken.ranks]
         checked = min(placed, max([stopped, *(at for at in looked if at <= placed)]))
-        began = max(self._since(one.process_started_at) for one in gang if one.process_started_at is not None)
+        began = self._since(max(one.process_started_at for one in gang if one.process_started_at is not None))
         detected = broken.shown_at if broken.detected_at is None else broken.detected_at
         return Episode(
             broken.failure.number, broken.failure.cause, broken.fault_at, broken.shown_at, detected,

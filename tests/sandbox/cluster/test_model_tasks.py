@@ -96,6 +96,19 @@ def test_the_same_client_token_and_request_answer_the_same_task(scene):
     assert len(scene.events) == events
 
 
+def test_answers_show_the_whole_task_unless_few_listen(scene):
+    """Orders answer what DescribeTasks shows; with a mute cluster they name the task, and describing shows it all."""
+    whole = scene.run("1")["tasks"][0]
+    assert whole["containers"][0]["name"] == "main"
+    assert scene.do(tasks.stop_task, whole["taskArn"], None)["task"].keys() > {"stoppedReason", "containers"}
+    scene.cluster.mute = lambda task: False
+    named = scene.run("1")["tasks"][0]
+    assert named.keys() == {"taskArn", "tags"}
+    assert scene.do(tasks.stop_task, named["taskArn"], None)["task"] == {"taskArn": named["taskArn"]}
+    shown = reads.describe_tasks(scene.cluster, {"tasks": [named["taskArn"]]}, scene.now)["tasks"][0]
+    assert shown["containers"][0]["name"] == "main"
+
+
 def test_a_client_token_with_other_parameters_is_a_conflict(scene):
     """ConflictException names the existing task."""
     arn = scene.run("1", clientToken="t")["tasks"][0]["taskArn"]

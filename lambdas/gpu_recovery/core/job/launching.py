@@ -24,10 +24,12 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
         "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (), "silent": (), "heard": {},
         "found_dead": (), "suspended_for": "", "short_of": "",
     }  # fmt: skip
-    left = tuple(one for one in job.instances if one not in event.instances)
+    chosen = set(event.instances)
+    left = tuple(one for one in job.instances if one not in chosen)
     orders: tuple[Any, ...] = (launch,)
     if any(left):  # others may have waited for them
-        claimed = tuple(one for one in left if one in _to_be_checked(job))
+        to_be_checked = _to_be_checked(job)
+        claimed = tuple(one for one in left if one in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke(job))
     return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 

@@ -133,8 +133,7 @@ class Room:
         own = {one: free for one, free in self.reserved.get(job.job_id, {}).items() if free >= job.gpus}
         leaving = {one for one, free in self.leaving.items() if free >= job.gpus}
         free = {*own, *leaving}.union(*({i for i in job.last if p.free.get(i, 0) >= job.gpus} for p in pools))
-        # People may have started two ranks on one instance; we never do.
-        last = [one if one and one not in job.last[:rank] else "" for rank, one in enumerate(job.last)]
+        last = _each_once(job.last)
         if job.recovering and job.own_only:
             back = [one for one in last if one in free]
             return back if len(back) == job.nodes and not job.repairing else None
@@ -177,6 +176,12 @@ class Room:
         if job.runs_for_s is None or host.leaves_at is None:
             return False
         return self.at + timedelta(seconds=job.runs_for_s) <= host.leaves_at
+
+
+def _each_once(hosts: Sequence[str]) -> list[str]:
+    """Each host where it is named first, "" where again: people may have started two ranks on one; we never do."""
+    first = {one: rank for rank, one in reversed(list(enumerate(hosts)))}
+    return [one if first[one] == rank else "" for rank, one in enumerate(hosts)]
 
 
 def _pick(pools: Sequence[Pool], nodes: int, gpus: int, near: Iterable[str] = ()) -> list[str] | None:
