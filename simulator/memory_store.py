@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.attempt import Plan, Progress
@@ -282,7 +283,7 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         for name in sorted(self.machines.records):
             instance = self.machines.records[name]
             found[instance.status].append(instance)
-        return tuple(instance for status in statuses for instance in found[status])
+        return tuple(chain.from_iterable(found[status] for status in statuses))
 
     def instance_of(self, container_instance_id: str) -> str | None:
         return self.registered.get(container_instance_id)

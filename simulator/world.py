@@ -129,9 +129,10 @@ class World:
         self.economy = economy
         remembers = economy.remembers
         self.lives.remembers = self.journal.remembers = self.actions.remembers = self.checks.remembers = remembers
-        if economy.skips:
-            self.actions.ecs.looks, self.actions.ec2.looks = EcsLooks(self.fleet), Ec2Looks(self.fleet)
         in_memory = self.store if isinstance(self.store, MemoryStore) else None
+        if economy.skips:
+            record_of = in_memory.load_instance if in_memory is not None else lambda name: None
+            self.actions.ecs.looks, self.actions.ec2.looks = EcsLooks(self.fleet, record_of), Ec2Looks(self.fleet)
         self.idling = Idling(self, in_memory) if economy.skips and in_memory is not None else None
         if not remembers:
             self.cluster.mute = self.functions.is_unheard

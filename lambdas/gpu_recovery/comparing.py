@@ -30,7 +30,7 @@ def compare_instances(this: Round) -> None:
     failures: list[Exception] = []
     known = {record.instance_id: record for record in this.instances_in(PRESENT, failures)}
     shown = dict(this.recovery.actions.container_instances(failures))
-    news = [(i, seen) for i, seen in shown.items() if i not in known or _says_more(seen, known[i])]
+    news = [(i, seen) for i, seen in shown.items() if i not in known or says_more(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [
         *try_each(lambda told: this.tell(*told), news),
@@ -39,7 +39,8 @@ def compare_instances(this: Round) -> None:
     raise_all("not every instance could be compared", failures)
 
 
-def _says_more(seen: events.InstanceObserved, record: Instance) -> bool:
+def says_more(seen: events.InstanceObserved, record: Instance) -> bool:
+    """Whether ECS knows the registration better than the tables do."""
     return seen.container_instance_id != record.container_instance_id or seen.ecs_version > record.ecs_version
 
 

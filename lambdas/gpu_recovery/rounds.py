@@ -8,6 +8,7 @@ the fence of revisions keeps a decision from being taken on an old record.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from .core import events
 from .core.instance.record import Instance, InstanceStatus
@@ -23,6 +24,7 @@ class Round:
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
         self._present: dict[str, Instance] | None = None
+        self._by_status: dict[InstanceStatus, list[Instance]] | None = None
         self._line: tuple[Entry, ...] | None = None
         self._unread: list[Exception] = []
 
@@ -34,10 +36,11 @@ class Round:
         if self._present is None:
             listed = self.recovery.store.instances_in(PRESENT, unreadable)
             self._present = {one.instance_id: one for one in listed}
-        found: dict[InstanceStatus, list[Instance]] = {status: [] for status in PRESENT}
-        for one in self._present.values():
-            found[one.status].append(one)
-        return tuple(one for status in statuses for one in found[status])
+        if self._by_status is None:
+            self._by_status = {status: [] for status in PRESENT}
+            for one in self._present.values():
+                self._by_status[one.status].append(one)
+        return tuple(chain.from_iterable(self._by_status[status] for status in statuses))
 
     def listed(self, instance_id: str) -> Instance | None:
         """The instance as the round sees it; None if it has left, or nobody has asked for the instances yet."""
@@ -55,6 +58,7 @@ class Round:
         decision = self.recovery.tell(instance_id, event)
         if decision is None or self._present is None:
             return
+        self._by_status = None
         if decision.record.status is InstanceStatus.GONE:
             self._present.pop(instance_id, None)
         else:

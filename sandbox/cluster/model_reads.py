@@ -37,27 +37,25 @@ def list_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> dict
     desired = request.get("desiredStatus", "RUNNING")
     if request.get("launchType", "EC2") != "EC2" or "serviceName" in request:
         return {"taskArns": []}
+    family = request.get("family")
     arns = [
         task.arn
         for task in _candidates(cluster, request, desired, where)
         if task.desired_status == desired
-        and cluster.find_task(task.task_id, now) is not None
-        and request.get("family") in {None, task.definition["family"]}
+        and (task.stopped_at is None or cluster.find_task(task.task_id, now) is not None)
+        and (family is None or task.definition["family"] == family)
         and (where is None or task.instance_id == where.instance_id)
     ]
     return page(arns, request, "taskArns", "maxResults", "nextToken")
 
 
 def _candidates(cluster: Cluster, request: dict[str, Any], desired: str, where: Instance | None) -> Iterable[Task]:
-    """Where to look for the tasks of a list: what is to run holds its instance's resources."""
+    """Where to look for the tasks of a list: what is to run on an instance holds its resources."""
     if request.get("startedBy") is not None:
         return cluster.tasks.started_by(request["startedBy"])
-    if desired != TaskStatus.RUNNING:
-        return cluster.tasks.values()
-    if where is not None:
+    if where is not None and desired == TaskStatus.RUNNING:
         return cluster.live_tasks(where)
-    live = (task for instance in cluster.instances.values() for task in cluster.live_tasks(instance))
-    return cluster.tasks.in_order(live)
+    return cluster.tasks.values()
 
 
 def page(items: list[Any], request: dict[str, Any], member: str, size: str, token: str) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 The reconciler looks at everything each minute, and almost nothing has changed since. ECS counts every change of a task
 or a container instance in its `version`, so what was read of a version holds for it; of an instance only the time of
-the look is another. EC2 counts nothing, but all machines that run with nothing wrong and nothing planned look the same,
-and a question about many of them has the same answer until `Fleet.changes` says that something has moved.
+the look is another, which is told of nobody whom the tables know as they are. EC2 counts nothing, but all machines that
+run with nothing wrong and nothing planned look the same, and a question about many of them has the same answer until
+`Fleet.changes` says that something has moved.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 from gpu_recovery.aws.event_fields import PROSE_CHARACTERS_MAX, Fields
 from gpu_recovery.aws.task_facts import Overrides, overrides_of
+from gpu_recovery.comparing import says_more
 from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.instance.record import Instance as Record
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ports import Machine, MachineStatus
 
@@ -30,14 +33,17 @@ MANY = 50
 
 
 class EcsLooks:
-    """The facts of tasks and container instances by their versions. `read` is the production's own reading."""
+    """The facts of tasks and container instances by their versions. `read` is the production's own reading.
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet, self.cluster = fleet, fleet.cluster
-        self._tasks: dict[str, tuple[int, TaskFact]] = {}
+    record_of: what the tables know of an instance at this moment.
+    """
+
+    def __init__(self, fleet: Fleet, record_of: Callable[[str], Record | None]) -> None:
+        self.fleet, self.cluster, self.record_of = fleet, fleet.cluster, record_of
+        self._tasks: dict[str, TaskFact] = {}
         self._last: tuple[Sequence[str], int, tuple[TaskFact, ...]] | None = None
         """The last question about tasks that all live, when it was asked, and its answer."""
-        self._instances: dict[str, tuple[tuple[Any, ...], Shown]] = {}
+        self._instances: dict[str, Shown] = {}
         self._overrides: dict[str, Overrides] = {}
 
     def overrides(self, told: Fields) -> Overrides:
@@ -54,14 +60,14 @@ class EcsLooks:
         """An event has said how an instance is: if that is still so, a look would show it."""
         instance = self.cluster.find_container_instance(shown[1].container_instance_id)
         if instance is not None and instance.version == shown[1].ecs_version:
-            self._instances[instance.instance_id] = (_state_of(instance), shown)
+            self._instances[instance.instance_id] = shown
 
     def told_of_task(self, fact: TaskFact) -> None:
         """An event has said how a task is: if it is that still and runs, a look would show it, to the microsecond."""
         task = self.cluster.tasks.get(fact.task_id)
         if task is not None and task.version == fact.version and task.last_status is TaskStatus.RUNNING:
             changes = {"at": task.started_at or task.created_at, "created_at": task.created_at}
-            self._tasks[task.task_id] = (task.version, altered(fact, changes))
+            self._tasks[task.task_id] = altered(fact, changes)
 
     def _gone_on(self, task: Task) -> bool:
         """Whether all that a look would show of the task is known: of one that lives hardly anything ever changes."""
@@ -72,7 +78,7 @@ class EcsLooks:
             "last_status": str(task.last_status), "version": task.version, "at": task.started_at or task.created_at,
             "stop_code": str(task.stop_code or ""), "stopped_reason": reason,
         }  # fmt: skip
-        self._tasks[task.task_id] = (task.version, altered(known[1], changes))
+        self._tasks[task.task_id] = altered(known, changes)
         return True
 
     def tasks(
@@ -83,38 +89,49 @@ class EcsLooks:
             return self._last[2]
         if len(self._tasks) > TASKS_KEPT_MAX:
             self._tasks.clear()
-        known = [task for task in (self.cluster.find_task(one, now) for one in task_ids) if task is not None]
-        others = [task for task in known if self._tasks.get(task.task_id, (0,))[0] != task.version]
+        kept, find = self._tasks, self.cluster.find_task
+        known = [task for one in task_ids if (task := find(one, now)) is not None]
+        others = [task for task in known if (fact := kept.get(task.task_id)) is None or fact.version != task.version]
         news = [task for task in others if not self._gone_on(task)]
         for task, fact in zip(news, read([task.task_id for task in news]), strict=True):
-            self._tasks[task.task_id] = (task.version, fact)
-        answer = tuple(self._tasks[task.task_id][1] for task in known)
-        if len(answer) == len(task_ids) and all(fact.last_status != LastStatus.STOPPED for fact in answer):
+            kept[task.task_id] = fact
+        answer = tuple([kept[task.task_id] for task in known])
+        if len(answer) == len(task_ids) and LastStatus.STOPPED not in {fact.last_status for fact in answer}:
             self._last = (task_ids, self.fleet.changes, answer)
         return answer
 
     def instances(
         self, shown: Sequence[Instance], now: datetime, read: Callable[[Sequence[str]], Sequence[Shown]]
     ) -> list[Shown]:
-        """What DescribeContainerInstances shows of each of `shown`."""
-        news = [one for one in shown if self._instances.get(one.instance_id, (None,))[0] != _state_of(one)]
-        for one, fact in zip(news, read([one.arn for one in news]), strict=True):
-            self._instances[one.instance_id] = (_state_of(one), fact)
-        told = (self._instances[one.instance_id][1] for one in shown)
-        return [(name, fact if fact.at == now else _seen_at(now, fact)) for name, fact in told]
+        """What DescribeContainerInstances shows of each of `shown`, seen now where it is news to the tables."""
+        kept, record_of = self._instances, self.record_of
+        others = [
+            one for one in shown if (was := kept.get(one.instance_id)) is None or was[1].ecs_version != one.version
+        ]
+        unread = [one for one in others if not self._changed(one, now)]
+        for one, fact in zip(unread, read([one.arn for one in unread]), strict=True):
+            kept[one.instance_id] = fact
+        seen = [kept[one.instance_id] for one in shown]
+        return [
+            one if (record := record_of(one[0])) is not None and not says_more(one[1], record) else _seen_at(now, one)
+            for one in seen
+        ]
+
+    def _changed(self, instance: Instance, now: datetime) -> bool:
+        """Whether all that a look would show of the instance is known: its machine and its registration stay."""
+        name, known = self._instances.get(instance.instance_id, ("", None))
+        if known is None:
+            return False
+        changes = {
+            "at": now, "ecs_version": instance.version, "ecs_status": str(instance.status),
+            "agent_connected": instance.agent_connected, "gpus_free": len(self.cluster.free_gpus(instance)),
+        }  # fmt: skip
+        self._instances[name] = (name, altered(known, changes))
+        return True
 
 
-def _seen_at(now: datetime, one: InstanceObserved) -> InstanceObserved:
-    """As `dataclasses.replace`, which takes twice as long: each round makes one for every instance there is."""
-    return InstanceObserved(
-        at=now, ecs_version=one.ecs_version, ecs_status=one.ecs_status, agent_connected=one.agent_connected,
-        container_instance_id=one.container_instance_id, gpus=one.gpus, availability_zone=one.availability_zone,
-        gpus_free=one.gpus_free, looked=one.looked,
-    )  # fmt: skip
-
-
-def _state_of(instance: Instance) -> tuple[Any, ...]:
-    return instance.version, instance.status, instance.agent_connected, len(instance.live), len(instance.gpus)
+def _seen_at(now: datetime, one: Shown) -> Shown:
+    return one if one[1].at == now else (one[0], altered(one[1], {"at": now}))
 
 
 class Ec2Looks:
@@ -155,11 +172,11 @@ class Ec2Looks:
         """What DescribeInstanceStatus shows, asked of `at_once` machines at a time: in each answer they come in the
         order in which they were launched."""
         machines = {one.instance_id: one for one in self.cluster.known_to_ec2(self.fleet.timeline.now)}
-        if not all(one in machines for one in instance_ids):
+        if not machines.keys() >= set(instance_ids):
             return read(instance_ids)  # EC2 refuses such a question whole, and then it is put in parts
-        plain = [one for one in instance_ids if _is_plain(machines[one])]
-        same = read(plain[:1])[plain[0]] if plain else None
         others = read([one for one in instance_ids if not _is_plain(machines[one])])
+        plain = next((one for one in instance_ids if one not in others), None)
+        same = read([plain])[plain] if plain is not None else None
         order = {one: number for number, one in enumerate(machines)}
         found: dict[str, MachineStatus] = {}
         for start in range(0, len(instance_ids), at_once):

@@ -108,3 +108,12 @@ def test_what_is_not_confirmed_is_named_by_instance() -> None:
     """That is what a reboot can be asked for."""
     assert ONE_FAILED.unconfirmed(PLAN) == IDS[1:]
     assert ALL_DONE.unconfirmed(PLAN) == ()
+
+
+def test_the_tasks_of_ranks_that_have_not_ended_are_those_that_the_plan_names() -> None:
+    """Of a launch that was broken off it names some; a plan may name more ranks than there are any more."""
+    named = replace(PLAN, task_ids=("task-0", "task-1"))
+    assert RUNS.unconfirmed_tasks(named) == named.task_ids
+    assert ONE_FAILED.unconfirmed_tasks(named) == ("task-1",)
+    assert ALL_DONE.unconfirmed_tasks(named) == RUNS.unconfirmed_tasks(PLAN) == ()
+    assert RUNS.unconfirmed_tasks(replace(PLAN, task_ids=("", "task-1", "task-2"))) == ("task-1",)

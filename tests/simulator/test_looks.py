@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ec2 import MAINTENANCE_TAG, Ec2
+from gpu_recovery.comparing import says_more
+from gpu_recovery.core.copies import altered
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports import Machine
 
+from sandbox.cluster.model import Instance
 from simulator.cloud import looks
-from simulator.cloud.looks import Ec2Looks, EcsLooks
+from simulator.cloud.looks import Ec2Looks, EcsLooks, Shown
 from simulator.faults.delivery import nothing
 from simulator.world import World
 from tests.simulator.incidents import INCIDENTS, QUICK
@@ -24,13 +27,21 @@ Read = Callable[[Sequence[str]], Sequence[TaskFact]]
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statuses of the tasks that were looked at; each look is compared with the production's own reading."""
     seen: list[str] = []
-    tasks, machines = EcsLooks.tasks, Ec2Looks.machines
+    tasks, instances, machines = EcsLooks.tasks, EcsLooks.instances, Ec2Looks.machines
 
     def looked_at(self: EcsLooks, task_ids: Sequence[str], now: datetime, read: Read) -> tuple[TaskFact, ...]:
         shown = tasks(self, task_ids, now, read)
         known = [one for one in task_ids if self.cluster.find_task(one, now) is not None]
         assert list(shown) == list(read(known))
         seen.extend(one.last_status for one in shown)
+        return shown
+
+    def instances_looked_at(self: EcsLooks, wanted: Sequence[Instance], now: datetime, read: Any) -> list[Shown]:
+        shown = instances(self, wanted, now, read)
+        for one, (name, afresh) in zip(shown, read([one.arn for one in wanted]), strict=True):
+            record = self.record_of(name)
+            is_news = record is None or says_more(afresh, record)
+            assert one == (name, afresh if is_news else altered(afresh, {"at": one[1].at}))
         return shown
 
     def machines_looked_at(self: Ec2Looks, instance_ids: Sequence[str], read: Any) -> Mapping[str, Machine]:
@@ -40,13 +51,15 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(looks, "MANY", 2)
     monkeypatch.setattr(EcsLooks, "tasks", looked_at)
+    monkeypatch.setattr(EcsLooks, "instances", instances_looked_at)
     monkeypatch.setattr(Ec2Looks, "machines", machines_looked_at)
     return seen
 
 
 @pytest.mark.parametrize("name", [name for name in INCIDENTS if not name.endswith("user_stop")])
 def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> None:
-    """Of every task and every machine, through whole incidents; one that is over before the first look has none."""
+    """Of every task, every registration and every machine, through whole incidents; one that is over before the first
+    look has none."""
     INCIDENTS[name](economy=QUICK)
     assert compared
 
@@ -105,3 +118,25 @@ def test_machines_are_looked_at_again_when_one_of_them_has_changed(monkeypatch: 
     look()
     world.let_pass(7_200)
     assert set(look()) == set(names[:2])
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["told", "untold"])
+def test_a_registration_is_shown_as_seen_now_as_long_as_the_tables_do_not_know_it(
+    heard: bool, compared: list[str]
+) -> None:
+    """A task takes its GPUs, its agent is cut off; no event says so, or one does."""
+    world = World(instances=3, economy=QUICK)
+    look = world.actions.container_instances
+    before = dict(look())
+    if not heard:
+        world.delivery = nothing
+    world.let_pass(5)
+    world.start_by_hand("run-1", 0, 1, world.machine(0))
+    world.fleet.disconnect(world.machine(1))
+    for _ in range(2):
+        world.let_pass(7)
+        shown, now = dict(look()), world.timeline.now
+        busy, deaf, idle = (world.machine(number).instance_id for number in range(3))
+        assert shown[busy].gpus_free == 0 and not shown[deaf].agent_connected
+        assert shown[idle] == before[idle]
+        assert (shown[busy].at == now, shown[deaf].at == now) == (not heard, not heard)

@@ -188,7 +188,7 @@ def observe(kit: Kit, job: Job, pending: Pending) -> Acted:
         plan = _with_tasks(kit, job, plan)
         _enter_ranks(kit, job, plan, progress)
         progress = kit.store.load_progress(job.job_id, order.attempt) or progress
-        gone = _hosts_off(kit, [i for i in progress.unconfirmed(plan) if i])
+        gone = _hosts_off(kit, list(filter(None, progress.unconfirmed(plan))))
     news = untold_to(job, progress, plan, kit.policy, kit.now) or (None if gone else _stalled(kit, job, plan))
     return Acted((*gone, Message(job.job_id, news))) if news else Acted(gone)
 
@@ -204,11 +204,9 @@ def _stalled(kit: Kit, job: Job, plan: Plan) -> events.JobEvent | None:
 def _hosts_off(kit: Kit, instance_ids: list[str]) -> tuple[Message, ...]:
     """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
     machines = kit.actions.machines(instance_ids) if instance_ids else {}
-    running = {one for one, machine in machines.items() if machine.state is MachineState.RUNNING}
-    if running.issuperset(instance_ids):
-        return ()  # as at nearly every look at a gang of weeks
+    running = MachineState.RUNNING
     found: list[Message] = []
-    for one in dict.fromkeys(one for one in instance_ids if one not in running):
+    for one in dict.fromkeys([i for i in instance_ids if i not in machines or machines[i].state is not running]):
         state = state_of(one, machines, one not in machines and _lives(kit, one))
         if state is not None and state.is_off:
             found.append(Message(one, events.MachineSeen(at=kit.now, state=state)))
@@ -249,13 +247,20 @@ def _with_tasks(kit: Kit, job: Job, plan: Plan) -> Plan:
 
 def _enter_ranks(kit: Kit, job: Job, plan: Plan, progress: Progress) -> None:
     """Enter what ECS says of the ranks whose end is not known; a task it neither knows nor lists has ended unseen."""
-    named = enumerate(plan.task_ids[: progress.world])
-    asked = {task_id: rank for rank, task_id in named if task_id and rank not in progress.stopped}
-    facts = {fact.task_id: fact for fact in kit.actions.describe_tasks(tuple(asked))}
+    asked = progress.unconfirmed_tasks(plan)
+    shown = kit.actions.describe_tasks(asked)
+    if (
+        progress.all_running
+        and len(shown) == len(asked)
+        and {fact.last_status for fact in shown} == {LastStatus.RUNNING}
+    ):
+        return  # as at nearly every look at a gang of weeks
+    facts = {fact.task_id: fact for fact in shown}
     listed = _listed(kit, job, plan) if len(facts) < len(asked) else frozenset()
     # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
     run = {one for one, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
-    news = [(one, rank) for one, rank in asked.items() if one not in run or rank not in progress.running]
+    ranks = {task_id: rank for rank, task_id in enumerate(plan.task_ids)}
+    news = [(one, ranks[one]) for one in asked if one not in run or ranks[one] not in progress.running]
     for task_id, rank in news:
         fact = facts.get(task_id)
         if fact is None and task_id in listed:

@@ -71,6 +71,13 @@ class Progress:
             return plan.instances  # as at nearly every look at a gang of weeks
         return tuple(instance for rank, instance in enumerate(plan.instances) if rank not in self.stopped)
 
+    def unconfirmed_tasks(self, plan: Plan) -> tuple[str, ...]:
+        """The tasks of the ranks that are not known to have ended, where the plan names one."""
+        task_ids = plan.task_ids[: self.world]
+        if self.stopped:
+            task_ids = tuple(task_id for rank, task_id in enumerate(task_ids) if rank not in self.stopped)
+        return tuple(filter(None, task_ids))
+
 
 def news_of_running(after: Progress, at: datetime) -> JobEvent | None:
     """The event that a rank's start makes: the completing one says that all run."""
