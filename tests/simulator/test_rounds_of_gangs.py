@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from gpu_recovery import comparing
+from gpu_recovery.core.events import JobLookDue
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import TaskFact
@@ -153,3 +156,36 @@ def test_a_record_that_is_due_is_read_once_before_it_is_told() -> None:
     recovery: Recovery = replace(world.recovery, store=Half(store, load_instance=load_instance))
     open_instance(recovery, world.machine(0).instance_id)
     assert len(reads) == 1
+
+
+def test_a_look_at_a_gang_finds_the_one_rank_whose_task_ecs_has_forgotten() -> None:
+    """All that ECS still shows runs: only that one of them is missing says anything."""
+    world = World(instances=2)
+    job_id = world.submit(2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.delivery = nothing
+    lost = world.rank(job_id, 1)
+    world.cluster.instance_of(lost).live.remove(lost.task_id)
+    del world.cluster.tasks[lost.task_id]
+    world.until_status(job_id, JobStatus.RECOVERING)
+    progress = world.store.load_progress(job_id, 1)
+    assert progress is not None and progress.failure is not None
+    assert progress.failure.rank == 1 and progress.failure.ending.sentence.startswith("ended unseen")
+
+
+@pytest.mark.parametrize("gone_for_s", [0, 7_200], ids=["off", "forgotten"])
+def test_a_look_at_a_gang_finds_the_machine_that_is_gone_behind_a_dead_agent(gone_for_s: int) -> None:
+    """ECS goes on showing its task as running; EC2 shows the machine terminated, and then not at all."""
+    world = World(instances=2)
+    job_id = world.submit(2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    gone = world.machine(1)
+    world.fleet.disconnect(gone)
+    world.let_pass(1)
+    world.delivery = nothing
+    world.fleet.terminate(gone)
+    gone.terminated_at = world.timeline.now - timedelta(seconds=gone_for_s)
+    job = world.job(job_id)
+    assert job.look_at is not None
+    world.recovery.tell(job_id, JobLookDue(at=job.look_at, attempt=1, look_at=job.look_at))
+    assert world.instance(gone).status is InstanceStatus.GONE
