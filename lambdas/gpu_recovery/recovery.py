@@ -242,7 +242,10 @@ class Recovery:
             raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
 
     def _obey(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
-        """Carry out one command and tell what follows; whether anybody was told, so that records may have moved."""
+        """Carry out one command and tell what follows; whether anybody was told, so that records may have moved.
+
+        What AWS has put off may be a write of one who was told, so they may have then, too.
+        """
         try:
             acted = acts.act(self._kit(), record, one)
             if acted.not_before is not None:
@@ -254,7 +257,7 @@ class Recovery:
             again_at = so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             if isinstance(one.command, acts.SEEN_BY_SCHEDULER):
                 so_far.unseen_until = again_at
-            return False
+            return True
 
     def _help(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
         """As `_obey`, for a command that only helps: what goes wrong with it is entered, and raised at the end.

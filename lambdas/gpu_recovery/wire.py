@@ -13,7 +13,7 @@ from .core.fleet import Fleet, breaker_limit, budget
 from .core.heartbeat import Beat, liveness
 from .core.instance.lemons import LemonSignal, faded
 from .core.instance.past import made_of, percent
-from .core.instance.record import Instance, InstanceStatus
+from .core.instance.record import Instance, InstanceStatus, Need
 from .core.job.conclusion import Conclusion
 from .core.job.record import Job
 from .core.machine import HistoryEntry
@@ -159,13 +159,19 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
         },
         "need": None if instance.need is None else {
             "rung": instance.need.rung.value, "evidence": instance.need.evidence,
-            "seen_at": time_text(instance.need.seen_at), "job_id": instance.need.job_id or None,
+            "seen_at": time_text(instance.need.seen_at), "job_id": _needed_by(instance.need),
         },
         "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
             "since": time_text(instance.held.since), "because": instance.held.sentence,
         },
         "lemon": lemon_view(instance, now),
     }  # fmt: skip
+
+
+def _needed_by(need: Need) -> str | None:
+    """The job that waits for the repair, or else the one whose rank is to be ended by it."""
+    ended = need.ends.job_id if need.ends is not None else ""
+    return need.job_id or ended or None
 
 
 def instance_view(instance: Instance, now: datetime) -> dict[str, Any]:

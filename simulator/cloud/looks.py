@@ -120,7 +120,7 @@ class EcsLooks:
     def _changed(self, instance: Instance, now: datetime) -> bool:
         """Whether all that a look would show of the instance is known: its machine and its registration stay."""
         name, known = self._instances.get(instance.instance_id, ("", None))
-        if known is None:
+        if known is None or known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
             return False
         changes = {
             "at": now, "ecs_version": instance.version, "ecs_status": str(instance.status),
@@ -175,7 +175,7 @@ class Ec2Looks:
         if not machines.keys() >= set(instance_ids):
             return read(instance_ids)  # EC2 refuses such a question whole, and then it is put in parts
         others = read([one for one in instance_ids if not _is_plain(machines[one])])
-        plain = next((one for one in instance_ids if one not in others), None)
+        plain = next((one for one in instance_ids if _is_plain(machines[one])), None)
         same = read([plain])[plain] if plain is not None else None
         order = {one: number for number, one in enumerate(machines)}
         found: dict[str, MachineStatus] = {}

@@ -1,10 +1,10 @@
 """A course cut into legs that are gone through side by side: weeks of thousands of machines take a core long.
 
-A leg begins with a gang that trains on machines that nothing is known of, as a whole course does. So what was learnt of
-machines in the leg before is not known in the next: who failed there, what the fleet's brakes have counted, which of
-the bad machines were taken out. What is cut off is calm: each cut is just before a failure that long nothing precedes,
-within the middle of where it would be if all legs had as many failures. A gang that is not back at work by then is an
-error, for the training that follows would be counted twice.
+A leg begins as a whole course does, with a gang that trains on a new fleet: what was sick is well, every spare is
+there, bad machines that were taken out are back, and nothing is remembered. So a run in legs is not quite the run.
+
+Cuts are in calm: of the failures near the place where all legs have as many, before the one that the longest calm
+precedes; near is a quarter of a leg. A gang that is not back at work by then is an error: it would be taken to train.
 """
 
 from __future__ import annotations

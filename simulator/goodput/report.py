@@ -23,7 +23,10 @@ BOUNDS = (
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )
-IN_LEGS = "the product went through the course in legs side by side, and knows in each nothing of the one before"
+IN_LEGS = (
+    "the product's own runs, and no others, are of legs side by side: each leg begins with a new fleet, in which the "
+    "machines that fail often are back and nothing is sick, out or remembered"
+)
 FORMULA_RECOVERY_S = 300.0
 
 

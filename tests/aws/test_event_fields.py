@@ -47,6 +47,8 @@ def test_texts_are_what_they_are_one_by_one(listed: Any) -> None:
     assert answer(lambda: told.texts("command")) == slow
 
 
+@example([{"name": "RANK", "value": "1"}, {"name": "RANK", "value": "2"}])
+@example([{"name": "RANK"}, "no object"])
 @given(LISTS)
 def test_the_first_is_the_first_of_all(listed: Any) -> None:
     """The same object, or the same error, as by looking through all of them in order."""

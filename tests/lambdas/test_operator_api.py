@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance.record import Held, InstanceStatus, Need, Rung
+from gpu_recovery.core.instance.record import Held, InstanceStatus, Need, Rank, Rung
 
 from tests.aws.environment import FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, B, claim, instance
@@ -93,6 +93,14 @@ def test_an_instance_shows_why_it_takes_no_work(api: Api) -> None:
     }  # fmt: skip
     assert body["held"] == {"since": "2026-11-21T09:00:00.000Z", "because": "sft-2 must leave it"}
     assert (body["drained"], body["incident_id"]) == (True, f"{A}/7")
+
+
+@pytest.mark.parametrize(("waits", "shown"), [("sft-2", "sft-2"), ("", "sft-1")])
+def test_an_instance_names_whom_it_is_repaired_for(api: Api, waits: str, shown: str) -> None:
+    """The job that waits, or else the one that is over and whose rank the repair is to end."""
+    need = Need(Rung.REBOOT, "a rank cannot be stopped", NOW, job_id=waits, attempt=1, ends=Rank("sft-1", 1))
+    api.functions.store.save_instance(instance(status=InstanceStatus.REBOOTING, need=need))
+    assert api.get(f"/instances/{A}").body["need"]["job_id"] == shown
 
 
 # -- the fleet ---------------------------------------------------------------------------------------------------------

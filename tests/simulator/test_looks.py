@@ -140,3 +140,16 @@ def test_a_registration_is_shown_as_seen_now_as_long_as_the_tables_do_not_know_i
         assert shown[busy].gpus_free == 0 and not shown[deaf].agent_connected
         assert shown[idle] == before[idle]
         assert (shown[busy].at == now, shown[deaf].at == now) == (not heard, not heard)
+
+
+def test_another_registration_of_a_machine_is_read_anew(compared: list[str]) -> None:
+    """Of what was known nothing need be so: it may have other GPUs."""
+    world = World(instances=2, economy=QUICK)
+    look = world.actions.container_instances
+    machine = world.machine(0)
+    before = dict(look())[machine.instance_id]
+    machine.arn, machine.version = machine.arn[:-4] + "beef", machine.version + 1
+    machine.gpus = machine.gpus[:4]
+    world.fleet.changes += 1
+    after = dict(look())[machine.instance_id]
+    assert (after.container_instance_id, after.gpus) == (before.container_instance_id[:-4] + "beef", 4)

@@ -309,7 +309,7 @@ class CheckEnded(InstanceEvent):
 class RepairRequested(InstanceEvent):
     """A rank of `attempt` cannot be stopped on this instance: only a reboot confirms its end.
 
-    awaited: the job waits for that. If not, the instance is repaired for whoever works on it next.
+    awaited: the job waits for that; if not, it is over, and the instance is kept for nobody.
     """
 
     job_id: str

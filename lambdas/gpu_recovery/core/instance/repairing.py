@@ -16,7 +16,7 @@ from ..names import attempt_id
 from ..signals import ON_THE_MACHINE, DepartureKind, MachineState
 from .checking import NO_CHECK, REMEMBERED_MAX, kept_for
 from .ladder import hold, meet, repair, why_held
-from .orders import also_waiting, drain, poke, repair_ended, report, verify
+from .orders import WAITING_MAX, also_waiting, drain, poke, repair_ended, report, verify
 from .people import given_up
 from .record import CheckRun, Instance, InstanceStatus, Need, Rank, Reboot, Rung
 from .rules import claims_left, confirm_ended, is_outlived, proves_reboot, unsure
@@ -48,17 +48,20 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
         boot_id=instance.boot_id,
     )  # fmt: skip
     orders: tuple[Any, ...] = ()
-    if instance.check is not None:
-        stopped = report(instance.check, CheckOutcome.REBOOT, event.sentence, repairing=True)
-        orders = (commands.StopCheck(instance.check.check_id), *stopped)
-    others = also_waiting(instance, event.job_id)
+    cut_short: tuple[Rank, ...] = ()
+    if (run := instance.check) is not None:
+        orders = (
+            commands.StopCheck(run.check_id), *report(run, CheckOutcome.REBOOT, event.sentence, repairing=True)
+        )  # fmt: skip
+        cut_short = (Rank(run.job_id, run.attempt),) if run.job_id not in ("", event.job_id) else ()
+    others = (*also_waiting(instance, event.job_id), *cut_short)[-WAITING_MAX:]
     asked = (*instance.ended_for, asker)[-REMEMBERED_MAX:]
     changes = {"reserved_for": kept_for(instance, event), "also_waiting": others, "ended_for": asked}
     step = meet(instance, need, given, changes, orders)
     if step.changes.get("need") is not None:
         return step
-    # To a person: nobody will end that rank. Those who waited before have heard so.
-    never = replace(instance, reboot=None, need=need, check=None, also_waiting=())
+    # To a person: nobody will end that rank. Those who waited before have heard so, but not whose check it cut short.
+    never = replace(instance, reboot=None, need=need, check=None, also_waiting=cut_short)
     return replace(step, commands=(*step.commands, *repair_ended(never, False, step.reason, given.now)))
 
 
