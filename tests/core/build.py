@@ -56,6 +56,8 @@ def failure(kind: EndingKind, exit_code: int | None = None, rank: int = 0) -> Ra
 
 FLEET = Fleet(gpu_instances=100)
 """Brakes that let up to twenty instances be under repair."""
+STUCK = events.RepairRequested(at=NOW, job_id="sft-1", attempt=1, sentence="a rank of sft-1--a01 cannot be stopped")
+"""A rank of the job that `claimed` gives the instance to hears no signal."""
 
 
 def tell(
@@ -66,6 +68,13 @@ def tell(
         return job.decide(record, event, policy, now)
     brakes = (fleet or FLEET) if instance.minds_the_brakes(record, event) else None
     return instance.decide(record, event, policy, now, brakes)
+
+
+def overdue(record: Instance, policy: Any = ADAPTIVE, fleet: Fleet = FLEET) -> Decision[Instance]:
+    """What the instance decides when its deadline passes."""
+    assert record.deadline_at is not None
+    event = events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
+    return tell(record, event, policy, record.deadline_at, fleet)
 
 
 def queued(policy: Any = ADAPTIVE, job_id: str = "sft-1", spec: JobSpec = SPEC, now: datetime = NOW) -> Job:

@@ -17,6 +17,7 @@ from tests.core.build import (
     CLASSIC,
     IDS,
     NOW,
+    STUCK,
     applied,
     available,
     check_request,
@@ -25,6 +26,7 @@ from tests.core.build import (
     later,
     observed,
     orders,
+    overdue,
     rebooting,
     tell,
     verdict_of,
@@ -34,14 +36,6 @@ from tests.core.build import (
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
 INCONCLUSIVE, CONFIGURATION = CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION
 AVAILABLE, QUARANTINED = InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED
-REPAIR = events.RepairRequested(at=NOW, job_id="sft-1", attempt=1, sentence="a rank of sft-1--a01 cannot be stopped")
-
-
-def _overdue(record: Instance) -> Decision[Instance]:
-    """What the instance decides when its deadline passes."""
-    assert record.deadline_at is not None
-    event = events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
-    return tell(record, event, now=record.deadline_at)
 
 
 def _look(record: Instance) -> Decision[Instance]:
@@ -50,7 +44,7 @@ def _look(record: Instance) -> Decision[Instance]:
 
 
 def _quarantined() -> Instance:
-    return applied(_overdue(rebooting()))
+    return applied(overdue(rebooting()))
 
 
 # -- what ECS says -----------------------------------------------------------------------------------------------------
@@ -160,7 +154,7 @@ def test_an_instance_under_repair_answers_for_its_repair() -> None:
     decision = tell(rebooting(), check_request("sft-2", 3))
     (report,) = orders(decision, commands.ReportCheck)
     assert (report.outcome, report.repairing) == (REBOOT, True)
-    told = orders(_overdue(decision.record), commands.TellJob)
+    told = orders(overdue(decision.record), commands.TellJob)
     assert [(one.job_id, one.event.attempt, one.event.healed) for one in told] == [
         ("sft-1", 1, False),
         ("sft-2", 3, False),
@@ -182,7 +176,7 @@ def test_what_blames_no_gpu_gives_the_instance_back(outcome: CheckOutcome) -> No
     assert decision.record.status is AVAILABLE
     assert [one.outcome for one in orders(decision, commands.ReportCheck)] == [outcome]
     assert bool(orders(decision, commands.NotifyOperator)) == (outcome is CONFIGURATION)
-    free = _overdue(decision.record).record
+    free = overdue(decision.record).record
     assert (free.reserved_for, free.deadline_at) == ("", None)
     assert free.reason == "no longer kept for sft-1"
 
@@ -190,12 +184,12 @@ def test_what_blames_no_gpu_gives_the_instance_back(outcome: CheckOutcome) -> No
 def test_a_reservation_taken_back_early_ends_without_a_word() -> None:
     """The job may release the instance before its time."""
     record = replace(applied(tell(checking(), verdict_of(checking(), HEALTHY))), reserved_for="")
-    assert _overdue(record).record.reason == record.reason
+    assert overdue(record).record.reason == record.reason
 
 
 def test_a_check_without_an_answer_quarantines_and_tells_the_job() -> None:
     """What cannot even be checked is not worked with, and the barrier is not kept waiting."""
-    decision = _overdue(checking())
+    decision = overdue(checking())
     assert decision.record.status is QUARANTINED
     assert [one.outcome for one in orders(decision, commands.ReportCheck)] == [INCONCLUSIVE]
     assert orders(decision, commands.StopCheck)
@@ -308,7 +302,7 @@ def test_a_healthy_check_on_the_old_boot_proves_nothing() -> None:
 
 def test_a_reboot_that_never_shows_quarantines_notifies_and_tells_the_job() -> None:
     """The deadline was set when the reboot was asked for."""
-    decision = _overdue(rebooting())
+    decision = overdue(rebooting())
     assert decision.record.status is QUARANTINED
     assert orders(decision, commands.NotifyOperator)
     assert [(one.job_id, one.event.healed) for one in orders(decision, commands.TellJob)] == [("sft-1", False)]
@@ -360,76 +354,20 @@ def test_a_check_after_a_reboot_that_could_not_tell_is_repeated_once() -> None:
 
 def test_a_check_after_a_reboot_that_never_answers_quarantines_and_tells_the_job() -> None:
     """The second deadline of a repair."""
-    decision = _overdue(verifying())
+    decision = overdue(verifying())
     assert decision.record.status is QUARANTINED
     assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]
     assert orders(decision, commands.StopCheck)
-
-
-# -- ending a rank that cannot be stopped ------------------------------------------------------------------------------
-
-
-def test_a_rank_that_cannot_be_stopped_ends_with_a_proved_reboot() -> None:
-    """Only then its claim goes and its job hears of the end."""
-    record = applied(tell(claimed(boot_id="boot-1"), REPAIR))
-    assert record.status is InstanceStatus.REBOOTING
-    assert record.claims
-    record = applied(tell(record, observed(2, agent_connected=False)))
-    record = applied(tell(record, observed(3)))
-    decision = tell(record, verdict_of(record, HEALTHY, "boot-2"))
-    assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
-    assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("sft-1", 1)]
-
-
-def test_a_rank_whose_reboot_fails_is_told_as_never_ended() -> None:
-    """Its job need not wait for its own deadline; the claim stays."""
-    record = applied(tell(claimed(), REPAIR))
-    decision = _overdue(record)
-    assert decision.record.claims == record.claims
-    assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]
-    assert not orders(decision, commands.ConfirmEnd)
-
-
-def test_a_reboot_that_would_cost_another_jobs_work_is_a_persons_to_decide() -> None:
-    """Two jobs share the instance; only one of them has a rank that cannot be stopped."""
-    shared = claimed()
-    shared = replace(shared, claims={**shared.claims, "other-1": Claim(1, 4)})
-    decision = tell(shared, REPAIR)
-    assert decision.record.status is QUARANTINED
-    assert decision.record.claims == shared.claims
-    assert not orders(decision, commands.RebootInstance)
 
 
 def test_an_instance_whose_check_ecs_never_started_is_not_blamed() -> None:
     """The GPUs were taken by somebody: that says nothing about the machine."""
     record = checking()
     refused = replace(record, commands=tuple(replace(one, refusals=3) for one in record.commands))
-    decision = _overdue(refused)
+    decision = overdue(refused)
     assert decision.record.status is AVAILABLE
     assert [one.outcome for one in orders(decision, commands.ReportCheck)] == [INCONCLUSIVE]
     assert orders(decision, commands.NotifyOperator)
-
-
-@pytest.mark.parametrize("outcome", [REBOOT, REPLACE])
-def test_a_proved_reboot_ends_the_rank_even_if_the_check_then_fails(outcome: CheckOutcome) -> None:
-    """The machine is sick, but nothing of before runs on it any more."""
-    record = applied(tell(claimed(boot_id="boot-1"), REPAIR))
-    record = applied(tell(record, observed(2, container_instance_id="ci-2")))
-    decision = tell(record, verdict_of(record, outcome, "boot-2"))
-    assert decision.record.claims == {}
-    assert orders(decision, commands.ConfirmEnd)
-
-
-def test_a_reboot_is_not_asked_for_an_attempt_that_holds_nothing_here() -> None:
-    """The rank has ended since, or another attempt has the instance."""
-    for record in (available(), claimed(attempt=2), claimed("other-1")):
-        assert tell(record, REPAIR).outcome is Outcome.IGNORED
-
-
-def test_a_reboot_that_has_been_made_is_not_made_again_for_the_same_wish() -> None:
-    """The order may be carried out twice; what was asked before the last reboot is done."""
-    assert tell(claimed(reboots=(later(1),)), REPAIR).outcome is Outcome.IGNORED
-    assert tell(claimed(reboots=(later(-1),)), REPAIR).outcome is Outcome.APPLIED
 
 
 # -- quarantine --------------------------------------------------------------------------------------------------------
@@ -438,7 +376,7 @@ def test_a_reboot_that_has_been_made_is_not_made_again_for_the_same_wish() -> No
 def test_a_quarantine_reminds_and_keeps_its_reason() -> None:
     """Every day, with the same incident id."""
     record = _quarantined()
-    decision = _overdue(record)
+    decision = overdue(record)
     (told,) = orders(decision, commands.NotifyOperator)
     assert told.incident_id == record.incident_id != ""
     assert (decision.record.status, decision.record.reason) == (QUARANTINED, record.reason)
@@ -457,7 +395,7 @@ def test_a_release_leads_through_a_check() -> None:
 
 def test_a_released_instance_that_passes_its_check_is_nobodys() -> None:
     """A person vouched for it and its check had every GPU: the claim of a rank that was never confirmed is over."""
-    record = applied(_overdue(applied(tell(claimed(), REPAIR))))
+    record = applied(overdue(applied(tell(claimed(), STUCK))))
     assert record.claims
     at = later(9_999)
     record = applied(tell(record, events.ReleaseRequested(at=at, by="ada"), now=at))

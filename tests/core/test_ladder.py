@@ -20,6 +20,7 @@ from tests.core.build import (
     FLEET,
     IDS,
     NOW,
+    STUCK,
     applied,
     available,
     check_request,
@@ -39,7 +40,6 @@ S = InstanceStatus
 ON = replace(ADAPTIVE, replace=True)
 PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
 FULL = Fleet(gpu_instances=5, repairing=frozenset({"i-other"}))
-STUCK = events.RepairRequested(at=NOW, job_id="sft-1", attempt=1, sentence="a rank of sft-1--a01 cannot be stopped")
 
 
 def _look(record: Instance, policy: RecoveryPolicy = ADAPTIVE, fleet: Fleet = FLEET, at: Any = None) -> Decision[Any]:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.fleet import Pause
 from gpu_recovery.core.instance.record import Claim, Health, Instance, InstanceStatus, Rung
 from gpu_recovery.core.machine import Decision, Outcome
-from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
 from gpu_recovery.core.xid import XidClass, class_of
 
@@ -29,6 +28,7 @@ from tests.core.build import (
     later,
     observed,
     orders,
+    overdue,
     rebooting,
     tell,
     verdict_of,
@@ -60,12 +60,6 @@ def _announced(
 def _told_to_leave(decision: Decision[Any]) -> list[tuple[str, int]]:
     told = orders(decision, commands.TellJob)
     return [(one.job_id, one.event.attempt) for one in told if isinstance(one.event, events.InstanceLeaving)]
-
-
-def _overdue(record: Instance, policy: RecoveryPolicy = ADAPTIVE, fleet: Fleet = FLEET) -> Decision[Any]:
-    assert record.deadline_at is not None
-    event = events.InstanceDeadlineReached(at=record.deadline_at, deadline_at=record.deadline_at)
-    return tell(record, event, policy, record.deadline_at, fleet)
 
 
 def _quarantined() -> Instance:
@@ -205,9 +199,9 @@ def test_a_machine_found_impaired_while_it_was_busy_is_thought_of_when_it_works_
     record = applied(tell(checking(), _said(HealthKind.SYSTEM_STATUS)))
     works = applied(tell(record, verdict_of(record, CheckOutcome.HEALTHY)))
     assert works.status is S.AVAILABLE and works.deadline_at == later(ADAPTIVE.reboot_settle_s)
-    assert _overdue(works, ON).record.status is S.REPLACING
+    assert overdue(works, ON).record.status is S.REPLACING
     well = applied(tell(works, _said(HealthKind.SYSTEM_STATUS, OK, later(1))))
-    calm = _overdue(well, ON)
+    calm = overdue(well, ON)
     assert calm.record.status is S.AVAILABLE
 
 
@@ -240,7 +234,7 @@ def test_jobs_are_moved_an_hour_before_what_is_announced_for_later(kind: Departu
     """Nothing new comes meanwhile; the deadline wakes the instance in time."""
     record = applied(tell(claimed(), _announced(kind, DAY)))
     assert record.suspicion == f"{kind} at {DAY}" and record.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
-    decision = _overdue(record)
+    decision = overdue(record)
     assert decision.record.status is S.AVAILABLE and _told_to_leave(decision) == [("sft-1", 1)]
     assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.leave_lead_s))) == [("sft-1", 1)]
     assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.leave_lead_s + 1))) == []
@@ -249,11 +243,11 @@ def test_jobs_are_moved_an_hour_before_what_is_announced_for_later(kind: Departu
 def test_a_retirement_is_met_by_replacing_where_that_is_allowed() -> None:
     """Those at work leave first."""
     record = applied(tell(claimed(), _announced(DepartureKind.RETIREMENT, DAY), ON))
-    decision = _overdue(record, ON)
+    decision = overdue(record, ON)
     assert decision.record.status is S.QUARANTINED and decision.record.need.rung is Rung.REPLACE
     assert [type(one.event) for one in orders(decision, commands.TellJob)] == [events.InstanceNeedsRepair]
     idle = applied(tell(available(), _announced(DepartureKind.RETIREMENT, DAY), ON))
-    begins = _overdue(idle, ON)
+    begins = overdue(idle, ON)
     assert begins.record.status is S.REPLACING
     assert begins.fleet is not None and begins.fleet.blamed == {}  # an announcement blames nobody
 
@@ -319,7 +313,7 @@ def test_a_rebalance_recommendation_moves_nobody_and_is_forgotten() -> None:
     """It is only more likely than usual to be interrupted."""
     record = applied(tell(claimed(), _announced(DepartureKind.REBALANCE, 0)))
     assert record.suspicion and record.deadline_at == later(ADAPTIVE.avoid_s)
-    decision = _overdue(record)
+    decision = overdue(record)
     assert decision.record.suspicion == "" and _told_to_leave(decision) == []
     assert orders(decision, commands.PokeScheduler)
 
@@ -329,7 +323,7 @@ def test_a_machine_still_there_long_after_it_was_to_go_is_used_again(kind: Depar
     """Who announced it may never say that it was called off."""
     record = applied(tell(claimed(), _announced(kind, 120)))
     assert record.suspicion and record.deadline_at == later(120 + ADAPTIVE.avoid_s)
-    decision = _overdue(record)
+    decision = overdue(record)
     assert (decision.record.suspicion, decision.record.deadline_at) == ("", None)
 
 
@@ -341,7 +335,7 @@ def test_an_instance_that_is_left_is_kept_for_nobody() -> None:
     assert left.reserved_for == "" and left.deadline_at is not None
     waits = applied(tell(record, _announced(DepartureKind.RETIREMENT, DAY)))
     assert waits.reserved_for == "sft-1" and waits.deadline_at == later(ADAPTIVE.reserve_s)
-    free = _overdue(waits).record
+    free = overdue(waits).record
     assert free.reserved_for == "" and free.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
     assert NOW + timedelta(seconds=ADAPTIVE.reserve_s) < free.deadline_at
 
@@ -351,7 +345,7 @@ def test_what_was_announced_while_it_was_busy_is_acted_on_when_it_works() -> Non
     record = applied(tell(checking(), _announced(DepartureKind.RETIREMENT, 60), ON))
     works = applied(tell(record, verdict_of(record, CheckOutcome.HEALTHY), ON))
     assert works.deadline_at is not None and works.deadline_at <= NOW
-    assert _overdue(works, ON).record.status is S.REPLACING
+    assert overdue(works, ON).record.status is S.REPLACING
 
 
 def test_a_machine_that_has_gone_remembers_no_warning_but_when_each_was_given() -> None:
