@@ -29,9 +29,9 @@ class InvariantBroken(AssertionError):
 _WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
 
 
-def broken(world: World) -> Iterator[str]:
-    """Every invariant that does not hold now, as a sentence that begins with its number."""
-    jobs, instances = world.jobs(), world.instances()
+def broken(world: World, instances: Collection[Instance]) -> Iterator[str]:
+    """Every invariant that does not hold now, as a sentence that begins with its number. `instances`: all records."""
+    jobs = world.jobs()
     adopted = {job.job_id for job in jobs if job.origin is Origin.ADOPTED}
     yield from of_records(world, jobs, instances, adopted)
     yield from of_processes(world, world.fleet.running(), world.cluster.tasks.values(), adopted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
@@ -44,10 +45,13 @@ class MemoryBeats:
         heard = known.heard if known.window == window else {}
         if heard.get(by, 0) >= REPORTS_MAX:
             raise TooManyReports(retry_after_s(beat.seen_at))
-        after = replace(known, window=window, heard={**heard, by: heard.get(by, 0) + 1})
+        # All that differs at once: a heartbeat is what is written most often.
+        fields: dict[str, Any] = {"window": window, "heard": {**heard, by: heard.get(by, 0) + 1}}
         if beat.boot_id:
-            after = replace(after, boot_id=beat.boot_id, sequence=beat.sequence)
-        self.heard[beat.instance_id] = _present(after, beat, known) if present else after
+            fields |= {"boot_id": beat.boot_id, "sequence": beat.sequence}
+        if present:
+            fields |= _present(beat, known)
+        self.heard[beat.instance_id] = replace(known, **fields)
         return known
 
     def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
@@ -103,12 +107,15 @@ class MemoryBeats:
         return self.inventories.get(instance_id)
 
 
-def _present(after: Beat, beat: Beat, known: Beat) -> Beat:
-    after = replace(after, seen_at=beat.seen_at, silent_since=None, ranks={**known.ranks, **beat.ranks})
+def _present(beat: Beat, known: Beat) -> dict[str, Any]:
+    """What a report that comes while it still counts as presence writes besides."""
+    fields: dict[str, Any] = {"seen_at": beat.seen_at, "silent_since": None, "ranks": {**known.ranks, **beat.ranks}}
     if beat.boot_id:
-        after = replace(after, booted_at=beat.booted_at)
+        fields["booted_at"] = beat.booted_at
     if beat.run:
-        after = replace(after, run=beat.run, past_runs=past_runs(beat, known))
+        fields |= {"run": beat.run, "past_runs": past_runs(beat, known)}
     if beat.interval_s:
-        after = replace(after, interval_s=beat.interval_s)
-    return after if beat.health is None else replace(after, health=beat.health, digest=beat.digest)
+        fields["interval_s"] = beat.interval_s
+    if beat.health is not None:
+        fields |= {"health": beat.health, "digest": beat.digest}
+    return fields

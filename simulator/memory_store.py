@@ -146,7 +146,8 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
     ) -> tuple[Job, ...]:
-        return tuple(job for status in statuses for job in self._queued(status)[:limit])
+        queued = self._queued(statuses)
+        return tuple(job for status in statuses for job in queued[status][:limit])
 
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
@@ -155,15 +156,24 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         at, after = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
             raise CursorInvalid("the cursor belongs to another listing")
-        queued = ((current, job) for current in statuses[statuses.index(at) :] for job in self._queued(current))
-        found = [(s, job) for s, job in queued if after is None or s is not at or _place(job) > after][:limit]
+        queued = self._queued(statuses[statuses.index(at) :])
+        listed = ((status, job) for status, jobs in queued.items() for job in jobs)
+        found = [(s, job) for s, job in listed if after is None or s is not at or _place(job) > after][:limit]
         return JobPage(tuple(job for _, job in found), _cursor(*found[-1]) if len(found) >= limit else None)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         return self.jobs.overdue(now)
 
-    def _queued(self, status: JobStatus) -> list[Job]:
-        return sorted((job for job in self.jobs.records.values() if job.status is status), key=_place)
+    def _queued(self, statuses: Sequence[JobStatus]) -> dict[JobStatus, list[Job]]:
+        """The jobs of each of `statuses`, in the order given, as they stand in line."""
+        found: dict[JobStatus, list[Job]] = {status: [] for status in statuses}
+        for job in self.jobs.records.values():
+            if job.status in found:
+                found[job.status].append(job)
+        for jobs in found.values():
+            if len(jobs) > 1:
+                jobs.sort(key=_place)
+        return found
 
     def begin_attempt(self, plan: Plan) -> Plan:
         key = (plan.job_id, plan.attempt)
@@ -279,10 +289,11 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
     ) -> tuple[Instance, ...]:
-        found: dict[InstanceStatus, list[Instance]] = {status: [] for status in InstanceStatus}
+        found: dict[InstanceStatus, list[Instance]] = {status: [] for status in statuses}
         for name in sorted(self.machines.records):
             instance = self.machines.records[name]
-            found[instance.status].append(instance)
+            if instance.status in found:
+                found[instance.status].append(instance)
         return tuple(chain.from_iterable(found[status] for status in statuses))
 
     def instance_of(self, container_instance_id: str) -> str | None:

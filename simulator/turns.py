@@ -125,6 +125,8 @@ class Patience:
     def _able(self) -> Iterator[str]:
         """Of each group the first in line that no quota stands against, if enough hosts are free for it."""
         store = self.world.store
+        if not store.jobs_in(WAITING, 1):
+            return
         snapshot = _snapshot(self.world.recovery, store)
         holders = [job for job in self.world.jobs() if quotas.taken(job)]
         seen: set[str] = set()

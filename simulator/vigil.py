@@ -31,8 +31,9 @@ class Everything:
 
     def broken(self) -> Iterator[str]:
         """What does not hold, one sentence each."""
-        yield from invariants.broken(self.world)
-        for one in self.world.instances():
+        instances = self.world.instances()
+        yield from invariants.broken(self.world, instances)
+        for one in instances:
             before = self._seen.get(one.instance_id)
             if before is not None and before.revision != one.revision:
                 yield from invariants.returned_to_work(self.world, before, one)
@@ -61,7 +62,7 @@ class Changes:
         """What does not hold, one sentence each."""
         self.asked += 1
         if not self.of_processes and self.asked % self.everything_every == 0:
-            yield from invariants.broken(self.world)
+            yield from invariants.broken(self.world, self.world.instances())
         if not self._jobs and not self._instances and not self._moved:
             return
         jobs = [self.store.jobs.records[name] for name in self._jobs]

@@ -291,18 +291,18 @@ class Hearing:
 
         To an agent whose rank was told no attempt, the order is about attempt 0.
         """
-        orders = before.orders.values() if before is not None else ()
+        if before is None or not before.orders:
+            return ()
+        orders = before.orders.values()
         running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
         due = tuple(one for one in orders if (one.job_id, one.attempt) in running)
         # One report without the rank may come of a restart, or of a look that failed: it is over when it stays away.
         now = self.recovery.clock()
         lately = {
-            (rank.job_id, rank.attempt)
-            for rank in (before.ranks.values() if before is not None else ())
-            if is_fresh(rank.seen_at, now, self.recovery)
+            (rank.job_id, rank.attempt) for rank in before.ranks.values() if is_fresh(rank.seen_at, now, self.recovery)
         }
         void = [one.order_id for one in orders if one not in due and (one.job_id, one.attempt) not in lately]
-        if before is not None and void:
+        if void:
             self.recovery.store.withdraw_orders(before.instance_id, void)
         unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}
         return tuple(replace(one, attempt=0) if one.job_id in unnamed else one for one in due)

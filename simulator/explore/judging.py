@@ -47,7 +47,7 @@ class Judge:
 
     def judge(self, core: Core) -> None:
         """Broken, if an invariant does not hold."""
-        found = [*invariants.broken(self.world), *self._overlooked(core)]
+        found = [*invariants.broken(self.world, self.world.instances()), *self._overlooked(core)]
         if found:
             raise Broken(found)
 

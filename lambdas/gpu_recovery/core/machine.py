@@ -178,7 +178,9 @@ def unless_pending(record: Any, order: Any) -> tuple[Any, ...]:
 
 def due_at(deadline_at: datetime | None, look_at: datetime | None, commands: tuple[Pending, ...]) -> datetime | None:
     """When the reconciler must next open this record: the first of its deadline, its look and its claims' ends."""
-    times = [t for t in (deadline_at, look_at, *(c.acting_until for c in commands)) if t is not None]
+    times = [at for at in (deadline_at, look_at) if at is not None]
+    if commands:
+        times += [one.acting_until for one in commands]
     return min(times, default=None)
 
 
