@@ -48,7 +48,8 @@ class Functions:
         self._poke_keys: dict[str, datetime] = {}
         self.asked: dict[str, None] = {}
         """What lies in the scheduler's queue."""
-        self._busy_until: dict[str, datetime] = {}
+        self._busy_until: datetime | None = None
+        """When the scheduler is ready with what it was given last; None: it was given nothing that takes time."""
         self._in_line: set[str] = set()
 
     # -- who hears of what ---------------------------------------------------------------------------------------------
@@ -97,8 +98,7 @@ class Functions:
     def invoke(self, name: str, work: Work, tried: int = 0) -> None:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
         world = self.world
-        busy_s = (self._busy_until.get(name, world.timeline.start) - world.timeline.now).total_seconds()
-        if name == SCHEDULER and busy_s > 0:
+        if name == SCHEDULER and (busy_s := self._busy_s()) > 0:
             self._wait_in_line(busy_s, name, work, tried)
             return
         try:
@@ -111,10 +111,14 @@ class Functions:
                 raise
             survived = False
         spent_s = 0.0 if world.meter is None else world.meter.last_s
-        if spent_s:
-            self._busy_until[name] = world.timeline.now + timedelta(seconds=spent_s)
+        if name == SCHEDULER and spent_s:
+            self._busy_until = world.timeline.now + timedelta(seconds=spent_s)
         if not survived and self.retries and tried < len(RETRIES_S):
             world.timeline.after(spent_s + RETRIES_S[tried], world.invoke, name, work, tried + 1)
+
+    def _busy_s(self) -> float:
+        until = self._busy_until
+        return 0.0 if until is None else (until - self.world.timeline.now).total_seconds()
 
     def _wait_in_line(self, seconds: float, name: str, work: Work, tried: int) -> None:
         """The queue hands nothing out while the function works on what it got before; then, all that waits."""

@@ -3,8 +3,9 @@
 A leg begins as a whole course does, with a gang that trains on a new fleet: what was sick is well, every spare is
 there, bad machines that were taken out are back, and nothing is remembered. So a run in legs is not quite the run.
 
-Cuts are in calm: of the failures near the place where all legs have as many, before the one that the longest calm
-precedes; near is a quarter of a leg. A gang that is not back at work by then is an error: it would be taken to train.
+Cuts are in calm: before the failure next to the place where all legs have as many that two hours of calm precede or, if
+there is none within a quarter of a leg, before the one there that the longest calm precedes. A gang that is not back at
+work by then is an error: it would be taken to train.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from .trace import Course
 
 LEFT_S = 60.0
 """Between a cut and the failure that follows it."""
+CALM_S = 7_200.0
+"""Enough for almost every recovery."""
 LEEWAY = 0.25
 """How far from its place a cut may be, as a share of a leg's failures."""
 
@@ -39,10 +42,12 @@ def legs_of(course: Course, number: int) -> tuple[Course, ...]:
 
 
 def _cut(course: Course, near: int, leeway: int) -> float:
-    """The end of the longest calm that one of the failures around the one in the place `near` ends."""
+    """The end of a calm that one of the failures around the one in the place `near` ends."""
     times = [one.at_s for one in course.failures]
-    after = max(range(near - leeway, near + leeway + 1), key=lambda n: times[n] - times[n - 1])
-    if times[after] - times[after - 1] <= LEFT_S:
+    calms = {n: times[n] - times[n - 1] for n in range(near - leeway, near + leeway + 1)}
+    enough = [n for n, calm in calms.items() if calm >= CALM_S]
+    after = min(enough, key=lambda n: abs(n - near)) if enough else max(calms, key=lambda n: calms[n])
+    if calms[after] <= LEFT_S:
         raise LegsDoNotFit("there is no calm in which it could be cut")
     return times[after] - LEFT_S
 
