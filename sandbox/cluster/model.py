@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any
 
 from sandbox.cluster.model_index import Tasks
@@ -338,7 +339,7 @@ class Cluster:
         self._forgot_at = now
         old = [
             task.task_id
-            for task in self.tasks.values()
+            for task in takewhile(lambda task: task.created_at < horizon, self.tasks.values())
             if task.stopped_at is not None and task.stopped_at < horizon and task.process is not Process.RUNNING
         ]
         for task_id in old:

@@ -103,6 +103,10 @@ class Tasks(dict[str, Task]):
         """Each `started_by` of which some task really runs."""
         return iter(self._running)
 
+    def of(self, task_ids: Iterable[str]) -> list[Task]:
+        """The tasks of these ids, in order of creation."""
+        return [self[task_id] for task_id in sorted(task_ids, key=self._numbers.__getitem__)]
+
     def in_order(self, found: Iterable[Task]) -> list[Task]:
         """`found`, in order of creation."""
         numbers = self._numbers

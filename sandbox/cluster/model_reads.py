@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from sandbox.cluster.model import ApiError, Cluster, Instance, InstanceStatus, Task, TaskStatus
@@ -53,9 +54,11 @@ def _candidates(cluster: Cluster, request: dict[str, Any], desired: str, where: 
     """Where to look for the tasks of a list: what is to run on an instance holds its resources."""
     if request.get("startedBy") is not None:
         return cluster.tasks.started_by(request["startedBy"])
-    if where is not None and desired == TaskStatus.RUNNING:
+    if desired != TaskStatus.RUNNING:
+        return cluster.tasks.values()
+    if where is not None:
         return cluster.live_tasks(where)
-    return cluster.tasks.values()
+    return cluster.tasks.of(chain.from_iterable(host.live for host in cluster.instances.values()))
 
 
 def page(items: list[Any], request: dict[str, Any], member: str, size: str, token: str) -> dict[str, Any]:

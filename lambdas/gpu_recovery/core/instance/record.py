@@ -26,6 +26,7 @@ class InstanceStatus(StrEnum):
 
 IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
 """The statuses of an instance that nothing has been proved against."""
+_BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
 
 
 class EcsStatus(StrEnum):
@@ -267,8 +268,7 @@ class Instance:
     @property
     def under_repair(self) -> bool:
         """Whether it counts against the fleet's budget: being rebooted or replaced, until proof and a passing check."""
-        repairing = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
-        return self.status in repairing or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
+        return self.status in _BEING_REPAIRED or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
 
     @property
     def waits_for_a_person(self) -> bool:
