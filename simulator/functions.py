@@ -49,8 +49,9 @@ class Functions:
         self.asked: dict[str, None] = {}
         """What lies in the scheduler's queue."""
         self._busy_until: datetime | None = None
-        """When the scheduler is ready with what it was given last; None: it was given nothing that takes time."""
-        self._in_line: set[str] = set()
+        """Until when the scheduler works on what it was given last; None: on nothing that takes time."""
+        self._is_waited_for = False
+        """Whether the scheduler will be woken as soon as it has done its work."""
 
     # -- who hears of what ---------------------------------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ class Functions:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
         world = self.world
         if name == SCHEDULER and (busy_s := self._busy_s()) > 0:
-            self._wait_in_line(busy_s, name, work, tried)
+            self._wait_in_line(busy_s, work, tried)
             return
         try:
             survived = world.lives.live(name, work)
@@ -120,15 +121,15 @@ class Functions:
         until = self._busy_until
         return 0.0 if until is None else (until - self.world.timeline.now).total_seconds()
 
-    def _wait_in_line(self, seconds: float, name: str, work: Work, tried: int) -> None:
-        """The queue hands nothing out while the function works on what it got before; then, all that waits."""
-        if name not in self._in_line:
-            self._in_line.add(name)
-            self.world.timeline.after(seconds, self._next_in_line, name, work, tried)
+    def _wait_in_line(self, seconds: float, work: Work, tried: int) -> None:
+        """The queue hands nothing out while the scheduler works on what it got before; then, all that waits."""
+        if not self._is_waited_for:
+            self._is_waited_for = True
+            self.world.timeline.after(seconds, self._next_in_line, work, tried)
 
-    def _next_in_line(self, name: str, work: Work, tried: int) -> None:
-        self._in_line.discard(name)
-        self.world.invoke(name, work, tried)
+    def _next_in_line(self, work: Work, tried: int) -> None:
+        self._is_waited_for = False
+        self.world.invoke(SCHEDULER, work, tried)
 
     # -- what wakes them but events ------------------------------------------------------------------------------------
 

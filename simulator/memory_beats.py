@@ -108,7 +108,7 @@ class MemoryBeats:
 
 
 def _present(beat: Beat, known: Beat) -> dict[str, Any]:
-    """What a report that comes while it still counts as presence writes besides."""
+    """The further fields that a report writes if it is a sign of life."""
     fields: dict[str, Any] = {"seen_at": beat.seen_at, "silent_since": None, "ranks": {**known.ranks, **beat.ranks}}
     if beat.boot_id:
         fields["booted_at"] = beat.booted_at

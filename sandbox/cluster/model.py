@@ -326,7 +326,8 @@ class Cluster:
     def forget(self, now: datetime) -> None:
         """Drop the tasks and client tokens that ECS would have dropped, so that nothing grows without bound.
 
-        Nobody can ask for such a task any more (see `find_task`), so it is enough to look for them now and then.
+        Nobody can ask for such a task any more (see `find_task`), so it is enough to look for them now and then, and
+        among the oldest: tasks are in order of creation.
         """
         horizon = now - CLIENT_TOKENS_KEPT
         while self.tokens:

@@ -3,9 +3,9 @@
 A leg begins as a whole course does, with a gang that trains on a new fleet: what was sick is well, every spare is
 there, bad machines that were taken out are back, and nothing is remembered. So a run in legs is not quite the run.
 
-Cuts are in calm: before the failure next to the place where all legs have as many that two hours of calm precede or, if
-there is none within a quarter of a leg, before the one there that the longest calm precedes. A gang that is not back at
-work by then is an error: it would be taken to train.
+A cut is in calm, close to where each leg would have as many failures: of those within a twentieth of a leg, at least
+one to either side, before the one that the longest calm precedes. A gang that is not back at work at the cut is an
+error: it would be taken to train.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .trace import Course
 
 LEFT_S = 60.0
 """Between a cut and the failure that follows it."""
-CALM_S = 7_200.0
-"""Enough for almost every recovery."""
-LEEWAY = 0.25
-"""How far from its place a cut may be, as a share of a leg's failures."""
+LEEWAY = 0.05
+"""How far from its place a cut may be, as a share of a leg's failures: further off one leg would take longer."""
+FEWEST = 4
+"""Failures in a leg."""
 
 
 class LegsDoNotFit(ValueError):
@@ -34,20 +34,19 @@ def legs_of(course: Course, number: int) -> tuple[Course, ...]:
     if number == 1:
         return (course,)
     per_leg = len(course.failures) / number
-    if per_leg < 1 / LEEWAY:
+    if per_leg < FEWEST:
         raise LegsDoNotFit(f"{len(course.failures)} failures are too few for {number} legs")
-    cuts = [_cut(course, round(leg * per_leg), int(LEEWAY * per_leg)) for leg in range(1, number)]
+    leeway = max(1, round(LEEWAY * per_leg))
+    cuts = [_cut(course, round(leg * per_leg), leeway) for leg in range(1, number)]
     bounds = [course.begins_s, *cuts, course.ends_s]
     return tuple(replace(course, leg=leg) for leg in pairwise(bounds))
 
 
 def _cut(course: Course, near: int, leeway: int) -> float:
-    """The end of a calm that one of the failures around the one in the place `near` ends."""
+    """Shortly before one of the failures around the one in the place `near`, at most `leeway` places off."""
     times = [one.at_s for one in course.failures]
-    calms = {n: times[n] - times[n - 1] for n in range(near - leeway, near + leeway + 1)}
-    enough = [n for n, calm in calms.items() if calm >= CALM_S]
-    after = min(enough, key=lambda n: abs(n - near)) if enough else max(calms, key=lambda n: calms[n])
-    if calms[after] <= LEFT_S:
+    after = max(range(near - leeway, near + leeway + 1), key=lambda n: times[n] - times[n - 1])
+    if times[after] - times[after - 1] <= LEFT_S:
         raise LegsDoNotFit("there is no calm in which it could be cut")
     return times[after] - LEFT_S
 

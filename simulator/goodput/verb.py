@@ -40,17 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuned", action="store_true", help="with trainer and quotas tuned as the table says how to")
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
-    parser.add_argument("--models", action="store_true", help="leave the product's own runs out: seconds, not minutes")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--models", action="store_true", help="leave the product's own runs out: seconds, not minutes")
+    some.add_argument("--product", action="store_true", help="only the product with its spares, beside the bound")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to run them with")
     parser.add_argument("--legs", type=int, default=1, help="cut the product's own runs into so many, side by side (1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def contenders(level: int, spares: int, *, models: bool) -> list[Contender]:
-    """Those that are compared: the other ways, the product, and the bound; `models`: without the product."""
+def contenders(level: int, spares: int, *, models: bool, product: bool) -> list[Contender]:
+    """Those that are compared: the other ways, the product, and the bound.
+
+    models: without the product; `product`: nothing but the product with its spares and the bound.
+    """
     with_spares = Floor(level, spares)
     if models:
         return [HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY, with_spares]
+    if product:
+        return [adaptive(level, spares), with_spares]
     ours = (adaptive(level, 0), adaptive(level, spares)) if spares else (adaptive(level, 0),)
     return [HUMAN_ONLY, seed_001(level), REPLACE_ONLY, REBOOT_ONLY, *ours, with_spares]
 
@@ -78,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         profile = profile.shortened(args.days)
     given = course(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
     floor, sizes = Floor(args.level, args.spares), SIZES if args.charts is not None else ()
-    compared = contenders(args.level, args.spares, models=args.models)
+    compared = contenders(args.level, args.spares, models=args.models, product=args.product)
     try:
         found = report(given, facts, compared, floor, sizes, args.workers, args.legs)
     except SpecInvalid as refused:

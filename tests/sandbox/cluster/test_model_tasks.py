@@ -250,14 +250,15 @@ def test_list_tasks_filters_and_defaults_to_running(scene):
 
 
 def test_list_tasks_pages(scene):
-    """maxResults tasks a page, and a token while there are more."""
-    for _ in range(4):
-        scene.run("1")
+    """maxResults tasks a page, in order of creation, and a token while there are more."""
+    made = [
+        scene.run("1", where)["tasks"][0]["taskArn"] for where in (scene.second, scene.first, scene.second, scene.first)
+    ]
     first = reads.list_tasks(scene.cluster, {"maxResults": 3}, scene.now)
     rest = reads.list_tasks(scene.cluster, {"maxResults": 3, "nextToken": first["nextToken"]}, scene.now)
     assert (len(first["taskArns"]), len(rest["taskArns"])) == (3, 1)
     assert "nextToken" not in rest
-    assert set(first["taskArns"] + rest["taskArns"]) == {task.arn for task in scene.cluster.tasks.values()}
+    assert first["taskArns"] + rest["taskArns"] == made
 
 
 def test_describe_tasks_reports_missing_ids_and_takes_at_most_a_hundred(scene):
@@ -278,6 +279,20 @@ def test_a_stopped_task_is_forgotten_after_an_hour(scene):
     assert reads.describe_tasks(scene.cluster, {"tasks": [task.arn]}, later)["tasks"]
     later += timedelta(minutes=2)
     assert reads.describe_tasks(scene.cluster, {"tasks": [task.arn]}, later)["failures"][0]["reason"] == "MISSING"
+
+
+def test_what_is_kept_of_stopped_tasks_ends_after_a_day(scene):
+    """Else a cluster of weeks would grow without bound. What still runs is kept, and what has stopped since."""
+    runs, ended, late = scene.running("1"), scene.running("1"), scene.running("1")
+    scene.do(tasks.process_ended, ended, 0)
+    scene.now += timedelta(hours=23)
+    scene.do(tasks.process_ended, late, 0)
+    new = scene.running("1")
+    scene.cluster.forget(scene.now)
+    assert list(scene.cluster.tasks) == [one.task_id for one in (runs, ended, late, new)]
+    scene.now += timedelta(hours=2)
+    scene.cluster.forget(scene.now)
+    assert list(scene.cluster.tasks) == [one.task_id for one in (runs, late, new)]
 
 
 def test_stopping_a_task_deletes_its_tags_and_events_never_have_any(scene):

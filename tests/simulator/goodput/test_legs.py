@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 
@@ -32,7 +32,7 @@ def _back_at(run: Run) -> list[float]:
     return [one.training_at for one in run.episodes if one.training_at is not None]
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_each_moment_and_each_failure_is_in_one_leg(number: int) -> None:
     """The legs follow each other from the beginning of the run to its end, and a failure never waits at a cut."""
     given = course(FACTS.profile("llama3"), CONDITIONS, 1)
@@ -47,20 +47,25 @@ def test_each_moment_and_each_failure_is_in_one_leg(number: int) -> None:
     assert max(shares) <= 1.1 * len(given.failures) / number
 
 
-def _at_hours(*hours: float) -> Course:
-    return replace(_calm(), failures=tuple(failure(hour * HOUR) for hour in hours))
+def _after_calms(*hours: float) -> Course:
+    """A course of failures, each after so many hours of calm."""
+    times = list(accumulate(hours))
+    return replace(_calm(), failures=tuple(failure(at * HOUR) for at in times))
 
 
-def test_a_cut_is_in_the_nearest_calm_that_is_long_enough() -> None:
-    """Two hours are enough; a longer one further away would make one leg longer than the other."""
-    legs = legs_of(_at_hours(1, 2, 3, 13, 13.5, 16, 20, 21, 22, 23), 2)
-    assert legs[0].ends_s == 16 * HOUR - LEFT_S
-
-
-def test_where_no_calm_is_long_enough_a_cut_is_in_the_longest() -> None:
-    """Of those near the place where both legs have as many: one far away does not count."""
-    legs = legs_of(_at_hours(1, 4, 4.5, 5, 6.5, 7, 7.5, 8, 12, 13), 2)
-    assert legs[0].ends_s == 6.5 * HOUR - LEFT_S
+@pytest.mark.parametrize(
+    ("calms", "before"),
+    [
+        ((1, 1, 1, 1, 1, 6, 2, 1, 1, 1), 5),
+        ((1, 1, 1, 9, 6, 3, 5, 9, 1, 1), 4),  # those of nine hours are too far off
+        ((1, 1, 1, 9, 1, 3, 5, 9, 1, 1), 6),
+    ],
+)
+def test_a_cut_is_in_the_longest_calm_nearby(calms: tuple[float, ...], before: int) -> None:
+    """Ten failures are cut before the sixth, or before one of its neighbours: a leg may not be much the longer one."""
+    given = _after_calms(*calms)
+    legs = legs_of(given, 2)
+    assert legs[0].ends_s == pytest.approx(given.failures[before].at_s - LEFT_S)
 
 
 def test_a_run_in_legs_is_the_run_where_nothing_need_be_remembered() -> None:

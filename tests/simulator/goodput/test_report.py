@@ -106,6 +106,10 @@ def test_the_product_itself_is_compared_with_the_others(
     assert by_name["adaptive, 2 spares"]["ettr"] > by_name["seed 001"]["ettr"]
     assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
 
+    assert verb.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["policies"] == [by_name["adaptive, 2 spares"], by_name["floor, 2 spares"]]
+
 
 def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the figures and in the text; and a course that cannot be cut is refused, not gone through as a whole."""
