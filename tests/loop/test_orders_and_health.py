@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from gpu_recovery.core import events
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.heartbeat import (
     RANKS_KEPT_MAX,
     Beat,
@@ -99,6 +100,26 @@ def test_health_that_was_never_told_is_told_when_the_report_is_repeated(scene: S
     assert scene.instance().status is InstanceStatus.AVAILABLE
     scene.hearing.hear(report)
     assert scene.instance().status is InstanceStatus.CHECKING
+
+
+def test_an_agent_is_answered_though_others_could_not_be_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an error it would only report the same again. What was to be said is kept, and raised by the reconciler."""
+
+    def unreachable(*given: Any) -> None:
+        raise ConnectionError("the bus is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(scene.aws, "publish", unreachable)
+        assert scene.beats(0, xids=(XidSeen(79, "GPU-1"),)).updated == 1
+        assert scene.instance().status is InstanceStatus.CHECKING
+        assert [type(one.command) for one in scene.instance().commands] == [commands.PublishEvent]
+        scene.passes(scene.policy.claim_s + 1)
+        with pytest.raises(ExceptionGroup) as raised:
+            scene.round()
+        assert raised.group_contains(ConnectionError, match="the bus is away")
+    scene.passes(scene.policy.claim_s + 1)
+    scene.round()
+    assert scene.instance().commands == ()
 
 
 def test_an_inventory_is_asked_for_until_it_has_come(scene: Scene) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu_recovery.core.job.spec import NNODES_MAX
 
 from simulator.goodput.facts import FactsInvalid, Mark
 from simulator.goodput.facts_table import TABLE, read
@@ -41,6 +42,11 @@ def test_the_causes_of_llama_3_are_the_419_of_its_paper() -> None:
     assert sum(cause.weight for cause in profile.mix) == 419
     assert profile.rate == pytest.approx(419 / (54 * 2.048), abs=0.001)
     assert round(profile.failures_per_s * profile.seconds) == 419
+
+
+def test_the_product_takes_jobs_of_the_size_of_each_profile() -> None:
+    """It once took none of more than 2,000 instances."""
+    assert all(profile.instances <= NNODES_MAX for profile in FACTS.profiles.values())
 
 
 def test_derived_numbers_follow_from_their_sources() -> None:
