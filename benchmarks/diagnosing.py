@@ -17,7 +17,7 @@ from typing import Any
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.catalogue import FAMILIES
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.reports import (
+from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     Delivery,
     EventReport,
@@ -38,9 +38,9 @@ from gpu_recovery.core.diagnosis.reports import (
     WorkerHealth,
     XidReport,
 )
-from gpu_recovery.core.diagnosis.spread import beyond_guard, beyond_sigma
+from gpu_recovery.core.diagnosis.outliers import beyond_guard, beyond_sigma
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
-from gpu_recovery.core.diagnosis.words import Cause, Scope, ScopeKind
 
 from benchmarks.fault_cases import AT_S, TOPOLOGY, FaultCase, fault_cases
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Topology, Worker
-from gpu_recovery.core.diagnosis.reports import (
+from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     Check,
     Delivery,
@@ -38,7 +38,7 @@ from gpu_recovery.core.diagnosis.reports import (
     WorkerHealth,
     XidReport,
 )
-from gpu_recovery.core.diagnosis.words import Cause
+from gpu_recovery.core.diagnosis.taxonomy import Cause
 
 AT_S = 1_000_000.0
 NODES, WORKERS = 4, 4

@@ -13,19 +13,19 @@ from typing import Any
 
 import boto3
 from botocore.awsrequest import AWSResponse
-from gpu_recovery.aws.beat_store import beat_key
-from gpu_recovery.aws.items import encode, to_iso
+from gpu_recovery.auth.authenticator import Door
+from gpu_recovery.auth.tokens import NodeToken, digest_of
+from gpu_recovery.aws.dynamodb import typed
+from gpu_recovery.aws.heartbeat_store import beat_key
+from gpu_recovery.aws.item_codec import encode, to_iso
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import typed
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import Beat, GpuHealth, running_log_id, window_of
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.door import Door
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.node_calls import NodeApi
+from gpu_recovery.node_api.heartbeats import Hearing
+from gpu_recovery.node_api.router import NodeApi
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.tokens import NodeToken, digest_of
 
 RANKS, HEARTBEATS = 8, 2_000
 FLEET, INTERVAL_S = 10_000, 15

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.economy import FASTEST, LARGE, Economy, rare_collections
+from simulator.fast.fidelity import FASTEST, LARGE, Economy, rare_collections
 from simulator.trials.campaign import tally
 from simulator.world import World
 

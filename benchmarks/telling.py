@@ -12,11 +12,11 @@ import time
 from itertools import count
 from pathlib import Path
 
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.sensors.diagnosis import DiagnosisSocket
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.sensors.training_socket import DiagnosisSocket
 from gpu_recovery_client import diagnosis
-from gpu_recovery_client.diagnosis.sending import Sender
-from gpu_recovery_client.diagnosis.telling import Teller, Voice, set_voice
+from gpu_recovery_client.diagnosis.reporter import Teller, Voice, set_voice
+from gpu_recovery_client.diagnosis.sender import Sender
 
 STEPS, CALLS = 2_000, 8
 STEP_S = 1.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
+from gpu_recovery_client.errors import (
     AnswerUnreadable,
     ClientError,
     ListIncomplete,
@@ -16,7 +16,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .api import RecoveryClient
+    from gpu_recovery_client.api import RecoveryClient
 
 __all__ = [
     "AnswerUnreadable", "ClientError", "ListIncomplete", "RecoveryClient", "RequestRefused", "ServiceUnreachable",
@@ -26,7 +26,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "RecoveryClient":
-        from .api import RecoveryClient  # noqa: PLC0415
+        from gpu_recovery_client.api import RecoveryClient  # noqa: PLC0415
 
         return RecoveryClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

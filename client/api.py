@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .calls import Calls, View, is_loopback, segment
+from gpu_recovery_client.http_client import Calls, View, is_loopback, segment
 
 __all__ = ["RecoveryClient", "View", "is_loopback"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .calls import is_loopback
-from .errors import SettingsMissing
+from gpu_recovery_client.errors import SettingsMissing
+from gpu_recovery_client.http_client import is_loopback
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"

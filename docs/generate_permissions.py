@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "permissions.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "lambdas")]
 
-from infra.functions import FUNCTIONS, FunctionRow, Trigger  # noqa: E402  the packages are found only now
-from infra.permissions import WITHOUT_RESOURCE_LEVEL, Permission, Reach, statements  # noqa: E402
+from infra.functions import FUNCTIONS, FunctionRow, Trigger
+from infra.permissions import WITHOUT_RESOURCE_LEVEL, Permission, Reach, statements
 
 HEADER = """# What gpu-recovery may do in your account
 

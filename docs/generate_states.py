@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "states.md"
 sys.path.insert(0, str(ROOT / "lambdas"))
 
-from gpu_recovery.core.instance import machine as instance  # noqa: E402  the package is found only now
-from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines  # noqa: E402
-from gpu_recovery.core.instance.record import Instance, InstanceStatus  # noqa: E402
-from gpu_recovery.core.job import machine as job  # noqa: E402
-from gpu_recovery.core.job.deadlines import deadlines as job_deadlines  # noqa: E402
-from gpu_recovery.core.job.record import Job, JobStatus  # noqa: E402
-from gpu_recovery.core.job.spec import JobSpec  # noqa: E402
-from gpu_recovery.core.machine import Given  # noqa: E402
-from gpu_recovery.core.policy import PRESETS, RecoveryPolicy  # noqa: E402
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
+from gpu_recovery.core.state_machine import Given
 
 SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = """# Statuses, and what moves them
@@ -54,7 +54,7 @@ def page() -> str:
     parts = [
         HEADER,
         *_machine("Jobs", job, JobStatus, _job_waits),
-        *_machine("Instances", instance, InstanceStatus, _instance_waits),
+        *_machine("Instances", state_machine, InstanceStatus, _instance_waits),
     ]
     return "\n".join(parts)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
-from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
 
 from infra.alarms import RUNBOOKS, Alarms
 from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, Watched, measured, of_rule, of_table, undelivered

@@ -11,7 +11,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import MEASURES, NAMESPACE, SERVICE
 
 FIVE_MINUTES, HOUR = Duration.minutes(5), Duration.hours(1)
 

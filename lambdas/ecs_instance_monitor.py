@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from gpu_recovery.aws.task_facts import detail_of, instance_fact
-from gpu_recovery.aws.watchers import is_watchers, words_of
+from gpu_recovery.aws.ecs_events import detail_of, instance_fact
+from gpu_recovery.aws.health_events import is_watchers, words_of
 from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
-from gpu_recovery.watching import hear
+from gpu_recovery.ecs_events.health import hear
 
 
 @metrics.log_metrics

@@ -6,12 +6,12 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from gpu_recovery.auth.authenticator import Door
 from gpu_recovery.aws.token_store import TokensWithInstances
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
-from gpu_recovery.door import Door
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.node_calls import NodeApi
-from gpu_recovery.patience import Patience
+from gpu_recovery.node_api.heartbeats import Hearing
+from gpu_recovery.node_api.router import NodeApi
+from gpu_recovery.node_api.time_budget import Patience
 
 patience = Patience(seconds=3.0)
 """The agent waits five. The end of a whole gang that a boot confirms may ask for hundreds of calls."""

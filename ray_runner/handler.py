@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpu_recovery.acts.of_ray import OnTheSpot
-from gpu_recovery.aws.queue_bodies import bodies
+from gpu_recovery.aws.sqs_messages import bodies
 from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
-from gpu_recovery.core.ray.log_piece import log_piece
-from gpu_recovery.isolation import raise_all, try_each
-from gpu_recovery.pooling import pass_over
-from gpu_recovery.reconcile import open_job
+from gpu_recovery.core.ray.log_chunk import log_piece
+from gpu_recovery.execution.ray import OnTheSpot
+from gpu_recovery.partial_failures import raise_all, try_each
+from gpu_recovery.reconciler.reconcile import open_job
+from gpu_recovery.scheduler.ray_pool import pass_over
 
 from ray_runner.cluster import RayCluster
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import processes
-from sandbox.ministack import ACCOUNT, REGION
+from sandbox.ministack.command import ACCOUNT, REGION
 
 ROOT = Path(__file__).parent.parent
 ASSEMBLIES = ROOT / ".sandbox/cdk.out"

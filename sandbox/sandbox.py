@@ -35,7 +35,8 @@ from botocore.config import Config
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
 
-from sandbox import deployment, ministack, processes
+from sandbox import deployment, processes
+from sandbox.ministack import command as ministack
 from sandbox.processes import SandboxError, Server
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
@@ -43,7 +44,7 @@ CLUSTER_NAME = "nwcd-gpu-testing"
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
-TRAINER_COMMAND = ["python", "-m", "sandbox.trainer"]
+TRAINER_COMMAND = ["python", "-m", "sandbox.trainers.plain_python"]
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
 ATTEMPTS_TO_START = 3

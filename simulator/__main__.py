@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .explore import verb as explore
-from .goodput import verb as goodput
-from .queue import verb as queue
-from .trials import campaign, scenario
-from .trials.trial import play
+from simulator.explore import cli
+from simulator.goodput import cli as goodput
+from simulator.queue import cli as queue
+from simulator.trials import campaign, scenario
+from simulator.trials.trial import play
 
 
 def seed_range(text: str) -> range:
@@ -82,8 +82,8 @@ def main(arguments: Sequence[str] | None = None, called: str = "python -m simula
     one.add_argument("what", help="a scenario file, or a seed")
     one.set_defaults(verb=play_file)
     small = verbs.add_parser("explore", help="walk every interleaving of a small world")
-    explore.add_arguments(small)
-    small.set_defaults(verb=explore.run)
+    cli.add_arguments(small)
+    small.set_defaults(verb=cli.run)
     weeks = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
     goodput.add_arguments(weeks)
     weeks.set_defaults(verb=goodput.run)

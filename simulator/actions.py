@@ -6,21 +6,21 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.aws.requests import CheckTask, check_request
+from gpu_recovery.aws.ecs_requests import CheckTask, check_request
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.check import Verdict
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports import Machine, MachineStatus, Refusal
+from gpu_recovery.ports.store import Machine, MachineStatus, Refusal
 
-from .cloud.ec2 import ModelEc2
-from .cloud.ecs import OrderlyEcs
-from .cloud.fleet import Fleet
-from .cloud.programs import NO_LOG, Checks, Training
-from .lives import Lives
+from simulator.cloud.ec2 import ModelEc2
+from simulator.cloud.ecs import OrderlyEcs
+from simulator.cloud.fleet import Fleet
+from simulator.cloud.workloads import NO_LOG, Checks, Training
+from simulator.invocations import Lives
 
 BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 

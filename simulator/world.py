@@ -19,42 +19,42 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
-from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.ports import Store
-from gpu_recovery.reconcile import reconcile
+from gpu_recovery.job_api.submission import submit
+from gpu_recovery.ports.store import Store
+from gpu_recovery.reconciler.reconcile import reconcile
+from gpu_recovery.reconciler.resync import COMPARISONS
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduling import schedule
-from gpu_recovery.submitting import submit
+from gpu_recovery.scheduler.schedule import schedule
 
-from sandbox.cluster import model, model_tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, CuredBy, Task
-
-from . import invariants, turns
-from .actions import SimulatedActions
-from .cloud.agents import Agents
-from .cloud.ecs import ModelClient, OrderlyEcs
-from .cloud.fleet import Fleet, Program, Timings
-from .cloud.looks import Ec2Looks, EcsLooks
-from .cloud.programs import Checks, Training, environment
-from .cloud.throttle import Costs, Meter
-from .cloud.writing import Writing
-from .economy import THOROUGH, Checking, Economy
-from .faults.delivery import Delivery, prompt
-from .functions import CHECK_FAMILY, Functions
-from .idling import Idling
-from .journal import Journal
-from .lives import Lives, Nemesis, Peace, Step, WatchedStore
-from .memory_store import MemoryStore
-from .referee import JudgedStore
-from .timeline import Timeline
-from .vigil import Changes, Everything
+from sandbox.cluster.model import cluster, tasks
+from sandbox.cluster.model.cluster import Cluster, CuredBy, Task
+from sandbox.cluster.task_definitions import MemoryDefinitions
+from simulator.actions import SimulatedActions
+from simulator.cloud.agents import Agents
+from simulator.cloud.ecs import ModelClient, OrderlyEcs
+from simulator.cloud.fleet import Fleet, Program, Timings
+from simulator.cloud.log_output import Writing
+from simulator.cloud.rate_limits import Costs, Meter
+from simulator.cloud.workloads import Checks, Training, environment
+from simulator.fast.describe_cache import Ec2Looks, EcsLooks
+from simulator.fast.fidelity import THOROUGH, Checking, Economy
+from simulator.fast.idle_skip import Idling
+from simulator.faults.delivery import Delivery, prompt
+from simulator.invariants import fairness
+from simulator.invariants import records as invariants
+from simulator.invariants.checker import Changes, Everything
+from simulator.invariants.writes import JudgedStore
+from simulator.invocations import Lives, Nemesis, Peace, Step, WatchedStore
+from simulator.lambda_runtime import CHECK_FAMILY, Functions
+from simulator.memory_store.store import MemoryStore
+from simulator.transcript import Journal
+from simulator.virtual_clock import Timeline
 
 CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
 TRAINING_FAMILY = "gpu-training"
@@ -179,7 +179,7 @@ class World:
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken: one pass for every message that waits."""
         if self.economy.checking is not Checking.NEVER:
-            self._raise(list(turns.overtaken(self.recovery, self.store)))
+            self._raise(list(fairness.overtaken(self.recovery, self.store)))
         with self.functions.messages() as asked:
             schedule(self.recovery, asked)
 
@@ -216,7 +216,7 @@ class World:
         return cast(Mapping[str, Any], answer["taskDefinition"])
 
     def start_by_hand(
-        self, job_id: str, rank: int, world: int, machine: model.Instance, *, gpus: int | None = None, **env: str
+        self, job_id: str, rank: int, world: int, machine: cluster.Instance, *, gpus: int | None = None, **env: str
     ) -> Task:
         """A person's own RunTask for one rank, as seed 001 knows it; it takes every GPU unless told otherwise."""
         given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
@@ -230,13 +230,13 @@ class World:
             "overrides": {"containerOverrides": [override]}, "placementConstraints": [constraint],
         }  # fmt: skip
         definition = self._described(TRAINING_FAMILY)
-        answer = self.fleet.change(lambda now: model_tasks.run_task(self.cluster, request, dict(definition or {}), now))
+        answer = self.fleet.change(lambda now: tasks.run_task(self.cluster, request, dict(definition or {}), now))
         return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
 
     def stop_by_hand(self, task: Task, reason: str = "") -> None:
         """A person's StopTask."""
         self.happens(f"a person stops task/{task.task_id}")
-        self.fleet.change(lambda now: model_tasks.stop_task(self.cluster, task.task_id, reason, now))
+        self.fleet.change(lambda now: tasks.stop_task(self.cluster, task.task_id, reason, now))
 
     def cancel(self, job_id: str, *, force: bool = False) -> None:
         """As the HTTP API does it."""
@@ -254,12 +254,12 @@ class World:
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
         self.ask(lambda: self.recovery.tell(job_id, event))
 
-    def release(self, machine: model.Instance) -> None:
+    def release(self, machine: cluster.Instance) -> None:
         """An operator vouches for a quarantined instance."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
         self.ask(lambda: self.recovery.tell(machine.instance_id, event))
 
-    def break_gpu(self, machine: model.Instance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT) -> None:
+    def break_gpu(self, machine: cluster.Instance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT) -> None:
         """A GPU of the machine fails."""
         self.happens(f"{kind} on {machine.instance_id}")
         self.training.break_gpu(machine, kind, cured_by)
@@ -281,11 +281,11 @@ class World:
 
     # -- what is so ----------------------------------------------------------------------------------------------------
 
-    def machines(self) -> list[model.Instance]:
+    def machines(self) -> list[cluster.Instance]:
         """Every machine, in the order of their ids: rank 0 of a job goes to the first that is free."""
         return sorted(self.cluster.instances.values(), key=lambda machine: machine.instance_id)
 
-    def machine(self, number: int) -> model.Instance:
+    def machine(self, number: int) -> cluster.Instance:
         """The machine that is called `gpu-<number>`."""
         return next(one for one in self.cluster.instances.values() if one.tags["Name"] == f"gpu-{number}")
 
@@ -307,7 +307,7 @@ class World:
     def jobs(self) -> tuple[Job, ...]:
         return self.store.list_jobs(None, 1000, None).jobs
 
-    def instance(self, machine: model.Instance) -> Instance:
+    def instance(self, machine: cluster.Instance) -> Instance:
         """The record of a machine."""
         record = self.store.load_instance(machine.instance_id)
         if record is None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
-from gpu_recovery.redriving import Grave
-from gpu_recovery_client import cli
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
+from gpu_recovery.job_api.redrive import Grave
+from gpu_recovery_client.cli import app
 
 from tests.markdown import ROOT, Page, bare
 
@@ -39,7 +39,7 @@ def commands(page: Page, program: str) -> list[list[str]]:
 
 def parsed(words: list[str]) -> None:
     """Read `words` as the command line does, without doing anything. UsageError for what it would not take."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(app.app)
     rest = words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         if rest[0] not in command.commands:

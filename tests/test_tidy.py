@@ -24,12 +24,12 @@ IMPORTS = {
     # A policy that no function would accept is refused before it is deployed; a metric that none sends is not shown.
     "infra": {
         "infra", "aws_cdk", "constructs", "cdk_nag", "gpu_recovery.core.policy", "gpu_recovery.core.errors",
-        "gpu_recovery.core.measures",
+        "gpu_recovery.core.metrics",
     },
     "client": {
-        "gpu_recovery_client", "httpx", "typer", "rich", "yaml", "gpu_recovery.wire", "gpu_recovery.core.job.record",
-        "gpu_recovery.core.instance.record", "gpu_recovery.core.names", "gpu_recovery.core.queue.priority",
-        "gpu_recovery.core.logs", "gpu_recovery.core.diagnosis", "gpu_recovery.case_files",
+        "gpu_recovery_client", "httpx", "typer", "rich", "yaml", "gpu_recovery.wire.jobs", "gpu_recovery.core.job.record",
+        "gpu_recovery.core.instance.record", "gpu_recovery.core.identifiers", "gpu_recovery.core.queue.priority",
+        "gpu_recovery.core.logs", "gpu_recovery.core.diagnosis", "gpu_recovery.core.diagnosis.case_file",
     },
     "health_check": {"health_check", "boto3", "botocore"},
     # A GPU instance has Python and the driver; the wheel brings what of the health check reads the kernel's log.
@@ -62,7 +62,7 @@ AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
 
 STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
 BROAD_EXCEPTS = {
-    "lambdas/gpu_recovery/isolation.py": "collects every failure and has its caller raise them together",
+    "lambdas/gpu_recovery/partial_failures.py": "collects every failure and has its caller raise them together",
 }
 BANNED = {
     "unfinished": re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|NotImplemented" r"Error"),

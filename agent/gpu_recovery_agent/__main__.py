@@ -8,12 +8,12 @@ import sys
 from types import FrameType
 
 from gpu_recovery_agent import VERSION
-from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.log import Journal
 from gpu_recovery_agent.loop import Agent
+from gpu_recovery_agent.reporter import NOT_ALONE, Ends
 from gpu_recovery_agent.sensors.boot import BootUnknown
 from gpu_recovery_agent.settings import Settings, SettingsError
 from gpu_recovery_agent.state import AlreadyRunning
-from gpu_recovery_agent.telling import NOT_ALONE, Ends
 
 
 def main() -> None:

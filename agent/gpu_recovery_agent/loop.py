@@ -11,25 +11,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery_agent import clock, notify
-from gpu_recovery_agent.answers import Answer, Kind
-from gpu_recovery_agent.channel import Channel
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.orders import Orders
-from gpu_recovery_agent.pacing import Pace
-from gpu_recovery_agent.proof import proof_of
+from gpu_recovery_agent import clock, systemd
+from gpu_recovery_agent.commands import Orders
+from gpu_recovery_agent.credentials import proof_of
+from gpu_recovery_agent.http_client import Channel
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.outbox import Untold
 from gpu_recovery_agent.report import RUNNING_MAX, Facts
-from gpu_recovery_agent.sensors import boot, health
-from gpu_recovery_agent.sensors.diagnosis import DiagnosisSocket
+from gpu_recovery_agent.report_schedule import Pace
+from gpu_recovery_agent.reporter import Teller
+from gpu_recovery_agent.responses import Answer, Kind
+from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
-from gpu_recovery_agent.sensors.running import Live, RunningSensor
+from gpu_recovery_agent.sensors.ranks import Live, RunningSensor
+from gpu_recovery_agent.sensors.training_socket import DiagnosisSocket
 from gpu_recovery_agent.settings import Settings
 from gpu_recovery_agent.state import State
-from gpu_recovery_agent.telling import Teller
-from gpu_recovery_agent.untold import Untold
 from health_check.xid import bus_id
 
 
@@ -38,7 +38,7 @@ class Agent:
 
     def __init__(self, settings: Settings, environment: Mapping[str, str], journal: Journal) -> None:
         self.stop = threading.Event()
-        self._settings, self._journal, self._notify = settings, journal, notify.Notify(environment)
+        self._settings, self._journal, self._notify = settings, journal, systemd.Notify(environment)
         boot_id = boot.boot_id(settings.host_proc)
         self._state = State(settings.state_folder, boot_id, journal)
         deadline_s = min(DEADLINE_S, settings.nvml_deadline_s)
@@ -64,15 +64,15 @@ class Agent:
         """Until `stop` is set."""
         self._state.open()
         self._untold.remembers()
-        self._notify.say(notify.READY)
+        self._notify.say(systemd.READY)
         try:
             while not self.stop.is_set():
-                self._notify.say(notify.TURNING)
+                self._notify.say(systemd.TURNING)
                 self._once()
                 left = self._pace.due_at - clock.monotonic_s()
                 self.stop.wait(min(max(left, 0.0), self._settings.look_s))
         finally:
-            self._notify.say(notify.STOPPING)
+            self._notify.say(systemd.STOPPING)
             self._state.save()
             self._nvml.close()
             self._reader.close()
@@ -93,15 +93,15 @@ class Agent:
         if clock.monotonic_s() >= self._pace.due_at:
             self._tell()
 
-    def _health(self) -> health.Health:
-        return health.with_remark(self._health_of_gpus(), self._reader.unread)
+    def _health(self) -> gpu_health.Health:
+        return gpu_health.with_remark(self._health_of_gpus(), self._reader.unread)
 
-    def _health_of_gpus(self) -> health.Health:
+    def _health_of_gpus(self) -> gpu_health.Health:
         if not self._settings.nvml:
-            return health.Health(health.UNKNOWN, "NVML is switched off")
+            return gpu_health.Health(gpu_health.UNKNOWN, "NVML is switched off")
         nvml = self._nvml
-        self._gpus_before = max(self._gpus_before, len(health.gpus_in(nvml.reading)))
-        return health.judge(
+        self._gpus_before = max(self._gpus_before, len(gpu_health.gpus_in(nvml.reading)))
+        return gpu_health.judge(
             nvml.reading, trouble=nvml.trouble, hung=nvml.hung, silent_s=nvml.silent_s, gpus_before=self._gpus_before
         )
 
@@ -144,8 +144,8 @@ class Agent:
 
     def _facts(self) -> Facts:
         reading = self._nvml.gpus
-        found = health.inventory(reading, self._kernel_log.unread) if reading else None
-        pids = [one["pid"] for gpu in health.gpus_in(reading) for one in gpu.get("processes") or []]
+        found = gpu_health.inventory(reading, self._kernel_log.unread) if reading else None
+        pids = [one["pid"] for gpu in gpu_health.gpus_in(reading) for one in gpu.get("processes") or []]
         self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
         self._unwanted &= set(self._all_live)
         live = self._some([one for one in self._all_live if one not in self._unwanted])
@@ -166,5 +166,5 @@ class Agent:
 
 def _uuids(reading: dict[str, Any] | None) -> dict[str, str]:
     """The GPUs' UUIDs by their address as the kernel's log writes it."""
-    pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in health.gpus_in(reading))
+    pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in gpu_health.gpus_in(reading))
     return {address: uuid for address, uuid in pairs if address and uuid}

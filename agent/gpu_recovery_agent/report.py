@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_recovery_agent.metadata import Exit
-from gpu_recovery_agent.sensors.diagnosis import Told
-from gpu_recovery_agent.sensors.health import Health
+from gpu_recovery_agent.rank.files import Exit
+from gpu_recovery_agent.sensors.gpu_health import Health
 from gpu_recovery_agent.sensors.kernel_log import Xid
-from gpu_recovery_agent.sensors.running import ExitFile, Live
+from gpu_recovery_agent.sensors.ranks import ExitFile, Live
+from gpu_recovery_agent.sensors.training_socket import Told
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
 DEFAULT_INTERVAL_S = 15.0

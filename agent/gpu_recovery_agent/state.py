@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.files import read_object, write_whole
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.metadata import name, whole
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.rank.files import name, whole
 from gpu_recovery_agent.sensors.kernel_log import Xid
 
 OBEYED_MAX = 64

@@ -17,14 +17,14 @@ socket, in a thread, and is dropped where nobody listens: a training never waits
 
 from __future__ import annotations
 
-from .errors import GPUHealthError
-from .events import EventTracker, event_tracker
-from .health import health_reporter, processing
-from .locks import GpuLock
-from .nccl import nccl_log_monitor
-from .stages import operation, stage
-from .telling import configure
-from .timings import progress, rpc_timing, weight_sync_timing
+from gpu_recovery_client.diagnosis.errors import GPUHealthError
+from gpu_recovery_client.diagnosis.event_tracker import EventTracker, event_tracker
+from gpu_recovery_client.diagnosis.gpu_locks import GpuLock
+from gpu_recovery_client.diagnosis.nccl_log import nccl_log_monitor
+from gpu_recovery_client.diagnosis.reporter import configure
+from gpu_recovery_client.diagnosis.stages import operation, stage
+from gpu_recovery_client.diagnosis.timings import progress, rpc_timing, weight_sync_timing
+from gpu_recovery_client.diagnosis.worker_health import health_reporter, processing
 
 __all__ = [
     "EventTracker", "GPUHealthError", "GpuLock", "configure", "event_tracker", "health_reporter", "nccl_log_monitor",

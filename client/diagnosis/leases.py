@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .sending import log
+from gpu_recovery_client.diagnosis.sender import log
 
 LEASE_S, POLL_S, CALL_S = 60, 1.0, 5.0
 OK, CONFLICT = 200, 409

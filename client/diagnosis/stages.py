@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import GPUHealthError
-from .gpus import EccWatch, Gpu, Nvml, boot_id, own
-from .probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
-from .sending import log
-from .telling import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.errors import GPUHealthError
+from gpu_recovery_client.diagnosis.gpu_probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
+from gpu_recovery_client.diagnosis.gpu_state import EccWatch, Gpu, Nvml, boot_id, own
+from gpu_recovery_client.diagnosis.reporter import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.sender import log
 
 SHARE, ALLOWANCE_S = 0.01, 0.5
 """Of the time since the first stage so much may be spent on looking, and so much at the beginning, when CUDA's

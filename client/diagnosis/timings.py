@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .sending import log
-from .telling import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.reporter import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.sender import log
 
 HEARTBEAT_S = 10.0
 CALLS_GAP_S = 10.0

@@ -17,24 +17,24 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from . import acts
-from .acts.kit import RayOrders
-from .core import commands, events
-from .core.commands import Channel, NotifyOperator
-from .core.errors import RecoveryError
-from .core.fleet import Fleet
-from .core.instance import machine as instance
-from .core.instance.record import Instance
-from .core.job import machine as job
-from .core.job.adoption import Adoption
-from .core.job.record import Job
-from .core.job.spec import Backend
-from .core.machine import Decision, Outcome, Pending
-from .core.notices.channels import by_every
-from .core.policy import RecoveryPolicy, within
-from .core.ray import machine as ray
-from .isolation import raise_all, try_each
-from .ports import Actions, StaleRecord, Store, TryAgainSoon
+from gpu_recovery import execution
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.commands import Channel, NotifyOperator
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.notifications.channels import by_every
+from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.ray import state_machine as ray
+from gpu_recovery.core.state_machine import Decision, Outcome, Pending
+from gpu_recovery.execution.context import RayOrders
+from gpu_recovery.partial_failures import raise_all, try_each
+from gpu_recovery.ports.store import Actions, StaleRecord, Store, TryAgainSoon
 
 Record = TypeVar("Record", Job, Instance)
 SAVES_MAX = 20
@@ -109,7 +109,7 @@ class Recovery:
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
     ray: RayOrders | None = None
-    each: acts.Each = one_after_another
+    each: execution.Each = one_after_another
     may_begin: Callable[[], bool] = always
     """Whether there is time for another command; what is not begun is left to the reconciler, at once."""
 
@@ -179,12 +179,12 @@ class Recovery:
                 if not isinstance(event, events.InstanceObserved):
                     self.journal.unknown(instance_id, event)
                     return None
-                decision = instance.registered(instance_id, event, self.policy, now)
+                decision = state_machine.registered(instance_id, event, self.policy, now)
                 before = replace(decision.record, commands=())
             else:
                 # Read after the instance: brakes older than the record could let it do what they forbid by now.
-                fleet = self.store.load_fleet() if instance.minds_the_brakes(record, event) else None
-                decision = instance.decide(_without(record, settling), event, self.policy, now, fleet)
+                fleet = self.store.load_fleet() if state_machine.minds_the_brakes(record, event) else None
+                decision = state_machine.decide(_without(record, settling), event, self.policy, now, fleet)
                 before = record
             return self._keep_instance(before, event, decision, settling)
 
@@ -228,11 +228,11 @@ class Recovery:
             for one in pending:
                 if not self.may_begin():
                     so_far.deferred[one.command_id] = self.clock()
-                elif isinstance(one.command, acts.WORDS):
+                elif isinstance(one.command, execution.WORDS):
                     self._say(record, one, so_far, submitted)
                 else:
                     record = self._as_it_is_now(record) if told else record
-                    helps = isinstance(one.command, acts.OPTIONAL)
+                    helps = isinstance(one.command, execution.OPTIONAL)
                     told = self._help(record, one, so_far) if helps else self._obey(record, one, so_far)
         finally:
             if so_far.done or so_far.deferred:
@@ -247,7 +247,7 @@ class Recovery:
         What AWS has put off may be a write of one who was told, so they may have then, too.
         """
         try:
-            acted = acts.act(self._kit(), record, one)
+            acted = execution.act(self._kit(), record, one)
             if acted.not_before is not None:
                 so_far.deferred[one.command_id] = acted.not_before
             elif not self._pass_on(acted.messages, _name(record), one.command_id, so_far.unsaid):
@@ -255,7 +255,7 @@ class Recovery:
             return bool(acted.messages)
         except TryAgainSoon:
             again_at = so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
-            if isinstance(one.command, acts.SEEN_BY_SCHEDULER):
+            if isinstance(one.command, execution.SEEN_BY_SCHEDULER):
                 so_far.unseen_until = again_at
             return True
 
@@ -264,7 +264,7 @@ class Recovery:
 
         One in the middle of which a function has died is not tried again: it may have been what it died of.
         """
-        if acts.died_before(one):
+        if execution.died_before(one):
             so_far.done.append(one.command_id)
             return False
         so_far.failed += try_each(lambda command: self._obey(record, command, so_far), [one])
@@ -280,7 +280,7 @@ class Recovery:
             return
         try:
             kit = self._kit(submitted)
-            failed = try_each(lambda word: acts.act(kit, record, word), [one], but=TryAgainSoon)
+            failed = try_each(lambda word: execution.act(kit, record, word), [one], but=TryAgainSoon)
         except TryAgainSoon:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             return
@@ -290,8 +290,8 @@ class Recovery:
             so_far.done.append(one.command_id)
         self.journal.said(record, one.command, failed[0] if failed else None)
 
-    def _kit(self, submitted: str | None = None) -> acts.Kit:
-        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
+    def _kit(self, submitted: str | None = None) -> execution.Kit:
+        return execution.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
 
     def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
@@ -310,13 +310,13 @@ class Recovery:
                 if not left:
                     raise
 
-    def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
+    def _pass_on(self, messages: Sequence[execution.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
         """Tell others first, then the record itself; whether that last write settled the command.
 
         One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.
         """
 
-        def tell(message: acts.Message, settling: str = "") -> None:
+        def tell(message: execution.Message, settling: str = "") -> None:
             try:
                 if isinstance(message.event, events.JobEvent):
                     self._tell_job(message.to, message.event, settling)

@@ -8,16 +8,16 @@ import sys
 import threading
 from pathlib import Path
 
-from sandbox.cluster import model_instances as instances
 from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
+from sandbox.cluster.aws_protocol import Wire, server
 from sandbox.cluster.awslogs import AwsLogs, cloudwatch
-from sandbox.cluster.control import Control
-from sandbox.cluster.definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
+from sandbox.cluster.control_api import Control
 from sandbox.cluster.driver import Driver, Timings
-from sandbox.cluster.model import Cluster
+from sandbox.cluster.event_publisher import Chaos, Publisher, event_bridge
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import Cluster
 from sandbox.cluster.power import Power
-from sandbox.cluster.publisher import Chaos, Publisher, event_bridge
-from sandbox.cluster.wire import Wire, server
+from sandbox.cluster.task_definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 
 PASSED_ON = (
     "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL_AUTO_SCALING",

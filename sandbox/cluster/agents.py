@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.cluster.host import INSTANCE
+from sandbox.cluster.instance_folder import INSTANCE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMMAND = (sys.executable, "-m", "sandbox.cluster.aboard", "agent")
+COMMAND = (sys.executable, "-m", "sandbox.cluster.run_on_instance", "agent")
 
 
 def environment(machine: Path, home: Path, api_url: str, token_file: Path) -> dict[str, str]:

@@ -4,14 +4,11 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_reads as reads
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.definitions import Definitions
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import ApiError, Ec2State, Instance, ScheduledEvent, StatusCheck
+from sandbox.cluster.model import describe, health, instances, tasks
+from sandbox.cluster.model.cluster import ApiError, Ec2State, Instance, ScheduledEvent, StatusCheck
 from sandbox.cluster.power import Power
+from sandbox.cluster.task_definitions import Definitions
 
 Answer = dict[str, Any]
 
@@ -41,16 +38,16 @@ class EcsApi:
         )
 
     def describe_tasks(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.describe_tasks(self._cluster, params, self._driver.now()), params)
+        return self._read(lambda: describe.describe_tasks(self._cluster, params, self._driver.now()), params)
 
     def list_tasks(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.list_tasks(self._cluster, params, self._driver.now()), params)
+        return self._read(lambda: describe.list_tasks(self._cluster, params, self._driver.now()), params)
 
     def describe_container_instances(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.describe_container_instances(self._cluster, params), params)
+        return self._read(lambda: describe.describe_container_instances(self._cluster, params), params)
 
     def list_container_instances(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.list_container_instances(self._cluster, params), params)
+        return self._read(lambda: describe.list_container_instances(self._cluster, params), params)
 
     def update_container_instances_state(self, **params: Any) -> Answer:
         self._cluster.check_cluster(params.get("cluster"))
@@ -63,7 +60,7 @@ class EcsApi:
 
     def describe_clusters(self, **params: Any) -> Answer:
         with self._driver.lock:
-            return reads.describe_clusters(self._cluster, params)
+            return describe.describe_clusters(self._cluster, params)
 
 
 class Ec2Api:
@@ -73,7 +70,7 @@ class Ec2Api:
     def describe_instances(self, **params: Any) -> Answer:
         with self._driver.lock:
             views = [self._view(instance) for instance in self._select(params)]
-        paged = reads.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
+        paged = describe.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
         one_each = [
             {
                 "ReservationId": f"r-{view['InstanceId'][2:]}",
@@ -100,7 +97,7 @@ class Ec2Api:
                 for i in self._select(params)
                 if everything or i.ec2_state is Ec2State.RUNNING
             ]
-        return reads.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
+        return describe.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
 
     def describe_tags(self, **params: Any) -> Answer:
         with self._driver.lock:
@@ -119,7 +116,7 @@ class Ec2Api:
             member = _known(members, condition["Name"])
             matches = _matcher(condition["Values"])
             rows = [row for row in rows if matches(row[member])]
-        return reads.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
+        return describe.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
 
     def reboot_instances(self, **params: Any) -> Answer:
         self._refuse_dry_run(params)
@@ -183,12 +180,12 @@ class AutoScalingApi:
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> Answer:
         """The group keeps its size, and so launches another machine, unless its capacity is decremented."""
         with self._driver.lock:
-            instance = watchers.member(self._cluster, params["InstanceId"])
+            instance = health.member(self._cluster, params["InstanceId"])
             self._power.terminate([instance.instance_id], replaced=not params["ShouldDecrementDesiredCapacity"])
             return {
                 "Activity": {
                     "ActivityId": self._cluster.ids.uuid("activity"),
-                    "AutoScalingGroupName": watchers.group_of(instance),
+                    "AutoScalingGroupName": health.group_of(instance),
                     "Description": f"Terminating EC2 instance: {instance.instance_id}",
                     "Cause": "instance was taken out of service in response to a user request.",
                     "StartTime": self._driver.now(),

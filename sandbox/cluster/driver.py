@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster.agents import NodeAgents
 from sandbox.cluster.awslogs import AwsLogs
-from sandbox.cluster.host import Host
-from sandbox.cluster.model import Cluster, Instance, Outcome, Process, Task
-from sandbox.cluster.process import TaskProcess
-from sandbox.cluster.publisher import Publisher
+from sandbox.cluster.container_process import TaskProcess
+from sandbox.cluster.event_publisher import Publisher
+from sandbox.cluster.instance_folder import Host
+from sandbox.cluster.model import tasks
+from sandbox.cluster.model.cluster import Cluster, Instance, Outcome, Process, Task
 from sandbox.cluster.timers import Timers
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -3,10 +3,9 @@
 import signal
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import (
+from sandbox.cluster.model import health, instances
+from sandbox.cluster.model.cluster import (
     ApiError,
     CuredBy,
     Ec2State,
@@ -114,12 +113,12 @@ class Power:
         if answer["CurrentState"] != answer["PreviousState"]:
             timings = self._driver.timings
             self._later(timings.down_s, instance, self._begin(instance), self._terminated)
-            if replaced and watchers.group_of(instance):
+            if replaced and health.group_of(instance):
                 self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._succeed(instance))
         return answer
 
     def _succeed(self, gone: Instance) -> None:
-        self._driver.change(lambda now: watchers.launch_in_place_of(self._cluster, gone, now))
+        self._driver.change(lambda now: health.launch_in_place_of(self._cluster, gone, now))
 
     def _terminated(self, instance: Instance, epoch: int) -> None:
         self._driver.change(lambda now: instances.terminated(self._cluster, instance, now))
@@ -149,7 +148,7 @@ class Power:
                 self._driver.node_agents.end(instance_id)
                 ranks = []
             elif kind == "spot":
-                self._driver.change(lambda now: watchers.warn_of_spot_interruption(self._cluster, instance, now))
+                self._driver.change(lambda now: health.warn_of_spot_interruption(self._cluster, instance, now))
                 notice_s = self._driver.timings.spot_notice_s
                 self._driver.timers.after(notice_s, lambda: self._reclaim(instance_id))
                 ranks = []

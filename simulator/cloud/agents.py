@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RankExit, Report, RunningRank, XidSeen
-from gpu_recovery.hearing import Answer, Hearing
-from gpu_recovery.ports import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
+from gpu_recovery.node_api.heartbeats import Answer, Hearing
+from gpu_recovery.ports.store import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
 from gpu_recovery.recovery import TooContended
 
-from sandbox.cluster.model import Ec2State, Instance, Task
-
-from .fleet import SIGKILL_EXIT
-from .programs import environment
+from sandbox.cluster.model.cluster import Ec2State, Instance, Task
+from simulator.cloud.fleet import SIGKILL_EXIT
+from simulator.cloud.workloads import environment
 
 if TYPE_CHECKING:
-    from ..world import World
+    from simulator.world import World
 
 INTERVAL_S = 15
 NODE_API = "node_api"

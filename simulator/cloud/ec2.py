@@ -9,16 +9,15 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
-from gpu_recovery.ports import Machine, MachineStatus
+from gpu_recovery.ports.store import Machine, MachineStatus
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
-from sandbox.cluster.model import ApiError
-from sandbox.cluster.model_instances import MANAGED_TAG
-
-from ..lives import Lives
-from .fleet import Fleet
-from .looks import Ec2Looks
-from .power import Power
+from sandbox.cluster.model.cluster import ApiError
+from sandbox.cluster.model.instances import MANAGED_TAG
+from simulator.cloud.fleet import Fleet
+from simulator.cloud.power import Power
+from simulator.fast.describe_cache import Ec2Looks
+from simulator.invocations import Lives
 
 MANAGED = (MANAGED_TAG, "true")
 

@@ -10,24 +10,21 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import DESCRIBED_AT_ONCE, Ecs
-from gpu_recovery.aws.requests import rank_request
+from gpu_recovery.aws.ecs_requests import rank_request
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports import Refusal
+from gpu_recovery.ports.store import Refusal
 from gpu_recovery.recovery import one_after_another
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_reads as reads
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import ApiError, Outcome
-
-from ..lives import Lives
-from .fleet import Fleet
-from .looks import EcsLooks
+from sandbox.cluster.model import describe, instances, tasks
+from sandbox.cluster.model.cluster import ApiError, Outcome
+from sandbox.cluster.task_definitions import MemoryDefinitions
+from simulator.cloud.fleet import Fleet
+from simulator.fast.describe_cache import EcsLooks
+from simulator.invocations import Lives
 
 LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
 
@@ -66,11 +63,11 @@ class ModelClient:
 
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
         self.lives.call()
-        return reads.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
+        return describe.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 
     def describe_container_instances(self, **params: Any) -> dict[str, Any]:
         self.lives.call()
-        return reads.describe_container_instances(self.fleet.cluster, params)
+        return describe.describe_container_instances(self.fleet.cluster, params)
 
     def get_paginator(self, operation: str) -> Pages:
         return Pages(self, operation)
@@ -97,14 +94,14 @@ class Pages:
         """The answer is looked up once and cut into pages: all of them show the cluster at one instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
-            member, everything = "taskArns", reads.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            member, everything = "taskArns", describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
         else:
             member = "containerInstanceArns"
-            everything = reads.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
+            everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
         asked: dict[str, Any] = {}
         while True:
             self.client.lives.call()
-            page = reads.page(everything[member], asked, member, "maxResults", "nextToken")
+            page = describe.page(everything[member], asked, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:
                 return

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.model import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
-
-from ..timeline import Timeline
+from sandbox.cluster.model import health, instances, tasks
+from sandbox.cluster.model.cluster import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
+from simulator.virtual_clock import Timeline
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
 
@@ -175,7 +172,7 @@ class Fleet:
 
     def plan(self, instance: Instance, code: str, in_s: float) -> None:
         """EC2 plans something with the machine and, unless it was stopped and started before, does it."""
-        self.say(watchers.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
+        self.say(health.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
         event_id = instance.scheduled[-1].event_id
         self.timeline.after(in_s, self._carry_out, instance.instance_id, event_id)
 
@@ -184,9 +181,9 @@ class Fleet:
         event = next(one for one in instance.scheduled if one.event_id == event_id)
         if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
             return
-        watchers.complete(instance, event)
+        health.complete(instance, event)
         self.changes += 1  # a look at the machine shows it
-        if event.code in watchers.RETIREMENTS:
+        if event.code in health.RETIREMENTS:
             self.change(lambda now: instances.begin_stop(self.cluster, instance, now))
             self.shut_down(instance, instances.stopped)
         else:
@@ -194,7 +191,7 @@ class Fleet:
 
     def interrupt(self, instance: Instance) -> None:
         """A Spot interruption: two minutes' notice, then the machine is terminated."""
-        self.change(lambda now: watchers.warn_of_spot_interruption(self.cluster, instance, now))
+        self.change(lambda now: health.warn_of_spot_interruption(self.cluster, instance, now))
         self.timeline.after(self.timings.spot_notice_s, self._reclaim, instance.instance_id)
 
     def _reclaim(self, instance_id: str) -> None:
@@ -216,12 +213,12 @@ class Fleet:
 
     def succeed(self, gone: Instance) -> None:
         """An Auto Scaling group launches another machine in the place of one that it loses."""
-        if watchers.group_of(gone):
+        if health.group_of(gone):
             self.timeline.after(self.timings.launch_s, self._launch_in_place_of, gone.instance_id)
 
     def _launch_in_place_of(self, gone_id: str) -> None:
         gone = self.cluster.instances[gone_id]
-        self.change(lambda now: watchers.launch_in_place_of(self.cluster, gone, now))
+        self.change(lambda now: health.launch_in_place_of(self.cluster, gone, now))
 
     def hang(self, instance: Instance) -> None:
         """Nothing on the machine moves any more, until it boots."""

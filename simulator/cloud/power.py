@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster.model import Ec2State, Instance, Outcome
-
-from .fleet import Fleet
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import Ec2State, Instance, Outcome
+from simulator.cloud.fleet import Fleet
 
 
 class Power:

@@ -11,12 +11,12 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from .judging import Broken
-from .keeping import Edge, Edges, Numbered, packed, unpacked
-from .reaching import backwards
-from .small_world import Incident, SmallWorld
-from .stage import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, Follows, Stage
-from .walk import NOTHING, Bounds, Kind, Move, Pace, State, Violation, Walk, step_in_words
+from simulator.explore.compact_store import Edge, Edges, Numbered, packed, unpacked
+from simulator.explore.model import NOTHING, Bounds, Kind, Move, Pace, State, Violation, Walk, step_in_words
+from simulator.explore.properties import Broken
+from simulator.explore.reachability import backwards
+from simulator.explore.small_world import Incident, SmallWorld
+from simulator.explore.transition import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, Follows, Stage
 
 
 class Search:

@@ -17,16 +17,15 @@ from typing import Any, cast
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.ports import Actions, Store
+from gpu_recovery.ports.store import Actions, Store
 
-from sandbox.cluster.model import CuredBy, Ids, RebootBehaviour
-from sandbox.cluster.model import Instance as Machine
-
-from ..cloud.fleet import Timings
-from ..lives import Step
-from ..memory_store import MemoryStore
-from ..world import World
-from .reading import Reads, SeenActions, SeenStore
+from sandbox.cluster.model.cluster import CuredBy, Ids, RebootBehaviour
+from sandbox.cluster.model.cluster import Instance as Machine
+from simulator.cloud.fleet import Timings
+from simulator.explore.read_tracking import Reads, SeenActions, SeenStore
+from simulator.invocations import Step
+from simulator.memory_store.store import MemoryStore
+from simulator.world import World
 
 INSTANCES, RANKS, GPUS = 3, 2, 1
 STRUCK = 1

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 
-from .account import ettr
-from .facts import CauseOfFailure, Conditions, Profile
-from .gang import Gang
-from .others import ConstantRules
-from .trace import course
+from simulator.goodput.accounting import ettr
+from simulator.goodput.assumptions import CauseOfFailure, Conditions, Profile
+from simulator.goodput.baselines import ConstantRules
+from simulator.goodput.failure_trace import course
+from simulator.goodput.policy_model import Gang
 
 RESTART_ONLY = (CauseOfFailure("restart", 1.0, "restart", "exit", False),)
 """Faults as the formula has them: each stops the job once, and starting it again is enough."""

@@ -9,18 +9,17 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 
-from sandbox.cluster.model_watchers import GROUP_TAG
-
-from ..cloud.fleet import Timings
-from ..cloud.throttle import Costs, Limit
-from ..economy import LARGE, rare_collections
-from ..lives import Step
-from ..world import World
-from .contender import Reboot, Run
-from .facts import Conditions
-from .people import People
-from .trace import Course
-from .trainer import Trainer
+from sandbox.cluster.model.health import GROUP_TAG
+from simulator.cloud.fleet import Timings
+from simulator.cloud.rate_limits import Costs, Limit
+from simulator.fast.fidelity import LARGE, rare_collections
+from simulator.goodput.assumptions import Conditions
+from simulator.goodput.failure_trace import Course
+from simulator.goodput.operators import People
+from simulator.goodput.policy import Reboot, Run
+from simulator.goodput.trainer import Trainer
+from simulator.invocations import Step
+from simulator.world import World
 
 GROUP = "training"
 SHUTS_DOWN_S = 15.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .account import account
-from .contender import Contender, Run
-from .facts import Facts, Mark
-from .floor import Floor, least_s
-from .formula import expected_ettr, simulated_ettr
-from .playing import play
-from .sweep import by_sizes, sensitivity
-from .trace import Course
+from simulator.goodput.accounting import account
+from simulator.goodput.assumptions import Facts, Mark
+from simulator.goodput.failure_trace import Course
+from simulator.goodput.formula import expected_ettr, simulated_ettr
+from simulator.goodput.lower_bound import Floor, least_s
+from simulator.goodput.policy import Contender, Run
+from simulator.goodput.runner import play
+from simulator.goodput.sensitivity import by_sizes, sensitivity
 
 BOUNDS = (
     "simulated: no GPU, no AWS account and no trainer took part; the failures are drawn from published rates and mixes",

@@ -11,17 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster.model import CuredBy, Ec2State, Fault, Instance, Task
-
-from ..cloud.programs import Checks, Scripted, Training, environment
-from ..world import World
-from .contender import Episode
-from .facts import Cure, Shows
-from .floor import recovery_from
-from .trace import Course, Failure
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import CuredBy, Ec2State, Fault, Instance, Task
+from simulator.cloud.workloads import Checks, Scripted, Training, environment
+from simulator.goodput.assumptions import Cure, Shows
+from simulator.goodput.failure_trace import Course, Failure
+from simulator.goodput.lower_bound import recovery_from
+from simulator.goodput.policy import Episode
+from simulator.world import World
 
 RANK_EXIT = 1
 SAYS_WHY = ("RuntimeError: CUDA error: GPU is lost",)

@@ -11,12 +11,12 @@ from bisect import insort
 from collections.abc import Callable
 
 from gpu_recovery.core.queue.backfill import promise
-from gpu_recovery.core.queue.occupancy import NEVER, free_from
 from gpu_recovery.core.queue.packing import Pool
+from gpu_recovery.core.queue.release_forecast import NEVER, free_from
 from gpu_recovery.core.queue.snapshot import Host
 
-from .lines import TraceLine
-from .trace import TraceJob
+from simulator.queue.job_index import TraceLine
+from simulator.queue.job_trace import TraceJob
 
 Start = Callable[[TraceJob], None]
 

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from .disciplines import BestEffort, Easy, Ours, StrictFifo
-from .play import Discipline, Past, waits_of
-from .trace import TraceJob
+from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
+from simulator.queue.job_trace import TraceJob
+from simulator.queue.replay import Discipline, Past, waits_of
 
 BIG_GPUS = 16
 """A job of so many GPUs is big: those that strict order serves and that everything else may starve."""

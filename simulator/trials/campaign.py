@@ -8,17 +8,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.state_machine import Outcome
 
-from ..faults.timed import TimedFault
-from ..faults.trouble import Source
-from .draw import in_passing, scenario_of
-from .scenario import Scenario, written
-from .shrink import shrunk
-from .trial import Played, play
+from simulator.faults.injector import Source
+from simulator.faults.schedule import TimedFault
+from simulator.trials.generator import in_passing, scenario_of
+from simulator.trials.scenario import Scenario, written
+from simulator.trials.shrink import shrunk
+from simulator.trials.trial import Played, play
 
 AT_ONCE = 50
 """Seeds that one worker takes at a time."""
@@ -111,7 +111,7 @@ def campaign(seeds: range, workers: int) -> Tally:
 
 def every_row() -> Iterator[Row]:
     """Each (status, event) for which one of the two machines has a transition."""
-    for kind, table in (("Job", job.TRANSITIONS), ("Instance", instance.TRANSITIONS)):
+    for kind, table in (("Job", job.TRANSITIONS), ("Instance", state_machine.TRANSITIONS)):
         for status, event in table:
             yield kind, str(status), event.__name__
 

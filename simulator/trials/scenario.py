@@ -44,10 +44,10 @@ from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import parse_limits
 
-from ..cloud.programs import Habit, Notice
-from ..cloud.writing import TRUTH, Saying
-from ..faults.kinds import KINDS
-from ..faults.trouble import Fault
+from simulator.cloud.log_output import TRUTH, Saying
+from simulator.cloud.workloads import Habit, Notice
+from simulator.faults.catalogue import KINDS
+from simulator.faults.injector import Fault
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 Made = TypeVar("Made")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..faults.timed import MachineFault
-from ..faults.trouble import Fault
-from .scenario import Scenario
+from simulator.faults.injector import Fault
+from simulator.faults.schedule import MachineFault
+from simulator.trials.scenario import Scenario
 
 RUNS_MAX = 400
 """How many runs may be spent on it."""

@@ -9,20 +9,19 @@ from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
-from gpu_recovery.ports import OutcomeUnknown, StaleRecord, TryAgainSoon
+from gpu_recovery.ports.store import OutcomeUnknown, StaleRecord, TryAgainSoon
 from gpu_recovery.recovery import TooContended
 
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.model import Ec2State, Instance, RebootBehaviour
-
-from ..faults.passing import CallFault, EventFault
-from ..faults.timed import TimedFault
-from ..faults.trouble import Given, Source, Trouble
-from ..functions import TICK_S
-from ..invariants import InvariantBroken
-from ..turns import Patience
-from ..world import NeverHappened, World
-from .scenario import JobOf, Scenario
+from sandbox.cluster.model import health
+from sandbox.cluster.model.cluster import Ec2State, Instance, RebootBehaviour
+from simulator.faults.injector import Given, Source, Trouble
+from simulator.faults.schedule import TimedFault
+from simulator.faults.transient import CallFault, EventFault
+from simulator.invariants.fairness import Patience
+from simulator.invariants.records import InvariantBroken
+from simulator.lambda_runtime import TICK_S
+from simulator.trials.scenario import JobOf, Scenario
+from simulator.world import NeverHappened, World
 
 PERSON_S = 3600.0
 """How often a person looks after gangs that the product only observes."""
@@ -62,7 +61,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     )  # fmt: skip
     if cluster.group:
         for machine in world.machines():
-            machine.tags[watchers.GROUP_TAG] = "gpus"
+            machine.tags[health.GROUP_TAG] = "gpus"
     if cluster.limits:
         world.store.save_limits(cluster.limits, 0)
     trouble.begin(world)

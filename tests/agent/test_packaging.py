@@ -15,8 +15,8 @@ from pathlib import Path
 
 import gpu_recovery_agent
 import pytest
+from gpu_recovery_agent.reporter import DENIED, NOT_ALONE
 from gpu_recovery_agent.settings import Settings
-from gpu_recovery_agent.telling import DENIED, NOT_ALONE
 
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "agent"

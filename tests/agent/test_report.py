@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 from gpu_recovery_agent import report
-from gpu_recovery_agent.answers import Kind, read
-from gpu_recovery_agent.metadata import Exit, Rank
-from gpu_recovery_agent.pacing import Pace
+from gpu_recovery_agent.rank.files import Exit, Rank
 from gpu_recovery_agent.report import Facts, body, encoded
-from gpu_recovery_agent.sensors.health import Health, digest, inventory
+from gpu_recovery_agent.report_schedule import Pace
+from gpu_recovery_agent.responses import Kind, read
+from gpu_recovery_agent.sensors.gpu_health import Health, digest, inventory
 from gpu_recovery_agent.sensors.kernel_log import Xid
-from gpu_recovery_agent.sensors.running import ExitFile, Live
+from gpu_recovery_agent.sensors.ranks import ExitFile, Live
 from gpu_recovery_agent.settings import Settings, SettingsError, running_folder
 
-from tests.agent.proc import BOOT
+from tests.agent.fake_proc import BOOT
 
 KIB = 1_024
 URL = "https://abc123.execute-api.eu-west-1.amazonaws.com"

@@ -12,7 +12,7 @@ from pathlib import Path
 import gpu_recovery_agent
 import pytest
 from gpu_recovery_agent import clock, files
-from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.log import Journal
 from gpu_recovery_agent.state import AlreadyRunning, State
 
 from tests.agent.api import Api, ok, refusal

@@ -9,10 +9,10 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.ports import Store
+from gpu_recovery.ports.store import Store
 from moto import mock_aws
 
-from simulator.memory_store import MemoryStore
+from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
 from tests.sandbox.ministack_server import PLAIN, serve
 

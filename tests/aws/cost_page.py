@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery import tasks
 from gpu_recovery.aws.clients import client
-from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.health_events import words_of
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.aws.watchers import words_of
 from gpu_recovery.core.heartbeat import GpuHealth, Report, RunningRank
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.measures import MEASURES
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.watching import hear
+from gpu_recovery.core.metrics import MEASURES
+from gpu_recovery.ecs_events import tasks
+from gpu_recovery.ecs_events.health import hear
+from gpu_recovery.node_api.heartbeats import Hearing
 
-from sandbox.cluster.model import Instance
+from sandbox.cluster.model.cluster import Instance
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.names import attempt_id
+from gpu_recovery.core.identifiers import attempt_id
 
 from tests.aws.environment import ACCOUNT, CLUSTER, REGION
 from tests.aws.records import NOW

@@ -8,12 +8,12 @@ from typing import Any
 
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import Pending
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)

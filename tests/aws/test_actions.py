@@ -14,12 +14,12 @@ from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
 from gpu_recovery.aws.ecs import InstanceStatusRefused
-from gpu_recovery.aws.event_fields import EventUnreadable
+from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.aws.settings import Settings
-from gpu_recovery.core.check import CheckOutcome, Verdict
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import Refusal, TryAgainSoon
+from gpu_recovery.ports.store import Refusal, TryAgainSoon
 
 from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, instance, later

@@ -14,18 +14,18 @@ from typing import Any
 
 import boto3
 import pytest
-from gpu_recovery import tasks
 from gpu_recovery.aws.actions import AwsActions
+from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.task_facts import instance_fact, task_fact
-from gpu_recovery.core.job import machine as job_machine
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.names import attempt_id
-from gpu_recovery.reconcile import reconcile
+from gpu_recovery.ecs_events import tasks
+from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.scheduler.schedule import schedule
 from moto import mock_aws
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
@@ -224,7 +224,7 @@ def incident(world: World) -> CountedAws:
     machines = [f"i-0{rank:016x}" for rank in range(2)]
     for machine in machines:
         world.recovery.tell(*instance_fact(instance_event(machine, 1)["detail"], NOW))
-    world.recovery.create_job(job_machine.created(JOB, spec(), world.recovery.policy, NOW), '{"workload": "sft"}')
+    world.recovery.create_job(state_machine.created(JOB, spec(), world.recovery.policy, NOW), '{"workload": "sft"}')
     assert schedule(world.recovery) == 1
     told: list[dict[str, Any]] = [rank_event(JOB, 1, rank, "RUNNING") for rank in range(2)]
     told += [rank_event(JOB, 1, rank, "STOPPED", exit_code=139) for rank in range(2)]

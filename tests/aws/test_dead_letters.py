@@ -13,7 +13,7 @@ from botocore.stub import ANY, Stubber
 from gpu_recovery.aws import dead_letters
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.settings import Settings, SettingsMissing
-from gpu_recovery.redriving import Grave, LetterRefused, redrive
+from gpu_recovery.job_api.redrive import Grave, LetterRefused, redrive
 from moto import mock_aws
 
 from tests.aws.environment import CREDENTIALS, FUNCTION

@@ -10,10 +10,10 @@ import pytest
 from botocore.exceptions import ClientError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError
 from botocore.stub import Stubber
 from gpu_recovery.aws.ec2 import Ec2
-from gpu_recovery.aws.event_fields import EventUnreadable
+from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
-from gpu_recovery.core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.ports import Machine, MachineStatus, OutcomeUnknown, Refusal, TryAgainSoon
+from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.ports.store import Machine, MachineStatus, OutcomeUnknown, Refusal, TryAgainSoon
 
 from tests.aws.environment import CREDENTIALS
 from tests.aws.records import NOW, A, B, later

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import SCHEMA, ItemUnreadable, encode
+from gpu_recovery.aws.dynamodb import typed
+from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable, encode
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import typed
 
 ITEMS = json.loads((Path(__file__).parent / "items_schema_1.json").read_text())
 KEYS = {"job": ("job_id_rank", "job_id"), "instance": ("container_inst_id", "instance_id")}

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
+from gpu_recovery.aws.dynamodb import Table, plain, typed
+from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import Table, plain, typed
-from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 

@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 from gpu_recovery.core.attempt import Progress
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.task import EndingKind
-from gpu_recovery.ports import Store
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
 

@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.ports import LISTED, CursorInvalid, StaleRecord, Store
+from gpu_recovery.ports.store import LISTED, CursorInvalid, StaleRecord, Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import boto3
 import pytest
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports import StaleRecord, Store
+from gpu_recovery.ports.store import StaleRecord, Store
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from moto import mock_aws
 
-from simulator.memory_store import MemoryStore
+from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
 

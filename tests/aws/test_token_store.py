@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
+from gpu_recovery.auth.tokens import NodeToken, TokenList
+from gpu_recovery.aws.dynamodb import plain, typed
+from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import plain, typed
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.ports import StaleRecord
-from gpu_recovery.tokens import NodeToken, TokenList
+from gpu_recovery.ports.store import StaleRecord
 
 from tests.aws.records import NOW, A, B, instance, later
 

@@ -14,27 +14,22 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from gpu_recovery_client import (
-    RecoveryClient,
-    cli,
-    cli_fleet,
-    cli_instances,
-    cli_jobs,
-    cli_logs,
-    cli_queue,
-    cli_submit,
-    cli_token,
-)
+from gpu_recovery_client import RecoveryClient
+from gpu_recovery_client.cli import app, logs, submit, token
+from gpu_recovery_client.cli import fleet as cli_fleet
+from gpu_recovery_client.cli import instances as cli_instances
+from gpu_recovery_client.cli import jobs as cli_jobs
+from gpu_recovery_client.cli import queue as cli_queue
 from typer.testing import CliRunner, Result
 
-from tests.client.told import Clock, Ear, listening
+from tests.client.training_process import Clock, Ear, listening
 
 HERE = Path(__file__).parent
 URL = "https://api.example.test/prod"
 TOKEN = "a-token-that-nobody-may-see"
 NODE_TOKEN = "grn_3f9c1b2a7d40_" + 43 * "n"
 USER_TOKEN = "gru_5a5a5a5a5a5a_" + 43 * "u"
-TIMED = (cli, cli_fleet, cli_instances, cli_jobs, cli_logs, cli_queue, cli_submit, cli_token)
+TIMED = (app, cli_fleet, cli_instances, cli_jobs, logs, cli_queue, submit, token)
 """The modules that know a clock, or wait."""
 AN_HOUR_AGO = "2026-11-21T08:03:00.000Z"
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
@@ -239,7 +234,7 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> C
             monkeypatch.setattr(module, "now", lambda: NOW)
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
+        return CliRunner().invoke(app.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
 
     return invoke
 

@@ -1,4 +1,7 @@
-"""What a training program says and asks: each function by itself. With the wrapper: tests/agent/test_suspend.py."""
+"""What a training program says and asks: each function by itself.
+
+With the wrapper: tests/agent/rank/test_suspension_processes.py.
+"""
 
 from __future__ import annotations
 

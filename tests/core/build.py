@@ -7,21 +7,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Claim, Instance
-from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.lineup import snapshot_of
-from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.quota import Limits
 from gpu_recovery.core.queue.snapshot import Placement
+from gpu_recovery.core.state_machine import Decision, Outcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -66,8 +66,8 @@ def tell(
     """What the machine that `event` belongs to decides; an instance as the loop has it decide, with the brakes."""
     if isinstance(event, events.JobEvent):
         return job.decide(record, event, policy, now)
-    brakes = (fleet or FLEET) if instance.minds_the_brakes(record, event) else None
-    return instance.decide(record, event, policy, now, brakes)
+    brakes = (fleet or FLEET) if state_machine.minds_the_brakes(record, event) else None
+    return state_machine.decide(record, event, policy, now, brakes)
 
 
 def overdue(record: Instance, policy: Any = ADAPTIVE, fleet: Fleet = FLEET) -> Decision[Instance]:
@@ -194,7 +194,7 @@ def observed(version: int = 1, **facts: Any) -> events.InstanceObserved:
 
 def available(instance_id: str = IDS[0], **fields: Any) -> Instance:
     """An instance that works, with `fields` changed."""
-    return replace(instance.registered(instance_id, observed(), ADAPTIVE, NOW).record, **fields)
+    return replace(state_machine.registered(instance_id, observed(), ADAPTIVE, NOW).record, **fields)
 
 
 def claimed(job_id: str = "sft-1", attempt: int = 1, **fields: Any) -> Instance:

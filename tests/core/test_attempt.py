@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.attempt import Plan, Progress, news_of_running, news_of_stopped, untold
-from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.task import EndingKind
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.instance import machine as instance
-from gpu_recovery.core.instance.orders import waiting_for
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.effects import waiting_for
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Rank
-from gpu_recovery.core.instance.rules import proves_reboot
-from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.instance.repair_proof import proves_reboot
+from gpu_recovery.core.job import state_machine as job
 from gpu_recovery.core.job.record import TERMINAL, Cause, Job, JobStatus, Origin, StopPurpose
-from gpu_recovery.core.machine import Outcome, due_at
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.state_machine import Outcome, due_at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core import tellings
+from tests.core import all_events
+from tests.core.all_events import Edge
 from tests.core.build import POLICIES, tell
-from tests.core.tellings import Edge
-from tests.core.walks import AGAIN, STEPS, Run, Step, run_of
+from tests.core.random_walks import AGAIN, STEPS, Run, Step, run_of
 
 TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "reboots_max": 1, "replace": True})
 OBSERVED = policy_from({"observe_only": True, "replace": True})
@@ -36,15 +36,15 @@ most = settings(max_examples=200, deadline=None)
 
 
 def _job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
-    firsts = tellings.first_jobs(policy)
-    return run_of(job, firsts[first % len(firsts)], tellings.anything_for_job, policy, steps)
+    firsts = all_events.first_jobs(policy)
+    return run_of(job, firsts[first % len(firsts)], all_events.anything_for_job, policy, steps)
 
 
 def _instance_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
     """A run over instances; every other one begins with a claim, as a launch leaves it."""
-    firsts = tellings.first_instances(policy)
-    firsts += [claimed for one in firsts for claimed in tellings.written_by_a_store(one)]
-    return run_of(instance, firsts[first % len(firsts)], tellings.anything_for_instance, policy, steps)
+    firsts = all_events.first_instances(policy)
+    firsts += [claimed for one in firsts for claimed in all_events.written_by_a_store(one)]
+    return run_of(state_machine, firsts[first % len(firsts)], all_events.anything_for_instance, policy, steps)
 
 
 RUNS = pytest.mark.parametrize("run", [_job_run, _instance_run], ids=["job", "instance"])
@@ -62,7 +62,7 @@ def test_an_event_that_moved_a_record_never_moves_it_again(
             assert step.decision.outcome is not Outcome.APPLIED, (step.before.status, step.event)
 
 
-@pytest.mark.parametrize("machine", [job, instance], ids=["job", "instance"])
+@pytest.mark.parametrize("machine", [job, state_machine], ids=["job", "instance"])
 def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request: pytest.FixtureRequest) -> None:
     """The same, for every move that exploring finds: all events of the way there are told once more."""
     told: set[Any] = set()
@@ -240,9 +240,9 @@ def test_an_observed_job_is_left_alone_unless_a_person_cancels_it(
     """Adopted to be observed: nothing is stopped, checked or launched that nobody asked for."""
     acting = (commands.StopAttempt, commands.LaunchAttempt, commands.CheckInstances, commands.TellInstance)
     asked = False
-    observed_only = tellings.first_jobs(policy)[-1]
+    observed_only = all_events.first_jobs(policy)[-1]
     assert observed_only.hands_off
-    for step in run_of(job, observed_only, tellings.anything_for_job, policy, steps).taken:
+    for step in run_of(job, observed_only, all_events.anything_for_job, policy, steps).taken:
         asked |= isinstance(step.event, events.CancelRequested)
         assert asked or not any(isinstance(one.command, acting) for one in step.decision.commands)
 
@@ -367,7 +367,7 @@ def test_no_move_that_exploring_finds_drops_a_claim_too_early(instance_edges: li
 # -- of reasons, orders and sizes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", [job, instance], ids=["job", "instance"])
+@pytest.mark.parametrize("machine", [job, state_machine], ids=["job", "instance"])
 def test_no_record_grows_with_what_is_said_of_it(machine: Any, request: pytest.FixtureRequest) -> None:
     """A reason quotes each part of what it rests on once: after a dozen moves it is as short as after two."""
     for edge in request.getfixturevalue("job_edges" if machine is job else "instance_edges"):

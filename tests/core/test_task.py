@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.task_facts import task_fact
+from gpu_recovery.aws.ecs_events import task_fact
 from gpu_recovery.core.task import OUR_STOP, Container, Ending, EndingKind, StopCode, TaskFact, ending
 
 from tests.core.build import NOW

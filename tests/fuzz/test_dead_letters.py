@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from gpu_recovery_client.api import RecoveryClient
 
-from sandbox import ministack, sandbox
-from sandbox.cluster.publisher import event_bridge
+from sandbox import sandbox
+from sandbox.cluster.event_publisher import event_bridge
+from sandbox.ministack import command
 from tests.sandbox.ministack_server import wait_for
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ MISFIT = {
 }
 GARBAGE: list[Any] = [[], {"detail": MISFIT}]
 """Every other kind is given to the functions in this process; here each costs three cold starts."""
-ARN = f"arn:aws:ecs:{ministack.REGION}:{ministack.ACCOUNT}"
+ARN = f"arn:aws:ecs:{command.REGION}:{command.ACCOUNT}"
 SPEC = {"workload": "behind", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY}
 
 
@@ -116,7 +117,7 @@ def test_an_event_that_a_rule_lets_through_is_kept_too(deployed: Deployed) -> No
         "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:1", "lastStatus": "STOPPED",
         "startedBy": "sft--a01", "containers": [{"name": "trainer", "exitCode": "one"}],
     }  # fmt: skip
-    ecs = event_bridge(deployed.state["endpoint_url"], ministack.REGION)
+    ecs = event_bridge(deployed.state["endpoint_url"], command.REGION)
     ecs([{"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}])
     wait_for(lambda: deployed.waiting("Failed"), PATIENCE_S)
     (letter,) = [json.loads(body) for body in deployed.taken("Failed")]

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.event_fields import EventUnreadable
+from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from tests.aws.ecs_events import check_event, instance_event, rank_event, task_e
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import CHECKED, EVENT_HANDLERS, World
 from tests.fuzz.mutations import HALF_A_CHARACTER, mutated, nested, odd_values
-from tests.lambdas.situations import EVENTS, published
+from tests.lambdas.starting_states import EVENTS, published
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 PATH = re.compile(r"^(the document|[A-Za-z][\w-]*(\[\d+\])?(\.[A-Za-z][\w-]*(\[\d+\])?)*): \S")

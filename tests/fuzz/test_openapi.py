@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import schemathesis
-from gpu_recovery.routes.openapi import document
-from gpu_recovery.routes.table import ROUTES
+from gpu_recovery.job_api.openapi import document
+from gpu_recovery.job_api.router import ROUTES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import World
-from tests.fuzz.gateway import gateway
-from tests.lambdas.calling import TOKEN
+from tests.fuzz.wsgi_gateway import gateway
+from tests.lambdas.api_gateway import TOKEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 EXAMPLES = 12

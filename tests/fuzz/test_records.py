@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import ItemUnreadable
-from gpu_recovery.aws.tables import Table, plain
+from gpu_recovery.aws.dynamodb import Table, plain
+from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.record import JobStatus
 from hypothesis import given, settings
@@ -18,9 +18,9 @@ from tests.aws.ecs_events import instance_event, rank_event
 from tests.aws.records import JOB, OTHER_JOB, A, B, instance, job, later, pending, plan
 from tests.fuzz.conftest import World
 from tests.fuzz.mutations import mutated
-from tests.lambdas.calling import Api
+from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
-from tests.lambdas.situations import gang
+from tests.lambdas.starting_states import gang
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 SPOILT: list[tuple[str, Any, str]] = [

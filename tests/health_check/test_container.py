@@ -20,7 +20,7 @@ import pytest
 
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import SCHEMA, gpu_xml, smi, xid
-from tests.health_check.programs import install, install_dcgmi, install_nvidia_smi
+from tests.health_check.stub_programs import install, install_dcgmi, install_nvidia_smi
 from tests.health_check.test_document import host_proc
 
 pytestmark = pytest.mark.slow

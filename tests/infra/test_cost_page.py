@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from gpu_recovery.aws.items import TTL
-from gpu_recovery.core.measures import MEASURES
+from gpu_recovery.aws.item_codec import TTL
+from gpu_recovery.core.metrics import MEASURES
 
 from infra.functions import PACKAGE
 from tests.aws.cost_page import ALARMS, PAGE

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import MEASURES, NAMESPACE, SERVICE
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment

@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core.policy import policy_from
 
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
-from simulator.cloud.throttle import TIMEOUT_S
+from simulator.cloud.rate_limits import TIMEOUT_S
 from tests.infra.deployment import Deployment
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import MEASURES, NAMESPACE, SERVICE
 
 from tests.infra.deployment import Deployment
 

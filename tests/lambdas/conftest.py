@@ -34,8 +34,8 @@ HANDLERS = (
     "node_api",
 )
 WARM = (
-    *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters",
-    "gpu_recovery.aws.job_logs", "gpu_recovery.aws.ray_logs", "gpu_recovery.aws.desk",
+    *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.operator_token", "gpu_recovery.aws.dead_letters",
+    "gpu_recovery.aws.container_logs", "gpu_recovery.aws.ray_client", "gpu_recovery.aws.job_api_wiring",
 )  # fmt: skip
 """The modules that keep something from one invocation to the next."""
 
@@ -105,7 +105,7 @@ class Functions:
         wiring.recovery.cache_clear()
         for name in {"node_api"} & set(sys.modules):
             sys.modules[name].api.cache_clear()
-        for name in {"gpu_recovery.aws.desk"} & set(sys.modules):
+        for name in {"gpu_recovery.aws.job_api_wiring"} & set(sys.modules):
             sys.modules[name].desk.cache_clear()
 
     def logged(self, message: str) -> list[dict[str, Any]]:

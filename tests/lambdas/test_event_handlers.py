@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.aws.ecs_events import EventUnreadable
 from gpu_recovery.aws.settings import SettingsMissing
-from gpu_recovery.aws.task_facts import EventUnreadable
 from gpu_recovery.core import commands
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.names import attempt_id
-from gpu_recovery.tasks import RankMissing
+from gpu_recovery.ecs_events.tasks import RankMissing
 
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, instance, job, later, pending, plan
 from tests.lambdas.conftest import HANDLERS, Functions
-from tests.lambdas.situations import checking, gang
+from tests.lambdas.starting_states import checking, gang
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")

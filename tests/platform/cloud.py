@@ -28,9 +28,9 @@ from moto.core.request import normalize_request
 from moto.core.serialize import JSONSerializer
 
 from sandbox.cluster.api import Ec2Api, EcsApi
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import ApiError, Cluster
-from sandbox.cluster.wire import JSON_1_1, Wire, _ec2_error, _ecs_error
+from sandbox.cluster.aws_protocol import JSON_1_1, Wire, _ec2_error, _ecs_error
+from sandbox.cluster.model.cluster import ApiError, Cluster
+from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import Fleet
 from tests.aws.environment import ACCOUNT, REGION
 

@@ -20,22 +20,22 @@ import moto.backends
 import pytest
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.instance_store import _instance
 from gpu_recovery.aws.job_store import _job
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import plain
-from gpu_recovery.core.check import Verdict
 from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.job_api.submission import submit
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.submitting import submit
 
-from sandbox.cluster import model
-from simulator.functions import RETRIES_S
-from simulator.lives import Step
+from sandbox.cluster.model import cluster
+from simulator.invocations import Step
+from simulator.lambda_runtime import RETRIES_S
 from simulator.world import TRAINING_FAMILY, World
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import ACCOUNT, FUNCTION, REGION
@@ -194,6 +194,6 @@ class PlatformWorld(World):
                 return self.jobs()[0].job_id
         raise AssertionError("no submission was taken")
 
-    def machine_of(self, job_id: str, rank: int) -> model.Instance:
+    def machine_of(self, job_id: str, rank: int) -> cluster.Instance:
         """Where a rank runs."""
         return self.cluster.instances[self.rank(job_id, rank).instance_id]

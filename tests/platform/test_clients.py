@@ -11,12 +11,12 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from gpu_recovery.aws.clients import ONCE, PATIENT, client
-from gpu_recovery.aws.tables import CONFLICTS_MAX, Put, Table
-from gpu_recovery.ports import TryAgainSoon
+from gpu_recovery.aws.dynamodb import CONFLICTS_MAX, Put, Table
+from gpu_recovery.ports.store import TryAgainSoon
 
 from tests.platform.cloud import Answer, Request, Sleeps
 from tests.platform.faults import refusal
-from tests.platform.scripted import Scripted
+from tests.platform.scripted_client import Scripted
 
 FUNCTIONS = Path(__file__).parents[2] / "infra" / "functions.py"
 TRIES = 5

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core.commands import DrainInstance, RebootInstance
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import Pending
 
 from simulator.faults.delivery import Unruly
 from tests.platform.cloud import Request

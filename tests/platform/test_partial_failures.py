@@ -10,14 +10,14 @@ from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.commands import PublishEvent
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import TryAgainSoon
+from gpu_recovery.ports.store import TryAgainSoon
 
 from tests.aws.environment import FUNCTION
 from tests.aws.records import NOW
 from tests.platform.cloud import Answer, Carry, Request
 from tests.platform.faults import At, Sometimes, bus_says_no, of, runs, says_no, some_are_missing
 from tests.platform.incident import Heal, Incident, assert_same_end
-from tests.platform.scripted import Scripted
+from tests.platform.scripted_client import Scripted
 from tests.simulator.incidents import ending
 
 PUT_EVENTS = Request(0, 1, "eventbridge", "PutEvents", {})

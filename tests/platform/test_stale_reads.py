@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-import sandbox.cluster.model as cluster_model
+import sandbox.cluster.model.cluster as cluster_model
 from tests.platform.cloud import Request
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld

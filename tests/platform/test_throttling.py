@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.commands import StopAttempt
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import Pending
 
 from tests.platform.cloud import Request
 from tests.platform.faults import THROTTLES, AllAtOnce, At, Throttling, lose_answer, runs

@@ -17,7 +17,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sandbox import ministack, processes
+from sandbox import processes
+from sandbox.ministack import command as ministack
 
 ROOT = Path(__file__).parents[2]
 PLAIN = (sys.executable, "-c", "from ministack import app; app.main()")

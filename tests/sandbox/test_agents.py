@@ -19,8 +19,7 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-
-from .nodes import Node, Road, post, road_to, wait_until
+from tests.sandbox.node_agents import Node, Road, post, road_to, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 QUICK = {
@@ -245,7 +244,7 @@ def test_what_happened_while_the_api_was_away_for_a_whole_stale_period_arrives_a
     fleet: Fleet,
 ) -> None:
     """An exit and an XID wait; the rank that ended meanwhile is not said to have lived a moment longer. Two minutes of
-    it, by the agent's own clock, are in tests/agent/test_away.py."""
+    it, by the agent's own clock, are in tests/agent/test_api_outage.py."""
     place = fleet.at
     node, road = fleet.work[place]
     road.closed.set()

@@ -10,8 +10,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-
-from .sharing import ENDED, PATIENCE_S, Shared, told
+from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared, told
 
 pytestmark = pytest.mark.slow
 

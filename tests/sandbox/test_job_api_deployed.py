@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from gpu_recovery.aws.line_store import SCHEDULER
+from gpu_recovery.aws.queue_store import SCHEDULER
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction

@@ -13,8 +13,7 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 
 from sandbox import sandbox
-
-from .sharing import ENDED, PATIENCE_S, Shared
+from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared
 
 pytestmark = pytest.mark.slow
 

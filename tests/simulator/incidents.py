@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
-from sandbox.cluster.model import RebootBehaviour
-from simulator.cloud.programs import Scripted
-from simulator.economy import Checking, Economy
-from simulator.faults.trouble import Drawn, Trouble
+from sandbox.cluster.model.cluster import RebootBehaviour
+from simulator.cloud.workloads import Scripted
+from simulator.fast.fidelity import Checking, Economy
+from simulator.faults.injector import Drawn, Trouble
 from simulator.world import World
 
 ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]

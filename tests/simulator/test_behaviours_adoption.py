@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
-from simulator.cloud.programs import environment
+from simulator.cloud.workloads import environment
 from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.world import World
 from tests.simulator import incidents

@@ -12,7 +12,7 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.faults.delivery import Envelope, Unruly, is_task, losing
-from simulator.lives import KillAt, Step
+from simulator.invocations import KillAt, Step
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, Told, ending

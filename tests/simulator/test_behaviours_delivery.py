@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.reconcile import reconcile
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.reconciler.reconcile import reconcile
+from gpu_recovery.scheduler.schedule import schedule
 
 from simulator.faults.delivery import Unruly, is_task, losing, nothing
-from simulator.lives import Step
+from simulator.invocations import Step
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, ending

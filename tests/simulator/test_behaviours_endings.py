@@ -9,7 +9,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import OUR_STOP
 
-from sandbox.cluster import model_instances
+from sandbox.cluster.model import instances as model_instances
 from simulator.faults.delivery import PROMPT_S, Envelope, is_task
 from simulator.world import World
 from tests.simulator import incidents

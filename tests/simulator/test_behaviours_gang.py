@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.programs import Scripted
+from simulator.cloud.workloads import Scripted
 from tests.simulator import incidents
 
 SECONDS = (40.0, 100.0, 160.0, 220.0)

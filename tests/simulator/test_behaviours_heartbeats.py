@@ -7,9 +7,9 @@ from gpu_recovery.core.events import InstanceSilent, QuarantineRequested
 from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.hearing import Hearing
+from gpu_recovery.node_api.heartbeats import Hearing
 
-from sandbox.cluster import model
+from sandbox.cluster.model import cluster
 from simulator.world import World
 
 
@@ -20,18 +20,18 @@ def reporting(instances: int) -> World:
     return world
 
 
-def host_of(world: World, job_id: str, rank: int) -> model.Instance:
+def host_of(world: World, job_id: str, rank: int) -> cluster.Instance:
     """The machine on which the rank runs."""
     return world.cluster.instances[world.rank(job_id, rank).instance_id]
 
 
-def hang(world: World, machine: model.Instance) -> None:
+def hang(world: World, machine: cluster.Instance) -> None:
     """Nothing on the machine answers any more."""
     world.fleet.disconnect(machine)
     world.fleet.hang(machine)
 
 
-def report(world: World, machine: model.Instance, sequence: int, **said: object) -> Report:
+def report(world: World, machine: cluster.Instance, sequence: int, **said: object) -> Report:
     """What an agent of the machine reports."""
     uptime_s = (world.timeline.now - machine.booted_at).total_seconds()
     given: dict[str, object] = {"running": (), "health": GpuHealth.OK, **said}

@@ -12,9 +12,9 @@ from gpu_recovery.core.events import CancelRequested
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.throttle import TIMEOUT_S, Costs
-from simulator.economy import LARGE
-from simulator.lives import Step
+from simulator.cloud.rate_limits import TIMEOUT_S, Costs
+from simulator.fast.fidelity import LARGE
+from simulator.invocations import Step
 from simulator.world import World
 
 OTHER = "sft-of-somebody-else"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.economy import LARGE
+from simulator.fast.fidelity import LARGE
 from simulator.world import World
 
 SMALL, LARGER = 16, 96

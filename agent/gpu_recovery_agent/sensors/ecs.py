@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.metadata import rank_of
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.rank.files import rank_of
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.running import SEARCH_EVERY, SEARCHES_AT_ONCE, Live
+from gpu_recovery_agent.sensors.ranks import SEARCH_EVERY, SEARCHES_AT_ONCE, Live
 
 ANSWERS_WITHIN_S = 1.0
 ANSWER_BYTES_MAX = 1024 * 1024

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.log import Journal
 from health_check.kernel_log import RECORD_BYTES_MAX, Message, drain, open_log, parse
 from health_check.recovery_action import number_changed_to
 from health_check.xid import Events, SxidEvent, XidEvent, find

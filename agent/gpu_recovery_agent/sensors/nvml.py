@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.sensors.asked_child import AskedChild
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.sensors.child.client import AskedChild
 
-COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.nvml_child")
+COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.child.nvml")
 
 
 class NvmlSensor:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.log import Journal
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.asked_child import AskedChild
+from gpu_recovery_agent.sensors.child.client import AskedChild
 
-COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.process_child")
+COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.child.processes")
 DEADLINE_S = 5.0
 """As long as the API has. The first answer of a child includes its start."""
 LEFT_ALONE_S, PAUSE_S = 60.0, 10.0

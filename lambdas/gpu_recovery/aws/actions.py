@@ -10,24 +10,24 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..core.attempt import Plan
-from ..core.check import CheckOutcome, Verdict
-from ..core.commands import Channel, NotifyOperator, PublishEvent
-from ..core.errors import RecoveryError
-from ..core.events import InstanceObserved
-from ..core.instance.record import EcsStatus, Instance
-from ..core.job.record import Job
-from ..core.task import TaskFact
-from ..log_places import place_of
-from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
-from . import job_records, messages, requests
-from .api_sources import task_definition
-from .clients import THROTTLES, client
-from .ec2 import Ec2
-from .ecs import Ecs
-from .job_logs import AwsJobLogs
-from .settings import Settings
-from .task_facts import time_of
+from gpu_recovery.aws import ecs_requests, job_archive, notification_requests
+from gpu_recovery.aws.clients import THROTTLES, client
+from gpu_recovery.aws.container_logs import AwsJobLogs
+from gpu_recovery.aws.ec2 import Ec2
+from gpu_recovery.aws.ecs import Ecs
+from gpu_recovery.aws.ecs_events import time_of
+from gpu_recovery.aws.operator_token import task_definition
+from gpu_recovery.aws.settings import Settings
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.log_location import place_of
+from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.store import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
 
 
 class EventRefused(RecoveryError):
@@ -72,11 +72,11 @@ class AwsActions:
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
         settings = self.settings
         limit_s = min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s)
-        check = requests.CheckTask(
+        check = ecs_requests.CheckTask(
             settings.check_task_definition, settings.verdict_bucket, settings.check_level, settings.check_reserves_gpus,
             limit_s,
         )  # fmt: skip
-        return self.ecs.run(requests.check_request(settings.cluster, check, instance, check_id, refusals))
+        return self.ecs.run(ecs_requests.check_request(settings.cluster, check, instance, check_id, refusals))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.ecs.stop_tasks(task_ids, reason)
@@ -131,7 +131,7 @@ class AwsActions:
     # -- words out, words in -------------------------------------------------------------------------------------------
 
     def verdict(self, check_id: str) -> Verdict | None:
-        key = requests.verdict_key(check_id)
+        key = ecs_requests.verdict_key(check_id)
         try:
             answer = self._s3.get_object(Bucket=self.settings.verdict_bucket, Key=key)
         except ClientError as error:
@@ -155,12 +155,12 @@ class AwsActions:
         if message.channel is Channel.CHAT:
             # A deployment that has given up its second topic has nobody left to tell there.
             if self.settings.chat_topic_arn:
-                self._sns.publish(**messages.chat_request(message, self.settings.chat_topic_arn, cluster))
+                self._sns.publish(**notification_requests.chat_request(message, self.settings.chat_topic_arn, cluster))
             return
-        self._sns.publish(**messages.mail_request(message, self.settings.topic_arn, cluster))
+        self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster))
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        answer = self._events.put_events(Entries=[messages.event_entry(event, causation_id, self.settings.bus_name)])
+        answer = self._events.put_events(Entries=[notification_requests.event_entry(event, causation_id, self.settings.bus_name)])
         if answer["FailedEntryCount"]:
             refused = answer["Entries"][0]
             if refused.get("ErrorCode") in THROTTLES:
@@ -170,15 +170,15 @@ class AwsActions:
     def poke_scheduler(self, key: str) -> None:
         self._sqs.send_message(
             QueueUrl=self.settings.scheduler_queue_url, MessageBody=json.dumps({"key": key}),
-            MessageGroupId="scheduler", MessageDeduplicationId=requests.token(key),
+            MessageGroupId="scheduler", MessageDeduplicationId=ecs_requests.token(key),
         )  # fmt: skip
 
     def record_submitted(self, job: Job, submitted: str) -> None:
-        self._s3.put_object(**job_records.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
+        self._s3.put_object(**job_archive.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
         settings = self.settings
-        request = job_records.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
+        request = job_archive.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
         self._s3.put_object(**request)
 
 

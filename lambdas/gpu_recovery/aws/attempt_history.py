@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.attempt import Plan, Progress
-from .attempt_store import _progress as progress_of
-from .attempt_store import plan_key, progress_key
-from .items import decode, reading
-from .tables import Table
+from gpu_recovery.aws.attempt_store import _progress as progress_of
+from gpu_recovery.aws.attempt_store import plan_key, progress_key
+from gpu_recovery.aws.dynamodb import Table
+from gpu_recovery.aws.item_codec import decode, reading
+from gpu_recovery.core.attempt import Plan, Progress
 
 
 class DynamoAttemptHistory:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.attempt import Plan, Progress
-from ..core.events import Checked
-from ..core.task import RankFailure
-from ..ports import Addition
-from .items import SCHEMA, decode, encode, item_of, reading
-from .job_store import JobStore
+from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
+from gpu_recovery.aws.job_store import JobStore
+from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.task import RankFailure
+from gpu_recovery.ports.store import Addition
 
 
 def progress_key(job_id: str, attempt: int) -> str:

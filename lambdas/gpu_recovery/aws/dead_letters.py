@@ -8,10 +8,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..redriving import Grave, Letter, LetterRefused
-from . import requests
-from .clients import client
-from .settings import Settings, SettingsMissing
+from gpu_recovery.aws import ecs_requests
+from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.settings import Settings, SettingsMissing
+from gpu_recovery.job_api.redrive import Grave, Letter, LetterRefused
 
 WAIT_S = 1
 """Without any wait SQS asks only some of its servers, and may say that a queue is empty which is not."""
@@ -66,7 +66,7 @@ class AwsDeadLetters:
     def call_scheduler(self, letter: Letter) -> None:
         _sqs().send_message(
             QueueUrl=self._scheduler_url, MessageBody=letter.body, MessageGroupId="scheduler",
-            MessageDeduplicationId=requests.token("redrive", letter.message_id),
+            MessageDeduplicationId=ecs_requests.token("redrive", letter.message_id),
         )  # fmt: skip
 
     def delete(self, letter: Letter) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-from ..core.events import DepartureAnnounced, HealthReported
-from ..core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from ..ports import Machine, MachineStatus, OutcomeUnknown, Refusal
-from .clients import ONCE, client
-from .event_fields import EventUnreadable
+from gpu_recovery.aws.clients import ONCE, client
+from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.core.events import DepartureAnnounced, HealthReported
+from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.ports.store import Machine, MachineStatus, OutcomeUnknown, Refusal
 
 FILTER_VALUES_MAX = 200
 STATUS_IDS_MAX = 100

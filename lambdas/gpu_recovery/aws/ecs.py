@@ -9,15 +9,15 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..core.attempt import Plan
-from ..core.events import InstanceObserved
-from ..core.instance.record import EcsStatus, Instance
-from ..core.job.record import Job
-from ..core.task import TaskFact
-from ..ports import Refusal, TryAgainSoon
-from . import requests
-from .event_fields import EventUnreadable
-from .task_facts import instance_fact, task_fact
+from gpu_recovery.aws import ecs_requests
+from gpu_recovery.aws.ecs_events import instance_fact, task_fact
+from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.store import Refusal, TryAgainSoon
 
 PARALLEL = 8
 """Calls at once: with 30 to 100 ms a call this stays under the 100 burst that ECS grants to writes."""
@@ -51,12 +51,12 @@ class Ecs:
             return str(answer["tasks"][0]["taskArn"]).rsplit("/", 1)[-1]
         # One failure for each instance looked at: there may be a thousand, and one that passes is enough to ask again.
         reasons = list(dict.fromkeys(failure.get("reason", "no reason") for failure in answer["failures"]))
-        lasting = bool(reasons) and all(reason.startswith(requests.LASTING_FAILURES) for reason in reasons)
+        lasting = bool(reasons) and all(reason.startswith(ecs_requests.LASTING_FAILURES) for reason in reasons)
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
         def launch(rank: int) -> str | Refusal:
-            return self.run(requests.rank_request(self.cluster, job, plan, rank, master_ip))
+            return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip))
 
         return tuple(in_parallel(launch, range(len(plan.instances))))
 

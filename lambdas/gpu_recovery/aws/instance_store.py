@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.fleet import Fleet
-from ..core.instance.lemons import LemonSignal
-from ..core.instance.past import noticed
-from ..core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
-from ..ports import StaleRecord
-from .items import decode, encode, item_of, readable, reading
-from .job_store import commands_list, commands_map
-from .tables import Put, Table, due_keys
+from gpu_recovery.aws.dynamodb import Put, Table, due_keys
+from gpu_recovery.aws.item_codec import decode, encode, item_of, readable, reading
+from gpu_recovery.aws.job_store import commands_list, commands_map
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.ports.store import StaleRecord
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""

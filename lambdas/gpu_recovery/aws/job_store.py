@@ -9,13 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.job.record import Job, JobStatus
-from ..core.machine import Pending, QuotaChange
-from ..core.ray.placing import is_in_the_pool
-from ..ports import LISTED, CursorInvalid, JobPage
-from .items import decode, encode, from_iso, item_of, readable, reading
-from .line_store import ON_RAY, LineStore, line_keys
-from .tables import Put, Table, due_keys
+from gpu_recovery.aws.dynamodb import Put, Table, due_keys
+from gpu_recovery.aws.item_codec import decode, encode, from_iso, item_of, readable, reading
+from gpu_recovery.aws.queue_store import ON_RAY, LineStore, line_keys
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.ray.placement import is_in_the_pool
+from gpu_recovery.core.state_machine import Pending, QuotaChange
+from gpu_recovery.ports.store import LISTED, CursorInvalid, JobPage
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""

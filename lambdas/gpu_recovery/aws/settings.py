@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..core.errors import RecoveryError
-from ..core.job.adoption import Adoption
-from ..core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 
 
 class SettingsMissing(RecoveryError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .beat_store import BeatStore
-from .lock_store import LockStore
-from .report_store import ReportStore
+from gpu_recovery.aws.gpu_lock_store import LockStore
+from gpu_recovery.aws.heartbeat_store import BeatStore
+from gpu_recovery.aws.observation_store import ReportStore
 
 
 class DynamoStore(ReportStore, LockStore, BeatStore):

@@ -8,16 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..core.job.record import Job
-from ..core.queue.quota import Limits, parse_limits
-from ..submitting import Known, Submission
-from ..user_tokens import UserToken
-from .instance_store import FLEET
-from .items import SCHEMA, TTL, from_iso, reading, to_iso
-from .job_store import _item as job_item
-from .line_store import LIMITS
-from .tables import Put, Table, get_together
-from .token_store import DynamoUserTokenStore
+from gpu_recovery.auth.user_tokens import UserToken
+from gpu_recovery.aws.dynamodb import Put, Table, get_together
+from gpu_recovery.aws.instance_store import FLEET
+from gpu_recovery.aws.item_codec import SCHEMA, TTL, from_iso, reading, to_iso
+from gpu_recovery.aws.job_store import _item as job_item
+from gpu_recovery.aws.queue_store import LIMITS
+from gpu_recovery.aws.token_store import DynamoUserTokenStore
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.quota import Limits, parse_limits
+from gpu_recovery.job_api.submission import Known, Submission
 
 NEW = "attribute_not_exists(job_id_rank)"
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Generic
 
-from ..core.instance.record import Instance
-from ..ports import StaleRecord
-from ..tokens import KeptList, KeptToken, NodeToken, TokenList
-from ..user_tokens import UserToken, UserTokenList
-from .instance_store import instance_in
-from .items import decode, item_of, reading
-from .tables import Put, Table
+from gpu_recovery.auth.tokens import KeptList, KeptToken, NodeToken, TokenList
+from gpu_recovery.auth.user_tokens import UserToken, UserTokenList
+from gpu_recovery.aws.dynamodb import Put, Table
+from gpu_recovery.aws.instance_store import instance_in
+from gpu_recovery.aws.item_codec import decode, item_of, reading
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.ports.store import StaleRecord
 
 
 class _DynamoTokens(Generic[KeptList, KeptToken]):

@@ -9,17 +9,17 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from ..acts.of_ray import FromAfar
-from ..core.commands import Channel
-from ..recovery import Recovery
-from .actions import AwsActions
-from .clients import client
-from .ecs import in_parallel
-from .journal import LogJournal
-from .ray_queue import RayQueue
-from .settings import Settings
-from .store import DynamoStore
-from .token_store import DynamoTokenStore
+from gpu_recovery.aws.actions import AwsActions
+from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.decision_log import LogJournal
+from gpu_recovery.aws.ecs import in_parallel
+from gpu_recovery.aws.ray_queue import RayQueue
+from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.core.commands import Channel
+from gpu_recovery.execution.ray import FromAfar
+from gpu_recovery.recovery import Recovery
 
 # Most invocations change no status and so count nothing; that is no reason for a warning each time.
 warnings.filterwarnings("ignore", message="No application metrics to publish")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from .job.record import JobStatus
-from .task import RankFailure
+from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.task import RankFailure
 
 
 @dataclass(frozen=True, slots=True)

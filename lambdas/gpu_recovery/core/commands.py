@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .events import CheckRequested, InstanceEvent, JobEvent
+from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
 
 # -- of a job ----------------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from .check import CheckOutcome, Verdict
-from .job.conclusion import Conclusion
-from .signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from .task import RankFailure
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.job.diagnosis_result import Conclusion
+from gpu_recovery.core.task import RankFailure
 
 
 @dataclass(frozen=True, slots=True)

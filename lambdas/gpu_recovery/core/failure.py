@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from .task import Ending, EndingKind
+from gpu_recovery.core.task import Ending, EndingKind
 
 
 class FailureKind(StrEnum):

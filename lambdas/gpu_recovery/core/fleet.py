@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from .names import listed
-from .policy import RecoveryPolicy, within
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.policy import RecoveryPolicy, within
 
 
 class Breaker(StrEnum):

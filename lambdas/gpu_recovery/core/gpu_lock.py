@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from .errors import RecoveryError
+from gpu_recovery.core.errors import RecoveryError
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OWNER = re.compile(r"[A-Za-z0-9_-]{1,32}")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from .diagnosis import reports
-from .names import attempt_id
-from .policy import RecoveryPolicy, within
+from gpu_recovery.core.diagnosis import observations
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.policy import RecoveryPolicy, within
 
 RUNNING_LOG_BITS = 53
 """What a number may have to survive JSON in every language."""
@@ -144,7 +144,7 @@ class Observed:
     job_id: str
     attempt: int
     age_s: float
-    report: reports.Report
+    report: observations.Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from .errors import PolicyInvalid
-from .xid import XidProfile
+from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.xid import XidProfile
 
 
 class Preset(StrEnum):

@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from unittest import mock
 
-from gpu_recovery.core.queue.occupancy import priority_of
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import Limits, QuotaKey
+from gpu_recovery.core.queue.release_forecast import priority_of
 from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Shortage, Snapshot, Waiting
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

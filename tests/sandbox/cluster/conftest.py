@@ -17,10 +17,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, Instance, Outcome, Task
+from sandbox.cluster.model import instances, tasks
+from sandbox.cluster.model.cluster import Cluster, Instance, Outcome, Task
+from sandbox.cluster.task_definitions import MemoryDefinitions
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ACCOUNT, REGION, NAME = "000000000000", "us-east-1", "nwcd-gpu-testing"

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.policy import Preset
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.scheduler.schedule import schedule
 
-from simulator.goodput.contender import Episode, Run
-from simulator.goodput.facts import Cure, Shows
-from simulator.goodput.floor import least_s
+from simulator.goodput.assumptions import Cure, Shows
+from simulator.goodput.failure_trace import Course, Failure, course
+from simulator.goodput.lower_bound import least_s
+from simulator.goodput.policy import Episode, Run
 from simulator.goodput.production import FOR_MONTHS, Production, adaptive, seed_001
 from simulator.goodput.report import overhead
-from simulator.goodput.trace import Course, Failure, course
 from simulator.world import World
-from tests.simulator.goodput.test_floor import CONDITIONS, FACTS, failure, of
+from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
 
 HOUR = 3_600.0
 OVERHEAD_MAX = 1.10

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.errors import SpecInvalid
 
-from simulator.goodput import verb
+from simulator.goodput import cli
+from simulator.goodput.assumptions import Conditions, Mark
+from simulator.goodput.assumptions_file import read
+from simulator.goodput.baselines import OTHERS
 from simulator.goodput.charts import draw
-from simulator.goodput.contender import Run
-from simulator.goodput.facts import Conditions, Mark
-from simulator.goodput.facts_table import read
-from simulator.goodput.floor import Floor
-from simulator.goodput.others import OTHERS
-from simulator.goodput.playing import play
+from simulator.goodput.failure_trace import course
+from simulator.goodput.lower_bound import Floor
+from simulator.goodput.policy import Run
 from simulator.goodput.production import Production
 from simulator.goodput.report import overhead
-from simulator.goodput.text import text
-from simulator.goodput.trace import course
+from simulator.goodput.report_text import text
+from simulator.goodput.runner import play
 
 FACTS = read()
 FIGURES = {
@@ -32,8 +32,8 @@ FIGURES = {
 
 def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    status = verb.run(parser.parse_args(["--models", *words]))
+    cli.add_arguments(parser)
+    status = cli.run(parser.parse_args(["--models", *words]))
     out, err = capsys.readouterr()
     return status, out, err
 
@@ -93,10 +93,10 @@ def test_the_product_itself_is_compared_with_the_others(
 ) -> None:
     """Without `--models` its own runs are in the table, under the same failures and judged by the same account."""
     given = replace(FACTS.profile("small").resized(4), days=2.0, rate=1_000.0)
-    monkeypatch.setattr(verb, "read", lambda path: replace(FACTS, profiles={"small": given}))
+    monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--json", "--spares", "2"])) == 0
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--json", "--spares", "2"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 1 and not any("legs" in bound for bound in report["bounds"])
     assert [one["name"] for one in report["policies"]] == [
@@ -106,7 +106,7 @@ def test_the_product_itself_is_compared_with_the_others(
     assert by_name["adaptive, 2 spares"]["ettr"] > by_name["seed 001"]["ettr"]
     assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
 
-    assert verb.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
+    assert cli.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["policies"] == [by_name["adaptive, 2 spares"], by_name["floor, 2 spares"]]
 
@@ -114,14 +114,14 @@ def test_the_product_itself_is_compared_with_the_others(
 def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the figures and in the text; and a course that cannot be cut is refused, not gone through as a whole."""
     given = replace(FACTS.profile("small").resized(4), days=2.0, rate=2_000.0)
-    monkeypatch.setattr(verb, "read", lambda path: replace(FACTS, profiles={"small": given}))
+    monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 2 and "legs side by side" in report["bounds"][-1]
     assert "the product's own runs in 2 legs" in text(report)
-    assert verb.run(parser.parse_args(["--legs", "9"])) == verb.FAILED
+    assert cli.run(parser.parse_args(["--legs", "9"])) == cli.FAILED
     assert capsys.readouterr().err == "--legs 9: 16 failures are too few for 9 legs\n"
 
 
@@ -149,7 +149,7 @@ def test_a_wrong_question_is_told_and_is_a_usage_error(
 def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """They are committed: a new one must mean a new figure, not another date."""
     report = json.loads(_printed(capsys, "--json", "--charts", str(tmp_path / "made"))[1])
-    assert report["by_size"]["instances"] == list(verb.SIZES)
+    assert report["by_size"]["instances"] == list(cli.SIZES)
     first, second = draw(report, tmp_path / "a"), draw(report, tmp_path / "b")
     assert [path.name for path in first] == [
         "ettr-by-size-small.png", "ettr-by-size-small.svg", "lost-by-cause-small.png", "lost-by-cause-small.svg",
@@ -176,8 +176,8 @@ def test_a_job_that_the_product_refuses_is_said_to_be_refused(
 
     monkeypatch.setattr(Production, "run", refuses)
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--workers", "1"])) == 1
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--workers", "1"])) == 1
     assert "must be between 1 and 2000" in capsys.readouterr().err
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from .reports import Report
-from .thresholds import Thresholds
-from .words import JOB, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 R = TypeVar("R", bound=Report)
 T = TypeVar("T")

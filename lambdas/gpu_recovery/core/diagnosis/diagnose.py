@@ -13,14 +13,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .case import Case, History, Topology
-from .catalogue import RULES
-from .probes import next_probe
-from .remedies import remedy_for
-from .reports import Report
-from .rule import Finding, Rule, findings
-from .thresholds import Thresholds
-from .words import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.diagnosis.case import Case, History, Topology
+from gpu_recovery.core.diagnosis.catalogue import RULES
+from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.probes import next_probe
+from gpu_recovery.core.diagnosis.remedies import remedy_for
+from gpu_recovery.core.diagnosis.rule import Finding, Rule, findings
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 RIVALS_MAX = 5
 BLAMES_MACHINES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .case import Case
-from .cuda_errors import LINE_MAX, CudaError, cuda_error
-from .deliveries import EVENTS, ORDER, Course, courses, is_confirmed, target
-from .occupancy import Held, held_by_others, occupancies, role_of
-from .reports import EventReport, LogFinding, Report, RpcReport, StageReport
-from .words import Scope
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX, CudaError, cuda_error
+from gpu_recovery.core.diagnosis.event_delivery import EVENTS, ORDER, Course, courses, is_confirmed, target
+from gpu_recovery.core.diagnosis.gpu_memory_holders import Held, held_by_others, occupancies, role_of
+from gpu_recovery.core.diagnosis.observations import EventReport, LogFinding, Report, RpcReport, StageReport
+from gpu_recovery.core.diagnosis.taxonomy import Scope
 
 Oom = StageReport | LogFinding | RpcReport
 OOM = "cuda_oom"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .case import Case
-from .reports import Report
-from .words import JOB, Cause, Scope
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..machine import Given
-from ..policy import within
-from .record import Instance, InstanceStatus
-from .warned import wake_at
+from gpu_recovery.core.instance.health_reports import wake_at
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given
 
 
 def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, datetime | None]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from ..machine import HistoryEntry, Pending
-from ..signals import DepartureKind, HealthStatus
-from .lemons import LemonSignal, Signal
+from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.state_machine import HistoryEntry, Pending
 
 
 class InstanceStatus(StrEnum):

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step
-from ..notices import of_jobs
-from ..task import TaskFact
-from .record import Job, JobStatus, Origin
-from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.record import Job, JobStatus, Origin
+from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from gpu_recovery.core.notifications import jobs
+from gpu_recovery.core.state_machine import Given, Ignore, Step
+from gpu_recovery.core.task import TaskFact
 
 JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
 """What a relaunch can carry as its `startedBy`, and a table as the beginning of its keys."""
@@ -83,5 +83,5 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "not_before": None, "repairs": 0, "first_ends": (), "suspicions": (), "held": False, "suspended_for": "",
         "suspended_at": None, "suspensions": (), "ran_s": 0, "wished_at": None, "short_of": "",
     }  # fmt: skip
-    told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
+    told = (jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

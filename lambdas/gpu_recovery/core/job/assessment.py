@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..check import CheckOutcome
-from ..events import Checked
-from ..names import LISTED_MAX
-from ..policy import RecoveryPolicy
-from ..task import EndingKind, RankFailure
-from .record import LIVE, TERMINAL, Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import LISTED_MAX
+from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.task import EndingKind, RankFailure
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..machine import Given
-from ..policy import within
-from .record import Job, JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given
 
 
 def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]:

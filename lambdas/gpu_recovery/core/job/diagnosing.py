@@ -15,15 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events
-from ..diagnosis.words import Cause, Remedy
-from ..machine import Given, Ignore, Step
-from ..names import listed
-from ..policy import within
-from . import verdicts
-from .conclusion import Conclusion
-from .endings import cooled_down, failed, has_lasted, poke, unless_held
-from .record import Job, JobStatus
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.job import remedy_outcomes
+from gpu_recovery.core.job.completion import cooled_down, failed, has_lasted, poke, unless_held
+from gpu_recovery.core.job.diagnosis_result import Conclusion
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given, Ignore, Step
 
 ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
 """Errors of the program that would come again. Memory and NaN have machines for rivals, which the check rules out."""
@@ -45,11 +45,11 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
     ends = _ends(found) and not has_lasted(job, given)  # an error of the program shows itself soon
     aside = _checked_aside(job, found, given)
     if not (ends or aside or found.goes_on) or not _may_spare(job, found, given):
-        changes = {"conclusion": found, **verdicts.put_off(job)}
+        changes = {"conclusion": found, **remedy_outcomes.put_off(job)}
         return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", changes)
     changes = {
         "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
-        **verdicts.failed_again(job, found, (), given),
+        **remedy_outcomes.failed_again(job, found, (), given),
     }  # fmt: skip
     if ends:
         return failed(job, f"{found.said}; it would fail again", (), changes)

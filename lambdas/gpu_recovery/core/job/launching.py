@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step, unless_pending
-from ..names import listed
-from ..notices import of_jobs
-from ..policy import within
-from .endings import failed, finished, poke
-from .record import Cause, Job, JobStatus, StopPurpose
-from .stopping import observed, relaunch_or_fail, stop
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.job.completion import failed, finished, poke
+from gpu_recovery.core.job.record import Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stopping import observed, relaunch_or_fail, stop
+from gpu_recovery.core.notifications import jobs
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given, Ignore, Step, unless_pending
 
 
 def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
@@ -102,7 +102,7 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> S
     if unseen and job.started_by_person:
         reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
         step = finished(job, JobStatus.CANCELED, reason)
-        return replace(step, commands=(*step.commands, of_jobs.unwatched(job, reason)))
+        return replace(step, commands=(*step.commands, jobs.unwatched(job, reason)))
     step = stop(job, StopPurpose.DIAGNOSE, reason, given)
     if not job.is_observed(given.policy):
         return step
@@ -116,5 +116,5 @@ def running(job: Job, event: events.AllRanksRunning, given: Given) -> Step:
     if job.incident_id is None:
         return Step(JobStatus.RUNNING, reason, changes)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
-    orders = (of_jobs.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
+    orders = (jobs.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
     return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)

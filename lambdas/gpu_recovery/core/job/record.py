@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from ..machine import HistoryEntry, Pending
-from ..policy import RecoveryPolicy
-from ..queue.quota import QuotaKey
-from ..task import RankFailure
-from .conclusion import Conclusion, PastVerdict
-from .spec import JobSpec
+from gpu_recovery.core.job.diagnosis_result import Conclusion, PastVerdict
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.quota import QuotaKey
+from gpu_recovery.core.state_machine import HistoryEntry, Pending
+from gpu_recovery.core.task import RankFailure
 
 
 class JobStatus(StrEnum):

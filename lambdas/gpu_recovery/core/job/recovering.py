@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from .. import events
-from ..machine import Given, Ignore, Step
-from . import suspicion, verdicts
-from .assessment import assess
-from .diagnosing import hear_again, started_again
-from .endings import failed, poke, unless_held
-from .record import Job, JobStatus
+from gpu_recovery.core import events
+from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job.assessment import assess
+from gpu_recovery.core.job.completion import failed, poke, unless_held
+from gpu_recovery.core.job.diagnosing import hear_again, started_again
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.state_machine import Given, Ignore, Step
 
 
 def barrier_down(job: Job, event: events.InstancesChecked, given: Given) -> Step | Ignore:
@@ -29,10 +29,10 @@ def checks_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> 
 def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) -> Step:
     """The judgement: on to healthy instances, or the end."""
     assessment = assess(job, results, given.policy)
-    changes = {"attempts_counted": job.attempts_counted + 1, **suspicion.remembered(job, results, given.policy)}
+    changes = {"attempts_counted": job.attempts_counted + 1, **repeat_offender.remembered(job, results, given.policy)}
     blamed = [one for one, found in results.items() if found.outcome.blames_hardware]
-    changes |= verdicts.failed_again(job, job.diagnosed, blamed, given)
-    reason = assessment.reason + suspicion.said_now(job, changes["suspicions"])
+    changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, given)
+    reason = assessment.reason + repeat_offender.said_now(job, changes["suspicions"])
     if not assessment.goes_on:
         return failed(job, reason, (), changes, results)
     found = job.diagnosed

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import SpecInvalid
-from ..queue.priority import Priority
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")

@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step, unless_pending
-from ..names import attempt_id, listed
-from ..notices import of_jobs
-from ..policy import within
-from ..task import EndingKind, RankFailure
-from . import suspicion, verdicts
-from .assessment import purpose_of
-from .endings import cooled_down, counted, failed, finished, has_lasted, poke, suspended, unless_held
-from .record import Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.identifiers import attempt_id, listed
+from gpu_recovery.core.job import remedy_outcomes, repeat_offender
+from gpu_recovery.core.job.assessment import purpose_of
+from gpu_recovery.core.job.completion import (
+    cooled_down,
+    counted,
+    failed,
+    finished,
+    has_lasted,
+    poke,
+    suspended,
+    unless_held,
+)
+from gpu_recovery.core.job.record import Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.notifications import jobs
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given, Ignore, Step, unless_pending
+from gpu_recovery.core.task import EndingKind, RankFailure
 
 
 def rank_failed(job: Job, event: events.RankFailed, given: Given) -> Step | Ignore:
@@ -38,7 +47,7 @@ def observed(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
     if purpose is StopPurpose.RELAUNCH:
         would += ", then another place for it"
     return Step(
-        job.status, f"observe-only: {would}", changes, (of_jobs.would_have_acted(job, would, changes.get("failure")),)
+        job.status, f"observe-only: {would}", changes, (jobs.would_have_acted(job, would, changes.get("failure")),)
     )
 
 
@@ -109,7 +118,7 @@ def stop(
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
         stopped_by = given.now + within(given.policy.stop_timeout_s)
         checked_by = stopped_by + within(given.policy.check_timeout_s + given.policy.look_s)
-        told = of_jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
+        told = jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
         orders = (*orders, told, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 
@@ -118,7 +127,7 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     """Every rank ended while none was being stopped: success, or a gang that died all at once."""
     if event.failure is None:
         done = finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
-        return replace(done, changes={**done.changes, **verdicts.held(job)})
+        return replace(done, changes={**done.changes, **remedy_outcomes.held(job)})
     if job.is_observed(given.policy):
         person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
@@ -149,12 +158,12 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
             policy = given.policy
             since = job.running_at or given.now - within(policy.launch_timeout_s + policy.start_timeout_s)
-            ends = suspicion.ends_with(job, event.own_ends, policy)
-            suspect = suspicion.suspect(job, ends, policy)
+            ends = repeat_offender.ends_with(job, event.own_ends, policy)
+            suspect = repeat_offender.suspect(job, ends, policy)
             request = events.CheckRequested(
                 at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since,
                 suspect=suspect.instance_id, because=suspect.because, again=suspect.again,
-                first=suspicion.ended_first(job, ends, policy), alone=len(job.instances) == 1,
+                first=repeat_offender.ended_first(job, ends, policy), alone=len(job.instances) == 1,
             )  # fmt: skip
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
             if suspect.instance_id:
@@ -266,7 +275,7 @@ def observe(job: Job, event: events.JobLookDue, given: Given) -> Step | Ignore:
     if lasted and job.left_out:
         changes["left_out"] = {}
     if lasted:
-        changes |= verdicts.held(job)
+        changes |= remedy_outcomes.held(job)
     if lasted and given.policy.lasting_forgives:
-        changes |= {"attempts_counted": 0, "repairs": 0, **suspicion.once_lasted(job)}
+        changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.once_lasted(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

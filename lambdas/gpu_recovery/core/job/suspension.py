@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step
-from ..policy import within
-from .endings import failed, poke, suspended
-from .record import Job, JobStatus, StopPurpose
-from .stopping import ended, stop
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.completion import failed, poke, suspended
+from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stopping import ended, stop
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given, Ignore, Step
 
 
 def suspend(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:

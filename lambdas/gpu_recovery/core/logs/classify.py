@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .kinds import Kind, Role
-from .noise import ADVICE, FINE
-from .signature import Counter, Signature, first
-from .signatures_ends import SIGNATURES as OF_ENDS
-from .signatures_fabric import SIGNATURES as OF_FABRICS
-from .signatures_gpu import SIGNATURES as OF_GPUS
-from .signatures_host import SIGNATURES as OF_HOSTS
-from .signatures_network import SIGNATURES as OF_NETWORKS
-from .signatures_outside import SIGNATURES as OF_OUTSIDE
-from .signatures_platform import SIGNATURES as OF_PLATFORMS
-from .signatures_program import SIGNATURES as OF_PROGRAMS
-from .text import Level, Line, read
-from .xids import of_xid
+from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.line_normalization import Level, Line, read
+from gpu_recovery.core.logs.noise import ADVICE, FINE
+from gpu_recovery.core.logs.signature import Counter, Signature, first
+from gpu_recovery.core.logs.signatures.collectives import SIGNATURES as OF_NETWORKS
+from gpu_recovery.core.logs.signatures.external_services import SIGNATURES as OF_OUTSIDE
+from gpu_recovery.core.logs.signatures.fabric import SIGNATURES as OF_FABRICS
+from gpu_recovery.core.logs.signatures.gpu import SIGNATURES as OF_GPUS
+from gpu_recovery.core.logs.signatures.host import SIGNATURES as OF_HOSTS
+from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
+from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
+from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
+from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
     *OF_GPUS, *OF_FABRICS, *OF_HOSTS, *OF_PLATFORMS, *OF_OUTSIDE, *OF_NETWORKS, *OF_PROGRAMS, *OF_ENDS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .kinds import Kind, Role
-from .signature import Signatures
+from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.signature import Signatures
 
 _FINE = Signatures()
 _ADVICE = Signatures()

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .kinds import Kind, Role
-from .text import Level
+from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.line_normalization import Level
 
 BORNE = frozenset({Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_DEPENDENCY, Kind.USER_ERROR_CHECKPOINT})
 """What a program has gone on with where it only warns of it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..xid import RECOVERY_ACTION, XidClass, class_of
-from .kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.xid import RECOVERY_ACTION, XidClass, class_of
 
 _XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
 _SXID = re.compile(r"\bsxid\b")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from .occupancy import NEVER, Occupancy
-from .room import Room
-from .snapshot import Host, Reservation, Waiting
+from gpu_recovery.core.queue.host_selection import Room
+from gpu_recovery.core.queue.release_forecast import NEVER, Occupancy
+from gpu_recovery.core.queue.snapshot import Host, Reservation, Waiting
 
 
 class Gap:

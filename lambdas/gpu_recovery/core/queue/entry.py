@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..policy import RecoveryPolicy, within
-from .history import Kind
-from .priority import Priority, demotes_at, effective
-from .quota import QuotaKey
-from .snapshot import Running, Waiting
+from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
+from gpu_recovery.core.queue.quota import QuotaKey
+from gpu_recovery.core.queue.run_time_estimates import Kind
+from gpu_recovery.core.queue.snapshot import Running, Waiting
 
 NOTHING: Mapping[Kind, int] = {}
 """No kind of job is known to run for any time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
-from .snapshot import Host
+from gpu_recovery.core.queue.snapshot import Host
 
 
 class Shelf:

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from ..policy import RecoveryPolicy
-from .allowance import Allowance
-from .line import Line, Shared
-from .order import in_line
-from .snapshot import Assignment, Host, Placement, Running, Short, Snapshot
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.group_queue import Line, Shared
+from gpu_recovery.core.queue.ordering import in_line
+from gpu_recovery.core.queue.quota_admission import Allowance
+from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Running, Short, Snapshot
 
 Grouped = TypeVar("Grouped", Host, Running)
 

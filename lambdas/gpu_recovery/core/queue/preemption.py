@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..policy import RecoveryPolicy
-from .allowance import Allowance
-from .occupancy import Occupancy, priority_of
-from .priority import Priority
-from .room import Room
-from .snapshot import Running, Suspension, Waiting
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.host_selection import Room
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota_admission import Allowance
+from gpu_recovery.core.queue.release_forecast import Occupancy, priority_of
+from gpu_recovery.core.queue.snapshot import Running, Suspension, Waiting
 
 Cost = tuple[bool, Priority, float, float, str]
 """What it costs to suspend a job, to be compared: those over their quota first, then the lowest priority, then the

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import PolicyInvalid
-from .priority import Priority
+from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.queue.priority import Priority
 
 ANY = "*"
 _FIELDS = ("instances", "max_running_jobs", "max_running_jobs_per_user")

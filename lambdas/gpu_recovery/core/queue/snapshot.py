@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from .priority import Priority
-from .quota import Limits, QuotaKey
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import Limits, QuotaKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from ..task import Ending, EndingKind
+from gpu_recovery.core.task import Ending, EndingKind
 
 TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
 """verl's own words, from `ResourcePoolManager._check_resource_available`; it prints floats as well as whole numbers."""

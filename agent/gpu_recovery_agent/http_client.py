@@ -1,0 +1,73 @@
+"""One POST, within its time: TLS verified, no redirect followed, a proxy of the environment used, nothing else cached.
+
+A redirect would carry the token to an address that nobody configured, so it is an answer like any other.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from gpu_recovery_agent import VERSION, clock, responses
+from gpu_recovery_agent.responses import Answer
+
+TIMEOUT_S = 5.0
+ANSWER_BYTES_MAX = 256 * 1024
+PART_BYTES = 16 * 1024
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Channel:
+    """Speaks to one address."""
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._url, self._timeout_s = url, timeout_s
+        secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
+        self._opener = urllib.request.build_opener(_NoRedirect(), secure)
+
+    def post(self, body: bytes, proof: str | Mapping[str, str]) -> Answer:
+        """Sends `body` with a token, or with the headers that prove who sends it. What came back, or why nothing did.
+
+        Never raises for what a network or a server does.
+        """
+        headers = {
+            "Content-Type": "application/json", "User-Agent": f"gpu-recovery-agent/{VERSION}",
+            **({"Authorization": f"Bearer {proof}"} if isinstance(proof, str) else proof),
+        }  # fmt: skip
+        request = urllib.request.Request(self._url, body, headers, method="POST")
+        deadline = clock.monotonic_s() + self._timeout_s
+        try:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
+                return responses.read(answer.status, _bounded(answer, deadline), answer.headers.get("Retry-After"))
+        except urllib.error.HTTPError as error:
+            with error:
+                try:
+                    raw = _bounded(error, deadline)
+                except (OSError, http.client.HTTPException):
+                    raw = b""  # the status alone says enough
+                return responses.read(error.code, raw, error.headers.get("Retry-After"))
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            return responses.away(f"the API does not answer: {type(reason).__name__}: {reason}"[:300])
+
+
+def _bounded(answer: Any, deadline: float) -> bytes:
+    """The body. A server that gives a byte now and then keeps nobody beyond the deadline."""
+    kept = b""
+    while part := answer.read1(PART_BYTES):
+        kept += part
+        if clock.monotonic_s() > deadline or len(kept) > ANSWER_BYTES_MAX:
+            _too_slow_or_long()
+    return kept
+
+
+def _too_slow_or_long() -> NoReturn:
+    raise TimeoutError("the answer did not end in time, or is too long")

@@ -1,0 +1,148 @@
+"""When a rank ends before its command does so by itself: a notice, `go_suspend`, no progress.
+
+Here it is only decided which signal the command's group gets next; `command` sends it. SIGTERM to rank 0 is a notice:
+the command has its grace to save and to leave, then comes SIGTERM, and after a rest SIGKILL. The other ranks of a gang
+are told last, when rank 0 has left, so there SIGTERM is handed on at once, as a second one is everywhere.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.rank.process import Ended
+from gpu_recovery_agent.rank.settings import REST_S, Limits
+from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, NoticeFolder
+
+SUSPENDED, TIMED_OUT = 75, 124
+"""EX_TEMPFAIL, "try again later", and what `timeout` exits with."""
+SILENT_S = 30.0
+"""A rehearsal waits so much longer for a command that has not asked for the notice yet: it may still be starting."""
+NOTHING = 0
+
+
+class Suspension:
+    """One run of a command. `told` and `due` return the signal that its group gets now, or NOTHING.
+
+    leads:      it is rank 0, which is asked to leave; nobody waits for the others.
+    rehearse_s: gives the notice by itself, so long after the command has first asked for it.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        folder: NoticeFolder | None,
+        *,
+        leads: bool,
+        say: Callable[[str], None],
+        rehearse_s: float | None = None,
+        now: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        self._limits, self._folder, self._leads, self._say, self._now = limits, folder, leads, say, now
+        self._rehearse_s, self._began_at = rehearse_s, now()
+        self._asked_at: float | None = None
+        self._term_at: float | None = None
+        self._kill_at: float | None = None
+        self._ending = False
+        self._progress: tuple[object, ...] = ()
+        self._progress_at, self._watchdog_s = self._began_at, 0.0
+        self.noticed = self.suspended = self.timed_out = self.forced = False
+
+    def told(self, number: int) -> int:
+        """A signal came to the wrapper."""
+        if number != signal.SIGTERM:
+            return number
+        first, self.noticed = not self.noticed, True
+        if self._limits.forwards:
+            return number
+        if self._kill_at is None:
+            self._kill_at = self._now() + self._limits.kill_s
+        if first and not self._ending and self._give_notice():
+            self._term_at = self._now() + self._limits.term_s
+            return NOTHING
+        return self._term()
+
+    def due(self) -> int:
+        """Looks at the folder and at the clock; to be called several times a second."""
+        now, marked = self._now(), self._marked(SUSPEND)
+        if marked and not self.suspended:
+            self.suspended = True
+            if not self._ending:
+                self._say("the command says that it may be suspended")
+                return self._end_within_rest()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + REST_S  # again, should something have been started meanwhile
+            self._say("the command does not leave: SIGKILL")
+            self.forced = True
+            return signal.SIGKILL
+        if self._term_at is not None and now >= self._term_at:
+            self._say("the grace is over: SIGTERM")
+            self.forced = True
+            return self._term()
+        if not self._ending and not self.noticed:
+            if self._is_stuck(now):
+                self.timed_out = True
+                self._say(f"no progress for {self._watchdog_s:g} s: the command is ended")
+                return self._end_within_rest()
+            if self._is_rehearsed(now):
+                return self.told(signal.SIGTERM)
+        return NOTHING
+
+    def status(self, ended: Ended) -> int:
+        """The wrapper's own exit status. To be asked at the end: a mark may have been left in the last moment."""
+        self.suspended = self.suspended or self._marked(SUSPEND)
+        if self.timed_out:
+            return TIMED_OUT
+        return SUSPENDED if self.suspended else ended.status
+
+    def facts(self) -> dict[str, bool]:
+        """What the exit file says beside the command's own code: only what is so."""
+        found = {"notice": self.noticed, "suspended": self.suspended, "timed_out": self.timed_out}
+        return {name: True for name, is_so in found.items() if is_so}
+
+    def _give_notice(self) -> bool:
+        """Whether there is anything to wait for."""
+        if not self._leads or self._folder is None or self._limits.term_s == 0:
+            return False
+        try:
+            self._folder.give(self._limits.term_s)
+        except OSError as error:
+            self._say(f"warning: the notice cannot be given, and the command gets SIGTERM instead: {error}")
+            return False
+        asked = "" if self._marked(ASKED) else "; nobody in it has asked for one so far"
+        self._say(f"the command is to be suspended, and has {self._limits.term_s:g} s to leave{asked}")
+        return True
+
+    def _term(self) -> int:
+        self._ending, self._term_at = True, None
+        return signal.SIGTERM
+
+    def _end_within_rest(self) -> int:
+        until = self._now() + REST_S
+        self._kill_at = until if self._kill_at is None else min(self._kill_at, until)
+        return self._term()
+
+    def _marked(self, name: str) -> bool:
+        return self._folder is not None and self._folder.has(name)
+
+    def _is_stuck(self, now: float) -> bool:
+        if self._folder is None:
+            return False
+        found = self._folder.progress()
+        if found != self._progress:
+            self._progress, self._progress_at = found, now
+            try:
+                self._watchdog_s = self._folder.watchdog_s() or 0.0
+            except (OSError, ValueError) as error:
+                self._say(f"warning: the watchdog's time cannot be read: {error}")
+                self._watchdog_s = 0.0
+        return self._watchdog_s > 0 and now - self._progress_at >= self._watchdog_s
+
+    def _is_rehearsed(self, now: float) -> bool:
+        if self._rehearse_s is None:
+            return False
+        if self._asked_at is None and self._marked(ASKED):
+            self._asked_at = now
+        begin = self._began_at + SILENT_S if self._asked_at is None else self._asked_at
+        return now >= begin + self._rehearse_s

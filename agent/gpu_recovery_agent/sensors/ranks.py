@@ -1,0 +1,169 @@
+"""The files of the ranks, against the processes: who runs here, and who has ended.
+
+A file is a claim. The process it names is running only if it is of this boot and began at the very tick that the file
+tells: a pid that was given to somebody else since is nobody of ours. A rank in a container knows itself by the pid of
+its own namespace; it is found by that pid and its start, which is the same in all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpu_recovery_agent.files import read_object
+from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.rank.files import EXIT_SUFFIX, REFUSED_SUFFIX, Exit, Rank, Running, exit_in, running_in
+from gpu_recovery_agent.sensors import processes
+
+SEARCHES_AT_ONCE, SEARCH_EVERY = 5, 30
+"""Looks for a process that is not found: these first ones, then every so many. A search reads all of /proc."""
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Live:
+    """A rank whose process lives. `pid` is the one of the agent's own namespace."""
+
+    rank: Rank | None
+    log: int | None
+    pid: int
+    ticks: int
+
+
+@dataclass(frozen=True)
+class ExitFile:
+    """An exit that nobody has been told yet, and where it is kept."""
+
+    path: Path
+    signature: Signature
+    exit: Exit
+
+
+@dataclass
+class _Known:
+    """A file as it was read. `seen` is the process that was found for it."""
+
+    signature: Signature
+    claim: Running | None = None
+    exit: Exit | None = None
+    seen: Live | None = None
+    searches: int = field(default=0)
+
+
+class RunningSensor:
+    """Reads each file once, and looks at its process every time."""
+
+    def __init__(
+        self, folder: Path, host_proc: Path, boot_id: str, journal: Journal, reader: processes.Reader | None = None
+    ) -> None:
+        self._folder, self._proc, self._boot_id, self._journal = folder, host_proc, boot_id, journal
+        self._reader = reader
+        self._namespace = processes.pid_namespace(host_proc, "self")
+        self._known: dict[str, _Known] = {}
+
+    def look(self) -> tuple[list[Live], list[ExitFile]]:
+        """The ranks that live and the exits that wait, each in the order of the files' names."""
+        files = self._files()
+        for name in set(self._known) - set(files):
+            del self._known[name]
+        for name, signature in files.items():
+            if name not in self._known or self._known[name].signature != signature:
+                self._known[name] = self._read(name, signature)
+        ended = {name.removesuffix(EXIT_SUFFIX) for name, known in self._known.items() if known.exit}
+        live, exits = [], []
+        for name in sorted(self._known):
+            known = self._known[name]
+            if known.exit is not None:
+                exits.append(ExitFile(self._folder / name, known.signature, known.exit))
+            elif known.claim is not None and name.removesuffix(".json") not in ended:
+                found = self._process(known, known.claim)
+                live += [found] if found else []
+        return live, exits
+
+    def remove(self, told: ExitFile) -> None:
+        """Removes an exit that was told, unless another one took its place meanwhile."""
+        try:
+            if _signature(os.stat(told.path, follow_symlinks=False)) == told.signature:
+                told.path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._journal.once(told.path.name, f"{told.path} was told and cannot be removed: {error.strerror}")
+
+    def put_aside(self, refused: ExitFile) -> None:
+        """Keeps an exit that no server takes, under a name that is not read again."""
+        aside = refused.path.with_name(refused.path.name.removesuffix(EXIT_SUFFIX) + REFUSED_SUFFIX)
+        try:
+            refused.path.replace(aside)
+        except OSError as error:
+            self._journal.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
+            self._known[refused.path.name] = _Known(refused.signature)
+
+    def _files(self) -> dict[str, Signature]:
+        found = {}
+        try:
+            with os.scandir(self._folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".json") and not entry.name.startswith("."):
+                        found[entry.name] = _signature(entry.stat(follow_symlinks=False))
+        except FileNotFoundError:
+            pass  # no rank ran here yet, or a file went while we looked: the next look has the rest
+        except OSError as error:
+            self._journal.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
+        return found
+
+    def _read(self, name: str, signature: Signature) -> _Known:
+        try:
+            content = read_object(self._folder / name)
+            if name.endswith(EXIT_SUFFIX):
+                return _Known(signature, exit=exit_in(content))
+            return _Known(signature, claim=running_in(content))
+        except FileNotFoundError:
+            return _Known((0, 0, 0))
+        except (OSError, ValueError) as error:
+            self._journal.once(name, f"{self._folder / name} is passed over: {error}")
+            return _Known(signature)
+
+    def _process(self, known: _Known, claim: Running) -> Live | None:
+        if claim.boot_id is not None and claim.boot_id != self._boot_id:
+            return None
+        ticks = known.seen.ticks if known.seen else claim.ticks
+        pid = known.seen.pid if known.seen else self._pid(known, claim)
+        process = processes.read(self._proc, pid) if pid is not None else None
+        if process is None or not process.lives or ticks not in (None, process.ticks):
+            return None
+        known.seen = known.seen or Live(claim.rank, claim.log, process.pid, process.ticks)
+        return known.seen
+
+    def _pid(self, known: _Known, claim: Running) -> int | None:
+        if claim.pid_namespace in (None, self._namespace) or claim.ticks is None:
+            return claim.pid
+        known.searches += 1
+        if known.searches > SEARCHES_AT_ONCE and known.searches % SEARCH_EVERY:
+            return None
+        found = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
+        return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None)
+
+    def _is_meant(self, pid: int, claim: Running) -> bool:
+        process = processes.read(self._proc, pid)
+        if process is None or process.ticks != claim.ticks:
+            return False
+        inner = processes.namespace_pids(self._proc, pid)
+        namespace = processes.pid_namespace(self._proc, pid)
+        return len(inner) > 1 and inner[-1] == claim.pid and namespace in (None, claim.pid_namespace)
+
+
+def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Reader | None = None) -> bool:
+    """Whether a process began with this job and attempt in its environment: what no file can pretend."""
+    environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
+    if rank is None or environment is None:
+        return False
+    return environment.get("JOB_ID") == rank.job and (environment.get("ATTEMPT", "").lstrip("0") or "0") == str(
+        rank.attempt
+    )
+
+
+def _signature(found: os.stat_result) -> Signature:
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,60 @@
+"""The verbs about instances: instances, quarantine, release."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from gpu_recovery_client.cli.options import InstanceId, instances_like
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
+from gpu_recovery_client.render import jobs
+
+
+def instances(
+    context: typer.Context,
+    instance: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="One instance, with its history.", autocompletion=instances_like),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the instances, or show one."""
+    with context.obj.client() as client:
+        if instance is None:
+            missed: list[str] = []
+            found = list(client.instances(missed))
+            listed: dict[str, Any] = {"instances": found, "next_cursor": None, "unreadable": missed}
+            text = jobs.instance_list(listed["instances"], terminal_width())
+        else:
+            listed = client.instance(instance)
+            text = jobs.instance_details(listed, now(), terminal_width())
+    if as_json:
+        print_json(listed)
+    else:
+        typer.echo(text, nl=False)
+    if not is_complete(listed.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
+
+
+def release(context: typer.Context, instance: InstanceId, as_json: AsJson = False) -> None:
+    """Give a repaired instance back: it must pass a health check."""
+    with context.obj.client() as client:
+        _told(client.release(instance), as_json)
+
+
+def quarantine(
+    context: typer.Context,
+    instance: InstanceId,
+    because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Take an instance out of use until it is released. What runs on it goes on; nothing new is placed on it."""
+    with context.obj.client() as client:
+        _told(client.quarantine(instance, because), as_json)
+
+
+def _told(view: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(jobs.instance_details(view, now(), terminal_width()), nl=False)

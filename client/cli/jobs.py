@@ -1,0 +1,124 @@
+"""The verbs about jobs that exist: status, list, explain, cancel, suspend, resume."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from gpu_recovery_client.cli.options import Group, JobId, User, instances_like, jobs_like, moment_of, statuses_like
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
+from gpu_recovery_client.render import jobs as render
+from gpu_recovery_client.render import timeline
+
+PAGE = 50
+
+
+def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
+    """Show one job: where it stands, why, and its attempts."""
+    with context.obj.client() as client:
+        view = client.job(job)
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(render.job_details(view, now(), terminal_width()), nl=False)
+
+
+def list_jobs(
+    context: typer.Context,
+    status: Annotated[
+        str | None,
+        typer.Option(help="Only jobs of this status, such as RUNNING.", autocompletion=statuses_like),
+    ] = None,
+    user: User = None,
+    group: Group = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only jobs submitted since: 2h ago, or a date and time in UTC.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many jobs a page has.")] = PAGE,
+    cursor: Annotated[str | None, typer.Option(help="Where the page before this one said to go on.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every page.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, those under way first."""
+    filters = {"user": user, "group": group, "since": None if since is None else moment_of(since, now())}
+    with context.obj.client() as client:
+        if every:
+            missed: list[str] = []
+            jobs = list(client.jobs(status, limit, cursor, missed, **filters))
+            page: dict[str, Any] = {"jobs": jobs, "next_cursor": None, "unreadable": missed}
+        else:
+            page = client.jobs_page(status, limit, cursor, **filters)
+    if as_json:
+        print_json(page)
+    else:
+        typer.echo(render.job_list(page, now(), terminal_width()), nl=False)
+    if not is_complete(page.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
+
+
+def _anything_like(context: typer.Context, incomplete: str) -> list[str]:
+    like = instances_like if incomplete.startswith("i-") else jobs_like
+    return like(context, incomplete)
+
+
+def explain_one(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="JOB|INSTANCE", help="The job's id, or an instance's.", autocompletion=_anything_like),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Tell why a job or an instance is where it is.
+
+    For a job in line: what it is short of, its place, the jobs before it, the earliest start. For every job: each
+    decision on it and on its instances, with its reason. For an instance: its own story.
+    """
+    with context.obj.client() as client:
+        if timeline.INSTANCE_ID.fullmatch(name):
+            story = client.instance(name)
+            text = render.instance_details(story, now(), terminal_width())
+        else:
+            story = timeline.gather(client, name)
+            text = timeline.explanation(story, now(), terminal_width())
+    if as_json:
+        print_json(story)
+    else:
+        typer.echo(text, nl=False)
+
+
+def cancel(
+    context: typer.Context,
+    job: JobId,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also have the agents of its instances end its ranks.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """End a job for good: its ranks are stopped first."""
+    with context.obj.client() as client:
+        _told(client.cancel(job, force=force), as_json)
+
+
+def suspend(
+    context: typer.Context,
+    job: JobId,
+    because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Have a job save its state and make room until it is resumed. Its place in line is kept."""
+    with context.obj.client() as client:
+        _told(client.suspend(job, because), as_json)
+
+
+def resume(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
+    """Put a suspended job in line again, where it stood. Its command runs from the start, on its last checkpoint."""
+    with context.obj.client() as client:
+        _told(client.resume(job), as_json)
+
+
+def _told(view: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(render.job_line(view), nl=False)

@@ -1,0 +1,265 @@
+"""Requests to the job API and what comes back: where the token may go, what is tried again, what an answer must be."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from gpu_recovery_client.errors import (
+    AnswerUnreadable,
+    ClientError,
+    ListIncomplete,
+    RequestRefused,
+    ServiceUnreachable,
+    SettingsMissing,
+)
+
+View = dict[str, Any]
+TIMEOUT_S = 35.0
+"""Longer than the API may take (29 s), so that its own error arrives instead of our giving up."""
+CONNECT_TIMEOUT_S = 10.0
+TRIES = 4
+"""How often a request is sent at most that may be sent again: a read, or a submission under its own key."""
+WAIT_S, WAIT_S_MAX = 1.0, 30.0
+"""The first wait where the API does not say how long (each next one doubles), and the longest that is waited out."""
+BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
+class Calls:
+    """A connection to one deployment, authenticated with a token. Usable as a context manager.
+
+    api_url:   where `/api/v2/...` begins; https, or http on this machine only, since the token goes with each request.
+    transport: replaces the network, for tests.
+    timeout_s: seconds until an answer is given up on.
+    pause:     waits so many seconds before a request is sent again.
+
+    Every call raises RequestRefused, ServiceUnreachable or AnswerUnreadable. A read that is refused with 429 or 503 is
+    tried again after its Retry-After, TRIES times in all.
+    """
+
+    def __init__(
+        self,
+        api_url: str,
+        token: str,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        base, self._local = _address(api_url)
+        self.api_url = str(base).rstrip("/")
+        self._token = _usable(token)
+        self._pause = pause
+        self._http = httpx.Client(
+            headers={"authorization": f"Bearer {self._token}", "accept": "application/json"},
+            timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+            transport=transport,
+            trust_env=not self._local,  # a proxy of the environment cannot reach this machine's loopback
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.api_url!r})"
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def _items(self, path: str, key: str, query: Mapping[str, Any], unreadable: list[str] | None) -> Iterator[View]:
+        cursor = query.get("cursor")
+        seen = {cursor}
+        missed: list[str] = [] if unreadable is None else unreadable
+        while True:
+            page = self._page(path, key, {**query, "cursor": cursor})
+            missed += map(str, page.get("unreadable") or ())
+            yield from page[key]
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                if unreadable is None and missed:
+                    raise ListIncomplete(f"GET {path}: the API cannot read {'; '.join(missed)}")
+                return
+            if cursor in seen:
+                raise AnswerUnreadable(f"GET {path}: the API repeats a page, so the list has no end")
+            seen.add(cursor)
+
+    def _page(self, path: str, key: str, query: Mapping[str, Any]) -> View:
+        page = self._call("GET", path, query=query)
+        if not isinstance(page.get(key), list):
+            raise AnswerUnreadable(f"GET {path}: the answer has no list {key!r}; is {self.api_url} the API?")
+        return page
+
+    def _one(self, key: str, method: str, path: str, **given: Any) -> View:
+        view = self._call(method, path, **given)
+        if not isinstance(view.get(key), str):
+            raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
+        return view
+
+    def _having(self, key: str, method: str, path: str, **given: Any) -> View:
+        view = self._call(method, path, **given)
+        if key not in view:
+            raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
+        return view
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        text: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> View:
+        """The JSON object that is answered. `body` goes as JSON, `text` as it is; headers say of what kind it is.
+
+        repeatable: sent twice it does what it does once, so it may also be sent again when its answer got lost.
+        """
+        given = {key: value for key, value in (query or {}).items() if value is not None}
+        url = f"{self.api_url}/api/v2{path}"
+        try:
+            request = self._http.build_request(
+                method, url, params=given or None, json=body, content=text, headers=dict(headers or {})
+            )
+        except ValueError as error:  # a number or character of the body that JSON has no form for
+            raise ClientError(f"{method} {path}: the request cannot be written as JSON") from error
+        for number in range(1, TRIES + 1):
+            response = self._sent(request, again=repeatable and number < TRIES)
+            if response is None:
+                self._pause(_doubled(number))
+                continue
+            if response.is_success:
+                return self._view(response, method, path)
+            refusal = self._refusal(response, path)
+            wait = _doubled(number) if refusal.retry_after_s is None else refusal.retry_after_s
+            if response.status_code not in BUSY or number == TRIES or wait > WAIT_S_MAX:
+                raise refusal
+            if method != "GET" and not repeatable:
+                raise refusal
+            self._pause(wait)
+        raise AssertionError("the last try answers or raises")
+
+    def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response | None:
+        """The answer; None when it got lost on the way and the request may be sent `again`."""
+        try:
+            return self._http.send(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent, and nothing listens there
+            raise self._unreachable(error) from error
+        except httpx.RequestError as error:
+            if again:
+                return None
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: httpx.RequestError) -> ServiceUnreachable:
+        if isinstance(error, httpx.TimeoutException):
+            text = f"{self.api_url} did not answer in time ({type(error).__name__})"
+        else:
+            text = f"cannot reach {self.api_url}: {self._safe(str(error))}"
+        return ServiceUnreachable(text, local=self._local)
+
+    def _view(self, response: httpx.Response, method: str, path: str) -> View:
+        view = _decoded(response)
+        if not isinstance(view, dict):
+            raise AnswerUnreadable(f"{method} {path}: the answer is not a JSON object; is {self.api_url} the API?")
+        return view
+
+    def _refusal(self, response: httpx.Response, path: str) -> RequestRefused:
+        """The problem document as an error; the gateway's own `{"message"}` and bare statuses count as well."""
+        problem = _decoded(response)
+        if not isinstance(problem, dict):
+            problem = {}
+        title = problem.get("title") or problem.get("message") or _phrase(response.status_code)
+        field = problem.get("field")
+        listed = problem.get("errors")
+        wrong = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        more = [(self._safe(str(one.get("field") or "")), self._safe(str(one.get("detail") or ""))) for one in wrong]
+        first = (None if field is None else str(field), str(problem.get("detail") or ""))
+        return RequestRefused(
+            response.status_code,
+            self._safe(str(title)),
+            self._safe(first[1]),
+            None if first[0] is None else self._safe(first[0]),
+            more=tuple(one for one in more if one != first),
+            code=self._safe(str(problem.get("code") or "")),
+            retry_after_s=_seconds(response.headers.get("retry-after"), problem.get("retry_after_s")),
+            path=self._safe(path),
+        )
+
+    def _safe(self, text: str) -> str:
+        """`text` of a server or library, which might echo the token, without it."""
+        return text.replace(self._token, "[token]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can only be this machine: 127.0.0.0/8, ::1, localhost and the names under it (RFC 6761)."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def segment(what: str, value: str) -> str:
+    """`value` as one path segment: no slash leads elsewhere, and no dots climb."""
+    if not value.strip(". "):
+        raise ClientError(f"{value!r} is not a {what}")
+    return quote(value, safe="", errors="replace")
+
+
+def _address(api_url: str) -> tuple[httpx.URL, bool]:
+    """The address and whether it is on this machine; SettingsMissing if a token must not be sent there."""
+    try:
+        url = httpx.URL(api_url.strip())
+    except httpx.InvalidURL as error:
+        raise SettingsMissing("the API address is not a URL") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise SettingsMissing("the API address must begin with https:// and name a host")
+    if url.userinfo or url.query or url.fragment:
+        raise SettingsMissing("the API address must hold no user, password, query or fragment")
+    local = is_loopback(url.host)
+    if url.scheme == "http" and not local:
+        raise SettingsMissing(f"the token is not sent in clear to {url.host}: use https")
+    return url, local
+
+
+def _usable(token: str) -> str:
+    """`token` without white space around it. Odd characters are refused here, as libraries quote what they refuse."""
+    bare = token.strip()
+    if not bare:
+        raise SettingsMissing("the token is empty")
+    if not all("!" <= character <= "~" for character in bare):
+        raise SettingsMissing("the token holds a character that a header cannot carry")
+    return bare
+
+
+def _doubled(number: int) -> float:
+    """Seconds to wait after the `number`-th try, where nobody says how long."""
+    return WAIT_S * 2.0 ** (number - 1)
+
+
+def _seconds(*told: Any) -> float | None:
+    """The first of what was told that is a number of seconds; a date in Retry-After (RFC 9110) is read as none."""
+    for one in told:
+        try:
+            seconds = float(one)
+        except (TypeError, ValueError):
+            continue
+        if math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    return None
+
+
+def _decoded(response: httpx.Response) -> Any:
+    """The body's JSON value; None when it is not JSON."""
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in set(HTTPStatus) else "unexpected answer"

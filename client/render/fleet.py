@@ -1,0 +1,84 @@
+"""The brakes and the dead letters as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gpu_recovery_client.render.jobs import clock, since, until
+from gpu_recovery_client.render.table import line, table
+
+View = Mapping[str, Any]
+
+
+def fleet(view: View, now: datetime, width: int | None = None) -> str:
+    """The brakes as a block of `name  value` lines, then what is held back and what waits for a person."""
+    under = view["repairing"]
+    rows = [
+        ("under repair", f"{len(under)} of at most {view['repairs_at_once_max']}: {', '.join(under) or 'none'}"),
+        ("instances with GPUs", str(view["gpu_instances"])),
+        ("breaker", _breaker(view["breaker"], now)),
+        ("blamed lately", ", ".join(view["breaker"]["blamed"])),
+        ("deaf", _deaf(view["deaf"], now)),
+        ("paused", _pause(view["pause"], now)),
+        ("observe-only", "yes: nothing is stopped, rebooted or replaced" if view["observe_only"] else ""),
+        ("replacing", "on" if view["replace"] else "off: what a reboot does not cure waits for a person"),
+    ]
+    text = table(None, [row for row in rows if row[1]], width)
+    held = [
+        (one["instance_id"], one["rung"] or "-", since(one["since"], now), f"{one['because']}; {one['evidence'] or ''}")
+        for one in view["held"]
+    ]
+    if held:
+        text += "\n" + table(("HELD", "NEEDS", "SINCE", "BECAUSE"), held, width)
+    waiting = [(one["instance_id"], since(one["since"], now), one["because"]) for one in view["for_a_person"]]
+    if waiting:
+        text += "\n" + table(("FOR A PERSON", "SINCE", "BECAUSE"), waiting, width)
+    return text
+
+
+def _breaker(breaker: View, now: datetime) -> str:
+    if not breaker["since"]:
+        return f"{breaker['state']}; {breaker['opens_at']} instances blamed at once would open it"
+    words = f"{breaker['state']} since {clock(breaker['since'])} ({since(breaker['since'], now)}): {breaker['because']}"
+    if breaker["probe"]:
+        return f"{words}; {breaker['probe']} tries"
+    return f"{words}; one instance may try {until(breaker['probe_at'], now)}"
+
+
+def _deaf(deaf: View | None, now: datetime) -> str:
+    """Why nothing is concluded from silence, "" if it is."""
+    if deaf is None:
+        return ""
+    return f"since {clock(deaf['since'])} ({since(deaf['since'], now)}): {deaf['because']}"
+
+
+def _pause(pause: View | None, now: datetime) -> str:
+    if pause is None:
+        return "no"
+    return f"by {pause['by']} since {clock(pause['at'])} ({since(pause['at'], now)}): {pause['because']}"
+
+
+def dead_letters(view: View) -> str:
+    """What each queue holds, and what a redrive would do with the first of it."""
+    text = ""
+    for queue in view["queues"]:
+        text += line(queue["queue"], f"{queue['letters']} message(s)")
+        rows = [(one["message_id"], one["for"] or "-", _fate(one, "would go")) for one in queue["shown"]]
+        text += table(("MESSAGE", "FOR", "THEN"), rows, None) if rows else ""
+    return text
+
+
+def redriven(view: View) -> str:
+    """What became of each message, and how many are left."""
+    rows = [(one["queue"], one["message_id"], one["for"] or "-", _fate(one, "given again")) for one in view["letters"]]
+    text = table(("QUEUE", "MESSAGE", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
+    if view.get("stopped_because"):
+        text += line(f"stopped half-way: {view['stopped_because']}")
+    left = ", ".join(f"{queue} {number}" for queue, number in view["left"].items() if number)
+    return text + (line(f"about as many are left: {left}") if left else "")
+
+
+def _fate(letter: View, done: str) -> str:
+    return f"stays: {letter['kept_because']}" if letter["kept_because"] else done

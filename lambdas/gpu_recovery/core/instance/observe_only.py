@@ -1,0 +1,73 @@
+"""Observe-only: what the machine would have done is worked out to the last order, recorded, told, and not done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.instance.effects import repair_ended
+from gpu_recovery.core.instance.health_reports import wake_later
+from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus
+from gpu_recovery.core.notifications import instances
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import Given, Step
+
+_OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
+_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for", "silent_since",
+    "heard_at", "boot_heard_at",
+)  # fmt: skip
+_TOUCHING = (
+    commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
+    commands.DeregisterInstance,
+)  # fmt: skip
+"""Orders that are never given."""
+_SAID = (commands.ReportCheck, commands.PokeScheduler, commands.StopCheck)
+_UNTOLD = (commands.NotifyOperator, commands.PublishEvent, *_SAID)
+
+
+def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Step:
+    """`step`, or in place of one that takes the instance out of use its record: the status, the orders, the reason.
+
+    What a person asks for is done all the same. An instance that was out of use before, because a person or another
+    policy wanted it so, does not come into use by being left alone.
+    """
+    if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
+        return step
+    asked = isinstance(event, events.CheckRequested)
+    checks = step.status is InstanceStatus.CHECKING and instance.status is InstanceStatus.AVAILABLE and not asked
+    if instance.status not in IN_USE or not (checks or step.status in _OUT_OF_USE):
+        return _untouched(instance, step)
+    orders = [type(one).__name__ for one in step.commands if not isinstance(one, _UNTOLD)]
+    would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders) or 'none'}"
+    facts = {key: value for key, value in step.changes.items() if key in _FACTS}
+    changes: dict[str, Any] = {**facts, "check": None, "need": None, "held": None, "also_waiting": ()}
+    if instance.status is InstanceStatus.AVAILABLE:
+        changes |= _slept_on(replace(instance, **facts), given)
+    ended = repair_ended(instance, False, f"{instance.instance_id}: observe-only", given.now)
+    said = (*(_unrepaired(one) for one in step.commands if isinstance(one, _SAID)), *ended)
+    return Step(
+        InstanceStatus.AVAILABLE, f"observe-only: {would}", changes,
+        (*said, instances.would_have_repaired(instance, would)),
+    )  # fmt: skip
+
+
+def _untouched(instance: Instance, step: Step) -> Step:
+    """`step` without its orders to touch the machine; not drained, it is none of ours to activate."""
+    kept = tuple(one for one in step.commands if not isinstance(one, _TOUCHING))
+    drained = any(isinstance(one, commands.DrainInstance) for one in step.commands)
+    changes = {**step.changes, "drained": instance.drained} if drained else step.changes
+    return Step(step.status, step.reason, changes, kept)
+
+
+def _slept_on(instance: Instance, given: Given) -> dict[str, Any]:
+    """When an instance that works on is thought of next: what was due by now has been withheld, once."""
+    kept = not instance.reserved_for or instance.status_at + within(given.policy.reserve_s) > given.now
+    return {"reserved_for": instance.reserved_for if kept else "", "deadline_at": wake_later(instance, given)}
+
+
+def _unrepaired(order: Any) -> Any:
+    """A check's report, without the repair that it would have announced."""
+    if not isinstance(order, commands.ReportCheck):
+        return order
+    return commands.ReportCheck(order.job_id, order.attempt, order.outcome, order.summary, False)

@@ -1,0 +1,282 @@
+"""The instance machine: its two tables, and how an event passes through them.
+
+An instance works (AVAILABLE) until a job that failed on it wants it checked, or a watcher finds it impaired. Evidence
+against its hardware sends it up the ladder (`ladder.py`): reboot, replace, a person; and it works again only after
+proof of the repair and a passing check (`repairing.py`).
+
+DRAINING keeps ECS from placing, so it is used while rebooting, replacing and in quarantine; a check needs placement, so
+the instance is ECS-ACTIVE while it is checked, and our own records keep jobs away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.copies import altered
+from gpu_recovery.core.errors import IllegalTransition
+from gpu_recovery.core.fleet import Fleet, begun, blame, ended, unbegun
+from gpu_recovery.core.instance import health_check, health_reports, liveness, quarantine, registration, repair
+from gpu_recovery.core.instance.deadlines import deadlines
+from gpu_recovery.core.instance.effects import poke
+from gpu_recovery.core.instance.fault_history import remembered
+from gpu_recovery.core.instance.notifications import with_words
+from gpu_recovery.core.instance.observe_only import withheld
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.notifications.fleet import of_breaker
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import (
+    Decision,
+    Given,
+    Ignore,
+    Outcome,
+    Row,
+    Step,
+    answer,
+    applied,
+    checked,
+    ignored,
+)
+
+QUIET = (
+    events.InstanceObserved, events.CheckRequested, events.MachineSeen, events.ReleaseRequested, events.InstanceSilent,
+    events.InstanceHeard, events.InstanceBooted,
+)  # fmt: skip
+"""Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
+
+
+def registered(
+    instance_id: str, event: events.InstanceObserved, policy: RecoveryPolicy, now: datetime
+) -> Decision[Instance]:
+    """The first record of an instance that ECS has shown."""
+    blank = Instance(instance_id=instance_id, status_at=now, version=0)
+    status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
+    step = Step(status, f"registered with {event.gpus} GPU(s)", registration.seen(blank, event), (poke(blank),))
+    return _applied(blank, event, step, Given(policy, now))
+
+
+def minds_the_brakes(instance: Instance, event: events.InstanceEvent) -> bool:
+    """Whether deciding `event` takes the fleet's record: a repair may begin, or one is under way and may end."""
+    return instance.under_repair or not isinstance(event, QUIET)
+
+
+def decide(
+    instance: Instance, event: events.InstanceEvent, policy: RecoveryPolicy, now: datetime, fleet: Fleet | None = None
+) -> Decision[Instance]:
+    """What `event` makes of `instance`. Pure: the same arguments give the same decision.
+
+    `fleet` must be given where `minds_the_brakes` says so; the decision then carries the fleet to be saved with it.
+    """
+    fenced_off = _fence(instance, event)
+    if fenced_off:
+        return Decision(instance, (), fenced_off, Outcome.OUTDATED)
+    given = Given(policy, now, fleet)
+    row = answer(TRANSITIONS, IGNORED, instance.status, event)
+    step = row.decide(instance, event, given) if isinstance(row, Row) else row
+    if isinstance(step, Ignore):
+        return Decision(instance, (), step.reason, Outcome.IGNORED)
+    if isinstance(row, Row):
+        checked(row, instance.status, event, step)
+    if policy.observe_only:
+        step = withheld(instance, event, step, given)
+    return _applied(instance, event, step, given)
+
+
+def _fence(instance: Instance, event: events.InstanceEvent) -> str:
+    """Why `event` is about something that is over; "" if it is about the instance as it stands."""
+    match event:
+        case events.InstanceObserved():
+            return _fence_observed(instance, event)
+        case events.MachineSeen() if event.at < instance.status_at:
+            return "seen before it came to be as it is"
+        case events.HealthReported() if event.kind in instance.health:
+            known = instance.health[event.kind].since
+            return "" if event.since > known else "the same watcher said something as new before"
+        case events.DepartureAnnounced() if event.source in instance.announced:
+            known = instance.announced[event.source]
+            return "" if event.at > known else "the same source said something as new before"
+        case events.InstanceSilent() if instance.heard_at is not None and event.seen_at < instance.heard_at:
+            return "it was heard of after that silence began"
+        case events.InstanceHeard() if instance.heard_at is not None and event.at <= instance.heard_at:
+            return "it was heard of later"
+        case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
+            return "about the last boot that was told of, or one before"
+        case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
+            return "about a check that is not the one under way"
+        case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
+            return "about a repair that is not the one under way"
+        case events.InstanceDeadlineReached() if event.deadline_at != instance.deadline_at:
+            return "about a deadline that has moved"
+        case events.InstanceLookDue() if event.look_at != instance.look_at:
+            return "about a look that has been taken"
+        case _:
+            return ""
+
+
+def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
+    """Within one registration ECS counts its versions up; a new one begins anew, and no old one ever comes back."""
+    if event.container_instance_id in instance.past_registrations:
+        return "about a registration this instance no longer has"
+    if event.container_instance_id != instance.container_instance_id:
+        return "" if event.agent_connected else "a registration without its agent does not replace another"
+    # A look may find nothing newer.
+    least = instance.ecs_version if event.looked else instance.ecs_version + 1
+    return "" if event.ecs_version >= least else "ECS said this before what is already known"
+
+
+def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Decision[Instance]:
+    """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
+    after = altered(instance, {**step.changes, "status": step.status, "reason": step.reason})
+    fleet = _fleet_after(instance, after, event, given)
+    past = remembered(instance, after, event, given)
+    if past != instance.past:
+        step = replace(step, changes={**step.changes, "past": past})
+    step = with_words(instance, after, step, event, given, fleet or given.fleet)
+    if step.status != instance.status or instance.version == 0:
+        data = {
+            "instance_id": instance.instance_id, "after": step.status, "reason": step.reason,
+            "before": instance.status if instance.version else None, "version": instance.version + 1,
+            "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
+        }  # fmt: skip
+        step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
+    if fleet is not None:
+        step = replace(step, commands=(*step.commands, *of_breaker(given.brakes, fleet, given.policy)))
+    decision = applied(
+        instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
+    )
+    return decision if fleet is None else replace(decision, fleet=fleet)
+
+
+def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Fleet | None:
+    """The brakes once `before` has become `after`; None if that makes no difference to them.
+
+    One that goes from its repair has not come back healed, and says nothing of the others.
+    """
+    blamed = after.blamed_at != before.blamed_at
+    if not blamed and before.under_repair == after.under_repair:
+        return None
+    if given.fleet is None:
+        raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
+    fleet, name = given.fleet, before.instance_id
+    if blamed:
+        fleet = blame(fleet, name, after.gpus_most, given.policy, given.now)
+    if after.under_repair and not before.under_repair:
+        replacing = after.status is InstanceStatus.REPLACING
+        fleet = begun(fleet, name, given.policy, given.now, replacing=replacing)
+    if before.under_repair and not after.under_repair:
+        tried = not isinstance(event, events.RepairHeld)
+        healed = after.status is InstanceStatus.AVAILABLE
+        began_at = before.reboot.asked_at if before.reboot is not None else given.now
+        fleet = ended(fleet, name, healed, given.now) if tried else unbegun(fleet, name, began_at)
+    return fleet if fleet != given.fleet else None
+
+
+_S = InstanceStatus
+_LISTENING = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
+_REPAIR = (_S.REBOOTING, _S.REPLACING, _S.QUARANTINED)
+TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
+    (_S.AVAILABLE, events.InstanceObserved): Row.to(registration.observed, _S.AVAILABLE, _S.GONE),
+    (_S.AVAILABLE, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
+    (_S.AVAILABLE, events.HealthReported): Row.to(health_reports.health_reported, _S.AVAILABLE, _S.CHECKING, *_REPAIR),
+    (_S.AVAILABLE, events.DepartureAnnounced): Row.to(
+        health_reports.departure_announced, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
+    ),
+    (_S.AVAILABLE, events.CheckRequested): Row.to(health_check.check_requested, _S.CHECKING),
+    (_S.AVAILABLE, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.AVAILABLE, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(health_reports.time_for_available, _S.AVAILABLE, *_REPAIR),
+    (_S.CHECKING, events.InstanceObserved): Row.to(registration.observed, _S.CHECKING, _S.GONE),
+    (_S.CHECKING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
+    (_S.CHECKING, events.HealthReported): Row.to(health_reports.health_noted, _S.CHECKING),
+    (_S.CHECKING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.CHECKING),
+    (_S.CHECKING, events.CheckRequested): Row.to(health_check.check_requested_while_checked, _S.CHECKING),
+    (_S.CHECKING, events.CheckEnded): Row.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
+    (_S.CHECKING, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.CHECKING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.CHECKING, events.InstanceLookDue): Row.to(health_check.look_at_check, _S.CHECKING),
+    (_S.CHECKING, events.InstanceDeadlineReached): Row.to(health_check.check_overdue, _S.QUARANTINED, _S.AVAILABLE),
+    (_S.REBOOTING, events.InstanceObserved): Row.to(
+        registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE
+    ),
+    (_S.REBOOTING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
+    (_S.REBOOTING, events.HealthReported): Row.to(health_reports.health_noted, _S.REBOOTING),
+    (_S.REBOOTING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.REBOOTING),
+    (_S.REBOOTING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REBOOTING),
+    (_S.REBOOTING, events.RebootUncertain): Row.to(repair.reboot_uncertain, _S.VERIFYING),
+    (_S.REBOOTING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REBOOTING, events.RepairHeld): Row.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REBOOTING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REBOOTING, events.InstanceLookDue): Row.to(repair.look_at_machine, _S.REBOOTING),
+    (_S.REBOOTING, events.InstanceDeadlineReached): Row.to(repair.repair_overdue, _S.QUARANTINED, _S.REPLACING),
+    (_S.REPLACING, events.InstanceObserved): Row.to(
+        registration.observed_under_repair, _S.REPLACING, _S.VERIFYING, _S.GONE
+    ),
+    (_S.REPLACING, events.MachineSeen): Row.to(repair.stopped_to_start, _S.REPLACING, _S.GONE),
+    (_S.REPLACING, events.HealthReported): Row.to(health_reports.health_noted, _S.REPLACING),
+    (_S.REPLACING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.REPLACING),
+    (_S.REPLACING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REPLACING),
+    (_S.REPLACING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REPLACING, events.RepairHeld): Row.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REPLACING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REPLACING, events.InstanceLookDue): Row.to(repair.look_at_machine, _S.REPLACING),
+    (_S.REPLACING, events.InstanceDeadlineReached): Row.to(repair.repair_overdue, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceObserved): Row.to(registration.observed, _S.VERIFYING, _S.GONE),
+    (_S.VERIFYING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
+    (_S.VERIFYING, events.HealthReported): Row.to(health_reports.health_noted, _S.VERIFYING),
+    (_S.VERIFYING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckRequested): Row.to(health_check.check_impossible, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckEnded): Row.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
+    (_S.VERIFYING, events.RebootUncertain): Row.to(repair.reboot_uncertain_while_looking, _S.VERIFYING),
+    (_S.VERIFYING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceLookDue): Row.to(health_check.look_at_check, _S.VERIFYING),
+    (_S.VERIFYING, events.InstanceDeadlineReached): Row.to(repair.verify_overdue, _S.QUARANTINED),
+    (_S.QUARANTINED, events.InstanceObserved): Row.to(registration.observed, _S.QUARANTINED, _S.GONE),
+    (_S.QUARANTINED, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
+    (_S.QUARANTINED, events.HealthReported): Row.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
+    (_S.QUARANTINED, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.QUARANTINED, _S.VERIFYING),
+    (_S.QUARANTINED, events.CheckRequested): Row.to(health_check.check_impossible, _S.QUARANTINED),
+    (_S.QUARANTINED, events.RepairRequested): Row.to(repair.repair_of_quarantined, *_REPAIR),
+    (_S.QUARANTINED, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.QUARANTINED, events.ReleaseRequested): Row.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
+    (_S.QUARANTINED, events.InstanceLookDue): Row.to(health_reports.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(health_reports.time_for_quarantined, _S.QUARANTINED),
+    (_S.GONE, events.InstanceObserved): Row.to(registration.came_back, _S.GONE, _S.VERIFYING),
+    **{(status, events.InstanceSilent): Row.to(liveness.silent, status) for status in _LISTENING},
+    **{(status, events.InstanceHeard): Row.to(liveness.heard, status) for status in (*_LISTENING, *_REPAIR[:2])},
+    **{
+        (status, events.InstanceBooted): Row.to(liveness.booted, status)
+        for status in (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED)
+    },
+    (_S.VERIFYING, events.InstanceBooted): Row.to(liveness.booted_while_verified, _S.VERIFYING),
+    **{
+        (status, events.InstanceBooted): Row.to(liveness.booted_under_repair, status, _S.VERIFYING)
+        for status in _REPAIR[:2]
+    },
+    (_S.GONE, events.CheckRequested): Row.to(health_check.check_impossible, _S.GONE),
+}
+
+_NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
+_NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
+_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING, _S.GONE)
+IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
+    **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
+    **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING, _S.VERIFYING),
+    **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
+    **ignored("no repair is under way", events.RepairRefused, *_NOT_REPAIRED),
+    **ignored("the check will show whether it was repaired", events.RepairRefused, _S.VERIFYING),
+    **ignored("no repair is under way", events.RepairHeld, *_NOT_REPAIRED),
+    **ignored("the check will show whether it was repaired", events.RepairHeld, _S.VERIFYING),
+    **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.REPLACING),
+    **ignored("it is not quarantined", events.ReleaseRequested, *_NOT_QUARANTINED),
+    **ignored("nothing is under way to look at", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
+    **ignored("a machine under repair is not heard of", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
+    **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),
+    **ignored("it has left the cluster", events.MachineSeen, _S.GONE),
+    **ignored("it has left the cluster", events.HealthReported, _S.GONE),
+    **ignored("it has left the cluster", events.DepartureAnnounced, _S.GONE),
+    **ignored("it has left the cluster", events.QuarantineRequested, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceDeadlineReached, _S.GONE),
+}

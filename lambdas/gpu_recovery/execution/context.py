@@ -1,0 +1,68 @@
+"""What acting takes and gives: the kit, and what became known by acting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from gpu_recovery.core import events
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.ports.store import Actions, Store
+
+Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
+"""Does a piece of work for each of some items, which must not depend on each other: side by side where there are
+threads. At least the first failure is raised, once everything that was begun has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event for one record: the job's or instance's id, and what it must hear."""
+
+    to: str
+    event: events.JobEvent | events.InstanceEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What came of acting: messages to pass on, and `not_before` if the command is still to be done."""
+
+    messages: tuple[Message, ...] = ()
+    not_before: datetime | None = None
+
+
+class RayOrders(Protocol):
+    """What becomes of the orders of a job on Ray: each function has its own answer."""
+
+    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+        """Carry out or hand over one of `of_ray.RAY_COMMANDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What acting needs: where records are, how AWS is reached, under which policy, what time it is, and `each`.
+
+    each: for writes of which a gang needs one for each of its instances: one after the other, those of a gang of 2,048
+          take longer than a function lives.
+    ray:  what becomes of the orders of jobs on Ray; None where there are none.
+    submitted: the text that the job was submitted with, where it is at hand; else the store has it.
+    """
+
+    store: Store
+    actions: Actions
+    policy: RecoveryPolicy
+    now: datetime
+    each: Each
+    ray: RayOrders | None = None
+    submitted: str | None = None
+
+
+DONE = Acted()
+
+
+def died_before(pending: Pending) -> bool:
+    """Whether an earlier try ended without an answer: each definite no was followed by one more try, on purpose."""
+    return pending.tries > pending.refusals + 1

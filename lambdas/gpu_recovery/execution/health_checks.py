@@ -1,0 +1,121 @@
+"""Carrying out the orders about an instance's health check, and what its end says to whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from gpu_recovery.core import commands, events, health_check
+from gpu_recovery.core.attempt import Plan, news_of_stopped
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, StopCode, TaskFact
+from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
+from gpu_recovery.ports.store import Refusal, VerdictUnreadable
+
+CHECK_RETRY = timedelta(seconds=10)
+"""A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
+SUMMARY_CHARACTERS_MAX = 200
+NEVER_RAN = ("CannotStartContainerError", "CannotCreateContainerError")
+
+
+def run_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Start the check. Refused, it stays to be done: the instance's deadline, not this function, gives it up."""
+    order: commands.RunCheck = pending.command
+    if instance.check is None or instance.check.check_id != order.check_id:
+        return DONE
+    if died_before(pending) and kit.actions.tasks_started_by(order.check_id):
+        return DONE  # whoever had this order started it: another request now would be a second check
+    answer = kit.actions.run_check(instance, order.check_id, pending.refusals)
+    return Acted(not_before=kit.now + CHECK_RETRY) if isinstance(answer, Refusal) else DONE
+
+
+def stop_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    order: commands.StopCheck = pending.command
+    tasks = kit.actions.tasks_started_by(order.check_id)
+    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{order.check_id} took too long")
+    return DONE
+
+
+def observe_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    order: commands.ObserveCheck = pending.command
+    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(order.check_id))
+    stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
+    return Acted((check_ended(kit, stopped[-1]),)) if stopped and len(stopped) == len(facts) else DONE
+
+
+def check_ended(kit: Kit, fact: TaskFact) -> Message:
+    """The message that a finished check task is for its instance."""
+    container = fact.container(fact.main_container)
+    exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
+    instance_id = fact.started_by.split("/")[1]
+    # ECS may hear of an end much later; a clock that is fast must not make it later still.
+    at = min(fact.at, fact.ended_at or fact.at)
+    never_ran = fact.stop_code == StopCode.TASK_FAILED_TO_START or reason.startswith(NEVER_RAN)
+    if exit_code is None and never_ran:
+        unstarted = health_check.judge_unstarted(reason or fact.stopped_reason)
+        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unstarted))
+    try:
+        document = kit.actions.verdict(fact.started_by)
+    except VerdictUnreadable as garbled:
+        unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
+        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
+    verdict = health_check.judge(exit_code, document, document_required=kit.policy.blame_needs_document)
+    return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))
+
+
+def observe_instance(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Ask ECS; and EC2, while the machine itself is to be off or on."""
+    messages: list[Message] = []
+    if instance.status is InstanceStatus.REPLACING:
+        machine = kit.actions.machines((instance.instance_id,)).get(instance.instance_id)
+        if machine is not None:
+            messages.append(Message(instance.instance_id, events.MachineSeen(at=kit.now, state=machine.state)))
+    described = kit.actions.describe_instance(instance.container_instance_id)
+    if described is not None:
+        messages.append(Message(instance.instance_id, replace(described[1], looked=True)))
+    return Acted(tuple(messages))
+
+
+def report_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Enter the result for the instance's ranks; whoever completes the set tells the job that the barrier is down."""
+    order: commands.ReportCheck = pending.command
+    plan = kit.store.load_plan(order.job_id, order.attempt)
+    outcome = CheckOutcome(order.outcome)
+    # A gang may be large and the progress is one item: a healthy instance needs no words, the others few.
+    summary = "" if outcome is CheckOutcome.HEALTHY else order.summary[:SUMMARY_CHARACTERS_MAX]
+    messages: list[Message] = []
+    for rank in _ranks_on(plan, instance):
+        result = events.Checked(outcome, summary, order.repairing)
+        addition = kit.store.add_checked(order.job_id, order.attempt, rank, result)
+        if plan is not None and addition is not None and addition.after.all_checked:
+            results = addition.after.results(plan)
+            down = events.InstancesChecked(at=kit.now, attempt=order.attempt, results=results)
+            messages.append(Message(order.job_id, down))
+    return Acted(tuple(messages))
+
+
+def confirm_end(kit: Kit, instance: Instance, pending: Pending) -> Acted:
+    """Enter that the instance's ranks have ended, whatever ECS may say of their tasks."""
+    order: commands.ConfirmEnd = pending.command
+    messages: list[Message] = []
+    for rank in _ranks_on(kit.store.load_plan(order.job_id, order.attempt), instance):
+        gone = Ending(EndingKind.INTERRUPTED, None, order.sentence)
+        failure = RankFailure(rank, instance.instance_id, kit.now, gone)
+        addition = kit.store.add_stopped(order.job_id, order.attempt, rank, failure)
+        news = news_of_stopped(addition.after, addition.first_failure, kit.now) if addition else None
+        messages += [Message(order.job_id, news)] if news else []
+    return Acted(tuple(messages))
+
+
+def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
+    """The ranks that the plan has on this instance: one, but a person may start several."""
+    if plan is None:
+        return []
+    if plan.epochs:  # placed by us, each rank on an instance of its own: a large gang is not looked through to its end
+        try:
+            return [plan.instances.index(instance.instance_id)]
+        except ValueError:
+            return []
+    return [rank for rank, one in enumerate(plan.instances) if one == instance.instance_id]

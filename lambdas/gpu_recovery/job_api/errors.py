@@ -1,0 +1,58 @@
+"""The answer to what goes wrong behind a route: errors that a client can do something about."""
+
+from __future__ import annotations
+
+from gpu_recovery.auth.tokens import TokensFull
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.job_api.dependencies import RayAway
+from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.submission import ForeignUser, KeyReused
+from gpu_recovery.ports.store import CursorInvalid, TooManyReports, TryAgainSoon
+from gpu_recovery.recovery import TooContended, Unsaid
+
+RETRY_AFTER_S = 5
+BUSY = (TryAgainSoon, TooContended)
+KINDS: tuple[type[Exception], ...] = (
+    Refused, SpecInvalid, KeyReused, TokensFull, CursorInvalid, Unsaid, TooManyReports, RayAway, *BUSY,
+)  # fmt: skip
+"""Every other error is a defect, or an AWS that refuses us: it is raised."""
+
+
+def answer_to(error: Exception) -> Answer:
+    """The problem document for an error of one of `KINDS`."""
+    return _refusal(error).answer()
+
+
+def _refusal(error: Exception) -> Refused:
+    match error:
+        case Refused():
+            return error
+        case ForeignUser():
+            return Refused(403, "foreign_user", "Not in another's name", error.detail, error.field)
+        case KeyReused():
+            return Refused(
+                422, "idempotency_mismatch", "Another specification", str(error), "Idempotency-Key",
+                job_id=error.job_id,
+            )  # fmt: skip
+        case SpecInvalid():
+            return Refused(
+                422, "invalid", "The request cannot be accepted", error.detail, error.field,
+                errors=[{"field": error.field, "detail": error.detail}],
+            )  # fmt: skip
+        case TokensFull():
+            return Refused(409, "enough_tokens", "Enough tokens", str(error))
+        case CursorInvalid():
+            return Refused(400, "bad_cursor", "Bad cursor", str(error), "cursor")
+        case Unsaid():
+            detail = f"{error}; what could not be said is kept and tried again"
+            return Refused(502, "unsaid", "Done, but not told", detail)
+        case RayAway():
+            return Refused(502, "ray_away", "The Ray cluster does not answer", str(error))
+        case TooManyReports():
+            return _later(429, "too_many", "Too many tries", str(error), error.retry_after_s)
+    return _later(503, "busy", "Busy", f"{error}; ask again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+
+def _later(status: int, code: str, title: str, detail: str, retry_after_s: int) -> Refused:
+    headers = {"Retry-After": str(retry_after_s)}
+    return Refused(status, code, title, detail, headers=headers, retry_after_s=retry_after_s)

@@ -1,0 +1,86 @@
+"""Idle instances whose agents are silent: nothing is lost, and nobody would notice that nothing is placed on them.
+
+Operators hear once that an agent is silent for good, and once that it is back. In between it may flap as it likes, and
+those that fall silent together are one message: they are most often one cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.notifications import agents
+from gpu_recovery.core.policy import within
+from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.recovery import SAVES_MAX, Recovery, TooContended
+
+SOON, GATHERED = timedelta(seconds=120), timedelta(seconds=300)
+"""Who is about to be told of is waited for, but only so long."""
+
+
+def tell_unheard(recovery: Recovery, fleet: Fleet, records: Mapping[str, Instance], beats: Mapping[str, Beat]) -> None:
+    """Tell operators of idle instances that have been silent for long, and of those that are not any more.
+
+    fleet: the brakes as they were just read, with whom operators know of. records: every instance that should be heard
+    of; beats: the heartbeats of those that have an agent.
+    """
+    now = recovery.clock()
+    due = _due(recovery, {one: record for one, record in records.items() if one not in fleet.unheard}, now)
+    back = {one: why for one in sorted(fleet.unheard) if (why := _back(recovery, one, records, beats, now))}
+    if not due and not back:
+        return
+    incident_id = f"silence/{now:%Y%m%dT%H%M%S}"
+    if due:
+        recovery.say(agents.silent(incident_id, due))
+    left = {one: known for one, known in fleet.unheard.items() if one not in back}
+    for over in sorted({fleet.unheard[one] for one in back} - set(left.values())):
+        recovery.say(agents.back(over, {one: why for one, why in back.items() if fleet.unheard[one] == over}))
+    _keep(recovery, dict.fromkeys(due, incident_id), set(back))
+
+
+def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> dict[str, datetime]:
+    """Those to be told of now, and since when they are silent; none while others are about to join them."""
+    told_after = within(recovery.policy.silence_told_s)
+    silent = {
+        one: record.silent_since
+        for one, record in records.items()
+        if record.status is InstanceStatus.AVAILABLE and not record.claims and record.silent_since is not None
+    }
+    due = {one: since for one, since in sorted(silent.items()) if now - since >= told_after}
+    soon = [one for one, since in silent.items() if one not in due and now - since >= told_after - SOON]
+    if soon and due and now - min(due.values()) < told_after + GATHERED:
+        return {}
+    return due
+
+
+def _back(
+    recovery: Recovery, instance_id: str, records: Mapping[str, Instance], beats: Mapping[str, Beat], now: datetime
+) -> str:
+    """Why an instance that operators know to be silent is not any more; "" as long as it is, or might be again."""
+    record = records.get(instance_id) or recovery.store.load_instance(instance_id)
+    if record is None or record.status is InstanceStatus.GONE:
+        return "it has left the cluster"
+    if record.silent_since is not None or record.heard_at is None:
+        return ""
+    if now - record.heard_at < within(recovery.policy.silence_over_s):
+        return ""
+    if instance_id in beats:
+        return "its agent is heard of again"
+    return "" if instance_id not in records else "its agent is forgotten: it works without one"
+
+
+def _keep(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:
+    """Enter whom operators know of. They were told first: who dies in between has it told twice rather than never."""
+    for _ in range(SAVES_MAX):
+        fleet = recovery.store.load_fleet()
+        unheard = {one: known for one, known in fleet.unheard.items() if one not in back} | dict(due)
+        try:
+            recovery.store.save_fleet(replace(fleet, unheard=unheard))
+        except StaleRecord:
+            continue
+        return
+    raise TooContended(f"refused {SAVES_MAX} times: others write the brakes all the time")

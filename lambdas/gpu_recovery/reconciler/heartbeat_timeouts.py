@@ -1,0 +1,218 @@
+"""Who is not heard of: the heartbeats against the time, each minute, and what ECS and EC2 say when a silence lasts.
+
+Nobody tells that an instance has fallen silent, so the reconciler compares. Too many at once, and it is we who do not
+hear: then nothing is concluded from silence until enough of them report again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from gpu_recovery.core import events
+from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.fleet import Fleet, listening
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, outgrown, running_log_id
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.notifications import fleet as of_fleet
+from gpu_recovery.core.policy import within
+from gpu_recovery.node_api import heartbeats
+from gpu_recovery.partial_failures import raise_all, try_each
+from gpu_recovery.ports.store import MachineStatus, StaleRecord
+from gpu_recovery.reconciler.agent_alerts import tell_unheard
+from gpu_recovery.reconciler.cycle import Round
+from gpu_recovery.recovery import Recovery
+
+LISTENED_TO = (
+    InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
+)  # fmt: skip
+"""The statuses of an instance that should be heard of: one under repair is expected to be silent."""
+
+
+def compare_beats(this: Round) -> None:
+    """Tell who has fallen silent, and what was heard and never told: somebody may have died between the two."""
+    failures: list[Exception] = []
+    recovery = this.recovery
+    records = {one.instance_id: one for one in this.instances_in(LISTENED_TO, failures)}
+    beats = recovery.store.beats(tuple(records), failures)
+    now = recovery.clock()
+    forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}
+    failures += try_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
+    beats = {one: beat for one, beat in beats.items() if one not in forgotten}
+    lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
+    # One that a person must mend anyway may be dead for days: it says nothing of the network.
+    in_use = {one for one in beats if records[one].status is not InstanceStatus.QUARANTINED}
+    fleet = _listen(recovery, len(lost & in_use), len(in_use), now)
+    fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
+    failures += try_each(lambda one: _tell_what_was_heard(recovery, *one), fresh)
+    failures += try_each(lambda one: _forget_ranks(recovery, one), beats.values())
+    if fleet is not None and fleet.deaf is None:
+        failures += try_each(lambda one: _tell_silent_ranks(recovery, *one), fresh)
+        failures += try_each(lambda one: _tell_silent(recovery, records[one], beats[one]), sorted(lost))
+        failures += try_each(lambda brakes: tell_unheard(recovery, brakes, records, beats), (fleet,))
+    raise_all("not every heartbeat could be compared", failures)
+
+
+def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> Fleet | None:
+    """The brakes, with whether so many are silent that it is not the machines; operators are told first, as of any
+    brake. None where others write them all the time: the next round looks again, and until then nothing is concluded.
+    """
+    for _ in range(2):
+        before = recovery.store.load_fleet()
+        after = listening(before, silent, reporting, recovery.policy, now)
+        if after == before:
+            return before
+        recovery.say(of_fleet.deaf(after) if after.deaf is not None else of_fleet.hears_again(before))
+        try:
+            return recovery.store.save_fleet(after)
+        except StaleRecord:
+            continue
+    return None
+
+
+def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    heard = _not_ended(recovery, record, beat)
+    if record.silent_since is not None:
+        # A job that was told while not every rank of it ran did not listen; one that knows is told nothing new.
+        sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
+        for job_id, attempt in heard.items():
+            _tell_job(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
+    elif recovery.store.mark_silent(beat.instance_id, beat.seen_at):
+        event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
+        recovery.tell(beat.instance_id, event)
+
+
+def _not_ended(recovery: Recovery, record: Instance, beat: Beat) -> dict[str, int]:
+    """The attempts whose ranks had been heard of there, and of which ECS has not confirmed the end."""
+    living: dict[str, int] = {}
+    for rank in beat.ranks.values():
+        claim = record.claims.get(rank.job_id)
+        if claim is not None and claim.attempt == rank.attempt and not _has_ended(recovery, rank):
+            living[rank.job_id] = rank.attempt
+    return living
+
+
+def _has_ended(recovery: Recovery, rank: RankBeat) -> bool:
+    progress = recovery.store.load_progress(rank.job_id, rank.attempt)
+    return progress is not None and rank.rank in progress.stopped
+
+
+def _tell_job(
+    recovery: Recovery, job_id: str, attempt: int, instance_id: str, seen_at: datetime, sentence: str
+) -> None:
+    event = events.RankSilent(
+        at=recovery.clock(), attempt=attempt, instance_id=instance_id, seen_at=seen_at, sentence=sentence
+    )
+    recovery.tell(job_id, event)
+
+
+def _forget(recovery: Recovery, record: Instance) -> None:
+    """No word for a day: its agent was taken away, and the instance works without one, as those that never had any."""
+    if record.silent_since is not None:
+        recovery.tell(record.instance_id, events.InstanceHeard(at=recovery.clock()))
+
+
+def _forget_ranks(recovery: Recovery, beat: Beat) -> None:
+    """A heartbeat remembers no more ranks than its item may hold; a report is not kept waiting for that."""
+    old = outgrown(beat)
+    if old:
+        recovery.store.forget_ranks(beat.instance_id, old)
+
+
+def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    if record.silent_since is not None:
+        # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
+        latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
+        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=heartbeats.attempts_of(latest)))
+    if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
+        recovery.tell(beat.instance_id, heartbeats.booted(beat, recovery.clock()))
+    word = _health_untold(record, beat)
+    if word is not None:
+        now = recovery.clock()
+        sentence = "" if word is HealthStatus.OK else "so says its agent"
+        kind = HealthKind.NODE_AGENT
+        recovery.tell(
+            beat.instance_id, events.HealthReported(at=now, kind=kind, status=word, since=now, sentence=sentence)
+        )
+
+
+def _health_untold(record: Instance, beat: Beat) -> HealthStatus | None:
+    """What the agent says of the GPUs, where the record says otherwise: told to nobody, or taken back unheard."""
+    known = record.health.get(HealthKind.NODE_AGENT)
+    impaired = known is not None and known.status is HealthStatus.IMPAIRED
+    if beat.health is GpuHealth.OK and impaired:
+        return HealthStatus.OK
+    return HealthStatus.IMPAIRED if beat.health is GpuHealth.IMPAIRED and not impaired else None
+
+
+def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None:
+    """The instance reports, and says nothing of a rank that it used to speak of."""
+    for log, rank in beat.ranks.items():
+        claim = record.claims.get(rank.job_id)
+        if claim is None or claim.attempt != rank.attempt or rank.silent:
+            continue
+        if heartbeats.is_fresh(rank.seen_at, recovery.clock(), recovery) or _has_ended(recovery, rank):
+            continue
+        sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
+        _tell_job(recovery, rank.job_id, rank.attempt, beat.instance_id, rank.seen_at, sentence)
+        recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
+
+
+# -- of one LOST job ---------------------------------------------------------------------------------------------------
+
+
+def heard_again(recovery: Recovery, job: Job, progress: Progress | None) -> events.RankHeard | None:
+    """What a LOST job was never told: the rank on a silent instance has been heard of since, or has ended."""
+    now = recovery.clock()
+    ended = progress.stopped if progress is not None else frozenset()
+    for instance_id in job.silent:
+        if job.instances.index(instance_id) in ended:
+            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
+    for instance_id, beat in recovery.store.beats(job.silent).items():
+        rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
+        if rank is not None and heartbeats.is_fresh(rank.seen_at, now, recovery) and _is_later(job, instance_id, rank):
+            return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
+    return None
+
+
+def _is_later(job: Job, instance_id: str, rank: RankBeat) -> bool:
+    """Whether the rank was seen after the silence that the job knows of."""
+    return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
+
+
+def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tuple[str, ...], str]:
+    """Of a LOST job's silent instances: those that ECS or EC2 finds dead, with their words; of these the ones of which
+    only the agent of ECS is not connected; and why no silence counts, "" if it does."""
+    fleet = recovery.store.load_fleet()
+    statuses = recovery.actions.machine_statuses(job.silent)
+    beats, now = recovery.store.beats(job.silent), recovery.clock()
+    dead: dict[str, str] = {}
+    unsure: list[str] = []
+    for instance_id in job.silent:
+        words = _words_of_ec2(statuses.get(instance_id))
+        record = recovery.store.load_instance(instance_id)
+        if record is None or record.status is InstanceStatus.GONE:
+            words.append("it has left the cluster")
+        elif instance_id in beats and heartbeats.is_fresh(beats[instance_id].seen_at, now, recovery):
+            pass  # the machine reports, if not this rank: it is alive
+        elif not _is_connected(recovery, record):
+            unsure += [] if words else [instance_id]
+            words.append("the agent of ECS is not connected")
+        if words:
+            dead[instance_id] = " and ".join(words)
+    return dead, tuple(unsure), fleet.deaf.sentence if fleet.deaf is not None else ""
+
+
+def _words_of_ec2(status: MachineStatus | None) -> list[str]:
+    if status is None:
+        return []
+    state = [] if status.state is MachineState.RUNNING else [f"EC2 shows it {status.state}"]
+    impaired = [f"{word.kind} is {word.status}" for word in status.health if word.status is HealthStatus.IMPAIRED]
+    return state + impaired
+
+
+def _is_connected(recovery: Recovery, record: Instance) -> bool:
+    described = recovery.actions.describe_instance(record.container_instance_id)
+    return described is not None and described[1].agent_connected
