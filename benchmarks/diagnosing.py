@@ -68,8 +68,9 @@ def _rates(count: int, windows: int) -> dict[str, float]:
             values = {f"w{n}": drawn.lognormvariate(0, NOISE) * (SLOW if n < slow else 1.0) for n in range(count)}
             truth = {f"w{n}" for n in range(slow)}
             for rule, found in (
-                ("two_sigma", beyond_sigma(values, BY.sigma)), ("guard", beyond_guard(values, BY)),
-            ):  # fmt: skip
+                ("two_sigma", beyond_sigma(values, BY.sigma)),
+                ("guard", beyond_guard(values, BY)),
+            ):
                 hits[f"{rule}_{what}"] += bool(found) if not slow else truth <= set(found)
     return {name: round(100 * times / windows, 2) for name, times in hits.items()}
 
@@ -128,9 +129,7 @@ def found_at(case: FaultCase, verdict: Diagnosis) -> tuple[bool, bool]:
 def window(workers: int = WORKERS) -> tuple[list[Report], Topology]:
     """The window of a run whose rank 77 is lost, so that all others wait: every kind of report from every worker."""
     drawn = random.Random(workers)
-    topology = Topology.of(
-        Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers)
-    )  # fmt: skip
+    topology = Topology.of(Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers))
     reports: list[Report] = []
     for n in range(workers):
         reports += _of_worker(n, n == 77 % workers, workers, drawn)
@@ -148,18 +147,41 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[R
     noise = drawn.lognormvariate(0, NOISE)
     group = tuple(range(n - n % PER_NODE, n - n % PER_NODE + PER_NODE))
     made: list[Report] = [
-        RpcReport(report_id=f"rpc-{n}", at_s=AT_S - 10, request_id=f"q{n}", connect_s=0.1 * noise,
-                  failed_at=RpcStage.HEADER, timed_out=True, **who),
+        RpcReport(
+            report_id=f"rpc-{n}",
+            at_s=AT_S - 10,
+            request_id=f"q{n}",
+            connect_s=0.1 * noise,
+            failed_at=RpcStage.HEADER,
+            timed_out=True,
+            **who,
+        ),
         RequestReport(report_id=f"start-{n}", at_s=AT_S - 620, request_id=f"q{n}", state=RequestState.START, **who),
         WeightSync(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
         StageReport(report_id=f"stage-{n}", at_s=AT_S - 690, stage="rollout", corrected=0, uncorrected=0, **who),
-        EventReport(report_id=f"event-{n}", at_s=AT_S - 695, request_id=f"e{n}", event="rollout_start",
-                    state=Delivery.ACKNOWLEDGED, last_state=Delivery.ACKNOWLEDGED, gpu_state="ready", **who),
-        LockReport(report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED,
-                   **who),
-        FlightReport(report_id=f"flight-{n}", at_s=AT_S, group=f"tp{group[0]}", members=group,
-                     last_enqueued=9 if lost else 10, last_completed=9, **who),
-    ]  # fmt: skip
+        EventReport(
+            report_id=f"event-{n}",
+            at_s=AT_S - 695,
+            request_id=f"e{n}",
+            event="rollout_start",
+            state=Delivery.ACKNOWLEDGED,
+            last_state=Delivery.ACKNOWLEDGED,
+            gpu_state="ready",
+            **who,
+        ),
+        LockReport(
+            report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED, **who
+        ),
+        FlightReport(
+            report_id=f"flight-{n}",
+            at_s=AT_S,
+            group=f"tp{group[0]}",
+            members=group,
+            last_enqueued=9 if lost else 10,
+            last_completed=9,
+            **who,
+        ),
+    ]
     if not lost:
         line = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10) ran for 600060 milliseconds"
         made += [
@@ -190,9 +212,12 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
         verdict = diagnose(reports, topology, NOBODY, AT_S)
         taken.append(time.process_time() - began)
     return {
-        "workers": workers, "reports": len(reports), "seconds": round(statistics.median(taken), 3),
-        "verdict": f"{verdict.cause} at {verdict.scope}", "findings_that_only_say_something": len(verdict.said),
-    }  # fmt: skip
+        "workers": workers,
+        "reports": len(reports),
+        "seconds": round(statistics.median(taken), 3),
+        "verdict": f"{verdict.cause} at {verdict.scope}",
+        "findings_that_only_say_something": len(verdict.said),
+    }
 
 
 def diagnosing_figures() -> dict[str, Any]:

@@ -88,9 +88,13 @@ def _item(asked: dict[str, Any]) -> dict[str, Any]:
         record = encode(Instance(INSTANCE, NOW, claims=claims))
         return {"Item": typed({**record, "container_inst_id": key, "commands": {}})}
     token = NodeToken(
-        token_id="a" * 12, instance_id=INSTANCE, digest=digest_of(TOKEN), issued_at=NOW,
-        expires_at=NOW + timedelta(days=90), issued_by="bench",
-    )  # fmt: skip
+        token_id="a" * 12,
+        instance_id=INSTANCE,
+        digest=digest_of(TOKEN),
+        issued_at=NOW,
+        expires_at=NOW + timedelta(days=90),
+        issued_by="bench",
+    )
     return {"Item": typed({"container_inst_id": key, **encode(token)})}
 
 
@@ -117,15 +121,22 @@ def _beat(api: NodeApi, sequence: int) -> None:
         for n in range(RANKS)
     ]
     report = {
-        "boot_id": BOOT, "uptime_s": 5_000.0, "sequence": sequence, "interval_s": INTERVAL_S, "running": running,
+        "boot_id": BOOT,
+        "uptime_s": 5_000.0,
+        "sequence": sequence,
+        "interval_s": INTERVAL_S,
+        "running": running,
         "health": {"status": "ok", "digest": ""},
-    }  # fmt: skip
+    }
     answer = api.answer(
         {
-            "rawPath": "/api/v1/reports", "headers": {"authorization": f"Bearer {TOKEN}"}, "body": json.dumps(report),
-            "requestContext": {"http": {"method": "POST"}}, "isBase64Encoded": False,
+            "rawPath": "/api/v1/reports",
+            "headers": {"authorization": f"Bearer {TOKEN}"},
+            "body": json.dumps(report),
+            "requestContext": {"http": {"method": "POST"}},
+            "isBase64Encoded": False,
         }
-    )  # fmt: skip
+    )
     if answer["statusCode"] != 200:
         raise AssertionError(f"a heartbeat was refused: {answer}")
 

@@ -38,21 +38,26 @@ def score(rows: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     """How many lines get their kind when each is classified alone; alarms: lines that are benign and are not let be."""
     told = [(row["kind"], str(classify([row["line"]]).kind)) for row in rows]
     right, wanted, said = (
-        Counter(kind for kind, got in told if kind == got), Counter(kind for kind, _ in told),
+        Counter(kind for kind, got in told if kind == got),
+        Counter(kind for kind, _ in told),
         Counter(got for _, got in told),
-    )  # fmt: skip
+    )
     benign = str(Kind.BENIGN)
     kinds = {
         kind: {
-            "lines": wanted[kind], "precision": _ratio(right[kind], said[kind]),
+            "lines": wanted[kind],
+            "precision": _ratio(right[kind], said[kind]),
             "recall": _ratio(right[kind], wanted[kind]),
         }
         for kind in sorted({*wanted, *said})
-    }  # fmt: skip
+    }
     return {
-        "lines": len(told), "right": _ratio(sum(right.values()), len(told)), "benign": wanted[benign],
-        "alarms": wanted[benign] - right[benign], "kinds": kinds,
-    }  # fmt: skip
+        "lines": len(told),
+        "right": _ratio(sum(right.values()), len(told)),
+        "benign": wanted[benign],
+        "alarms": wanted[benign] - right[benign],
+        "kinds": kinds,
+    }
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -43,11 +43,16 @@ def snapshot_of(hosts: int, jobs: int, seed: int = 0) -> Snapshot:
         used[key] = used.get(key, 0) + one.nodes
     fleet = tuple(
         Host(
-            _name(n), "", GPUS, GPUS - busy.get(_name(n), 0), rack=f"rack-{n // RACK}", zone=f"zone-{n // ZONE}",
+            _name(n),
+            "",
+            GPUS,
+            GPUS - busy.get(_name(n), 0),
+            rack=f"rack-{n // RACK}",
+            zone=f"zone-{n // ZONE}",
             port_offsets=tuple(range(busy.get(_name(n), 0))),
         )
         for n in range(hosts)
-    )  # fmt: skip
+    )
     waiting = tuple(_waiting(n, drawn) for n in range(jobs))
     limits = Limits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
     return Snapshot(waiting, running, fleet, used, limits)
@@ -72,11 +77,23 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
         since = NOW - timedelta(seconds=drawn.randrange(0, 86_400))
         running.append(
             Running(
-                f"run-{len(running):06d}", 1, 1, f"user-{drawn.randrange(USERS)}", priority, priority, "", nodes, gpus,
-                names, since, since, NOW + timedelta(seconds=drawn.randrange(60, 172_800)),
-                demotes_at(priority, 0, since, POLICY), checkpoint_at=None,
+                f"run-{len(running):06d}",
+                1,
+                1,
+                f"user-{drawn.randrange(USERS)}",
+                priority,
+                priority,
+                "",
+                nodes,
+                gpus,
+                names,
+                since,
+                since,
+                NOW + timedelta(seconds=drawn.randrange(60, 172_800)),
+                demotes_at(priority, 0, since, POLICY),
+                checkpoint_at=None,
             )
-        )  # fmt: skip
+        )
         for name in names:
             busy[name] = busy.get(name, 0) + gpus
         if nodes > 1 or busy[names[0]] == GPUS:
@@ -108,9 +125,11 @@ def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUN
     steepest = max(itertools.pairwise(sizes), key=lambda pair: exponent(*pair))
     figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
     return figures | {
-        "growth_exponent": exponent(sizes[0], sizes[-1]), "steepest_exponent": exponent(*steepest),
-        "steepest_from_hosts": steepest[0][0], "steepest_to_hosts": steepest[1][0],
-    }  # fmt: skip
+        "growth_exponent": exponent(sizes[0], sizes[-1]),
+        "steepest_exponent": exponent(*steepest),
+        "steepest_from_hosts": steepest[0][0],
+        "steepest_to_hosts": steepest[1][0],
+    }
 
 
 def _place_ms(hosts: int, jobs: int, rounds: int) -> float:

@@ -22,9 +22,13 @@ ROUNDS = 10
 LOOK_S = 0.005
 PATIENCE_S = 120.0
 SPEC = {
-    "workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
-    "env": {"TOTAL_STEPS": "100000"}, "checkpoint_dir": "/tmp/checkpoints",
-}  # fmt: skip
+    "workload": "sft",
+    "nnodes": 1,
+    "n_gpus_per_node": 8,
+    "task_definition": sandbox.TRAINING_FAMILY,
+    "env": {"TOTAL_STEPS": "100000"},
+    "checkpoint_dir": "/tmp/checkpoints",
+}
 
 
 def submitting_figures() -> dict[str, Any]:
@@ -41,9 +45,11 @@ def submitting_figures() -> dict[str, Any]:
             sandbox.down(directory)
     answered, launched = zip(*taken, strict=True)
     return {
-        "rounds": ROUNDS, "answer_median_s": round(statistics.median(answered), 3),
-        "run_task_median_s": round(statistics.median(launched), 3), "run_task_longest_s": round(max(launched), 3),
-    }  # fmt: skip
+        "rounds": ROUNDS,
+        "answer_median_s": round(statistics.median(answered), 3),
+        "run_task_median_s": round(statistics.median(launched), 3),
+        "run_task_longest_s": round(max(launched), 3),
+    }
 
 
 def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:

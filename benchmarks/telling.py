@@ -48,8 +48,9 @@ def telling_figures(steps: int = STEPS) -> dict[str, float]:
         "own_thread_us_each_step": round(own_s / steps * 1e6, 1),
         "sending_us_each_step": round(sent_s / steps * 1e6, 1),
         "percent_of_a_step_of_1_s": round(100 * (own_s + sent_s) / steps / STEP_S, 3),
-        "reports_heard_each_step": round(heard / steps, 2), "dropped": sender.lost + ear.lost,
-    }  # fmt: skip
+        "reports_heard_each_step": round(heard / steps, 2),
+        "dropped": sender.lost + ear.lost,
+    }
 
 
 def _step(number: int) -> None:

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from gpu_recovery_client.api import RecoveryClient
 
 __all__ = [
-    "AnswerUnreadable", "ClientError", "ListIncomplete", "RecoveryClient", "RequestRefused", "ServiceUnreachable",
+    "AnswerUnreadable",
+    "ClientError",
+    "ListIncomplete",
+    "RecoveryClient",
+    "RequestRefused",
+    "ServiceUnreachable",
     "SettingsMissing",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

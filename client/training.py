@@ -23,10 +23,21 @@ from contextlib import suppress
 from typing import NoReturn
 
 __all__ = [
-    "SUSPENDED", "CheckpointFolderMissing", "get_whole_life_state", "global_rank", "global_world_size", "go_suspend",
-    "local_rank", "local_world_size", "progress", "rank", "receive_suspend_command", "set_watchdog_time",
-    "set_whole_life_state", "world_size",
-]  # fmt: skip
+    "SUSPENDED",
+    "CheckpointFolderMissing",
+    "get_whole_life_state",
+    "global_rank",
+    "global_world_size",
+    "go_suspend",
+    "local_rank",
+    "local_world_size",
+    "progress",
+    "rank",
+    "receive_suspend_command",
+    "set_watchdog_time",
+    "set_whole_life_state",
+    "world_size",
+]
 SUSPENDED = 75
 """The exit status of a rank that asks to be suspended: "try again later" (EX_TEMPFAIL)."""
 FOLDER, SIMULATE, SIMULATED_AT = "GPU_RECOVERY_NOTICE", "GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_SIMULATED_AT"

@@ -59,9 +59,15 @@ class XidSeen:
 
     def finding(self) -> Finding:
         return Finding(
-            KERNEL_LOG, "kernel log", self.gpu_index, f"XID_{self.code}", self.code, None, self.remedy,
+            KERNEL_LOG,
+            "kernel log",
+            self.gpu_index,
+            f"XID_{self.code}",
+            self.code,
+            None,
+            self.remedy,
             self.message[:MESSAGE_MAX],
-        )  # fmt: skip
+        )
 
 
 def weigh_xids(
@@ -210,9 +216,17 @@ class _OneGpu:
         where = f" at {self.address}" if self.address else ""
         parts = [f"{row.mnemonic or 'in no catalogue'}{where}{_times(len(same))}", why, same[-1].text]
         return XidSeen(
-            code, row.mnemonic, xid_class, index, self.address, len(same), min(times, default=None),
-            max(times, default=None), REMEDIES[xid_class], ": ".join(part for part in parts if part),
-        )  # fmt: skip
+            code,
+            row.mnemonic,
+            xid_class,
+            index,
+            self.address,
+            len(same),
+            min(times, default=None),
+            max(times, default=None),
+            REMEDIES[xid_class],
+            ": ".join(part for part in parts if part),
+        )
 
 
 def _separate(times: list[datetime]) -> int:

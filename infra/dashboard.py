@@ -32,12 +32,22 @@ class Dashboard(Construct):
         page.add_widgets(
             cloudwatch.TextWidget(markdown=_WELCOME, width=_WIDTH // 3, height=_HEIGHT),
             cloudwatch.AlarmStatusWidget(
-                alarms=alarms.all, title="Alarms", width=_WIDTH - _WIDTH // 3, height=_HEIGHT,
+                alarms=alarms.all,
+                title="Alarms",
+                width=_WIDTH - _WIDTH // 3,
+                height=_HEIGHT,
                 sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
             ),
-        )  # fmt: skip
-        for row in (_recoveries(), _time(), _states(), _repairs(), _delivery(watched), _functions(watched),
-                    _services(watched)):  # fmt: skip
+        )
+        for row in (
+            _recoveries(),
+            _time(),
+            _states(),
+            _repairs(),
+            _delivery(watched),
+            _functions(watched),
+            _services(watched),
+        ):
             page.add_widgets(*row)
 
 
@@ -115,12 +125,18 @@ def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         _graph(
             "Wait of the oldest message for the scheduler (s)",
-            [watched.scheduler_queue.metric_approximate_age_of_oldest_message(
-                period=FIVE_MINUTES, statistic="Maximum", label="age")],
-            right=[watched.scheduler_queue.metric_approximate_number_of_messages_visible(
-                period=FIVE_MINUTES, statistic="Maximum", label="messages")],
+            [
+                watched.scheduler_queue.metric_approximate_age_of_oldest_message(
+                    period=FIVE_MINUTES, statistic="Maximum", label="age"
+                )
+            ],
+            right=[
+                watched.scheduler_queue.metric_approximate_number_of_messages_visible(
+                    period=FIVE_MINUTES, statistic="Maximum", label="messages"
+                )
+            ],
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
@@ -181,6 +197,12 @@ def _graph(
     # From zero: a curve that begins at its own minimum makes every ripple look like an incident.
     axis = cloudwatch.YAxisProps(min=0, show_units=False)
     return cloudwatch.GraphWidget(
-        title=title, left=list(left), right=list(right), stacked=stacked, left_y_axis=axis, right_y_axis=axis,
-        width=width, height=_HEIGHT,
-    )  # fmt: skip
+        title=title,
+        left=list(left),
+        right=list(right),
+        stacked=stacked,
+        left_y_axis=axis,
+        right_y_axis=axis,
+        width=width,
+        height=_HEIGHT,
+    )

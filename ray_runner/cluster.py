@@ -69,10 +69,13 @@ class RayCluster:
         try:
             self._asked(
                 lambda jobs: jobs.submit_job(
-                    entrypoint=order.entrypoint, submission_id=order.submission_id, metadata=dict(order.metadata),
-                    runtime_env=dict(order.runtime_env), entrypoint_resources=dict(order.resources),
+                    entrypoint=order.entrypoint,
+                    submission_id=order.submission_id,
+                    metadata=dict(order.metadata),
+                    runtime_env=dict(order.runtime_env),
+                    entrypoint_resources=dict(order.resources),
                 )
-            )  # fmt: skip
+            )
         except (TypeError, ValueError) as mistake:  # the client's own examination of the runtime_env
             return Refusal(str(mistake)[:REASON_CHARACTERS_MAX], lasting=True)
         except RuntimeError as refusal:
@@ -91,10 +94,13 @@ class RayCluster:
         if info is None:
             return DriverStatus(DriverState.GONE)
         return DriverStatus(
-            state=DriverState(info.status.value), message=info.message or "", exit_code=info.driver_exit_code,
-            error_type=info.error_type or "", started_at=_at(info.start_time),
+            state=DriverState(info.status.value),
+            message=info.message or "",
+            exit_code=info.driver_exit_code,
+            error_type=info.error_type or "",
+            started_at=_at(info.start_time),
             ended_at=_at(info.end_time),
-        )  # fmt: skip
+        )
 
     def logs(self, submission_id: str, tail: int) -> str:
         try:

@@ -89,9 +89,14 @@ def start(name: str, command: Sequence[str], environment: Mapping[str, str], cwd
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         child = subprocess.Popen(
-            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
             start_new_session=True,
-        )  # fmt: skip
+        )
     child.returncode = 0  # it outlives this object: silences the warning about a child still running
     moment = started_at(child.pid)
     if moment is None:
@@ -156,9 +161,14 @@ def running(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         child = subprocess.Popen(
-            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def wait() -> None:
         if code := child.wait():

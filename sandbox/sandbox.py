@@ -172,9 +172,13 @@ def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
 def client(service: str, endpoint_url: str) -> Any:
     """A boto3 client of the sandbox, with its root credentials."""
     return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable
-        service, endpoint_url=endpoint_url, region_name=ministack.REGION,
-        aws_access_key_id="test", aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 3}),
-    )  # fmt: skip
+        service,
+        endpoint_url=endpoint_url,
+        region_name=ministack.REGION,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 3}),
+    )
 
 
 @contextmanager
@@ -223,11 +227,26 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
     ours = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
     start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
     cluster = [
-        sys.executable, "-m", "sandbox.cluster", "--port", str(cluster_port), "--state", str(run / "cluster"),
-        "--cluster", CLUSTER_NAME, "--account", ministack.ACCOUNT, "--region", ministack.REGION,
+        sys.executable,
+        "-m",
+        "sandbox.cluster",
+        "--port",
+        str(cluster_port),
+        "--state",
+        str(run / "cluster"),
+        "--cluster",
+        CLUSTER_NAME,
+        "--account",
+        ministack.ACCOUNT,
+        "--region",
+        ministack.REGION,
         # Ids of its own: a cluster ends strays by the id of their task, which must be no other sandbox's too.
-        "--endpoint-url", endpoint_url, "--seed", secrets.token_hex(8), *options,
-    ]  # fmt: skip
+        "--endpoint-url",
+        endpoint_url,
+        "--seed",
+        secrets.token_hex(8),
+        *options,
+    ]
     processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
     start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
     processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])

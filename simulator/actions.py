@@ -29,9 +29,15 @@ class SimulatedActions:
     """Orders to the model, and what was sent to people and other systems."""
 
     def __init__(
-        self, ecs: OrderlyEcs, fleet: Fleet, training: Training, checks: Checks, lives: Lives, check_definition: str,
+        self,
+        ecs: OrderlyEcs,
+        fleet: Fleet,
+        training: Training,
+        checks: Checks,
+        lives: Lives,
+        check_definition: str,
         poked: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ecs, self.fleet, self.training, self.checks, self.lives = ecs, fleet, training, checks, lives
         self.ec2 = ModelEc2(fleet, lives)
         self.check_definition, self._poked = check_definition, poked

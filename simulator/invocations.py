@@ -206,9 +206,18 @@ class Lives:
 TELLING = ("Publish", "store.settle_job")
 """The effects that tell people, and that remember it: where one of them fails, what was told may be told again."""
 _READS = (
-    "load_", "jobs_in", "list_jobs", "due_", "instances_in", "instance_of", "beats", "inventory", "line", "last_pass",
+    "load_",
+    "jobs_in",
+    "list_jobs",
+    "due_",
+    "instances_in",
+    "instance_of",
+    "beats",
+    "inventory",
+    "line",
+    "last_pass",
     "quota_used",
-)  # fmt: skip
+)
 
 
 class WatchedStore:

@@ -70,12 +70,25 @@ class World:
     """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
 
     def __init__(
-        self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
-        adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
-        nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
-        store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
-        costs: Costs | None = None, agents: bool = False, diagnose: bool = False, lemons: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        instances: int = 2,
+        gpus: int = 8,
+        policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
+        adoption: Adoption = Adoption.OFF,
+        train_s: float | None = None,
+        delivery: Delivery = prompt,
+        nemesis: Nemesis | None = None,
+        timings: Timings | None = None,
+        retries: bool = True,
+        store: Store | None = None,
+        seed: str = "world",
+        economy: Economy = THOROUGH,
+        costs: Costs | None = None,
+        agents: bool = False,
+        diagnose: bool = False,
+        lemons: bool = False,
+    ) -> None:
         policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
         self.policy, self._registrations = policy, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
@@ -95,9 +108,14 @@ class World:
         self.store: Store = store if store is not None else MemoryStore()
         client = ModelClient(self.fleet, self.definitions, self.lives)
         self.actions = SimulatedActions(
-            OrderlyEcs(client, CLUSTER, self.timeline.clock), self.fleet, self.training, self.checks, self.lives,
-            self._define(CHECK_FAMILY, "health-check"), self._poked,
-        )  # fmt: skip
+            OrderlyEcs(client, CLUSTER, self.timeline.clock),
+            self.fleet,
+            self.training,
+            self.checks,
+            self.lives,
+            self._define(CHECK_FAMILY, "health-check"),
+            self._poked,
+        )
         self.actions.told = self.journal.told
         judged = self.store if economy.checking is Checking.NEVER else JudgedStore(self.store, self.journal.broken)
         watched = cast(Store, WatchedStore(judged, self.lives))
@@ -221,14 +239,18 @@ class World:
         """A person's own RunTask for one rank, as seed 001 knows it; it takes every GPU unless told otherwise."""
         given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
         override = {
-            "name": "train", "environment": [{"name": k, "value": v} for k, v in given.items()],
+            "name": "train",
+            "environment": [{"name": k, "value": v} for k, v in given.items()],
             "resourceRequirements": [{"type": "GPU", "value": str(gpus or len(machine.gpus))}],
-        }  # fmt: skip
+        }
         constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}
         request = {
-            "cluster": CLUSTER, "taskDefinition": TRAINING_FAMILY, "startedBy": "alice",
-            "overrides": {"containerOverrides": [override]}, "placementConstraints": [constraint],
-        }  # fmt: skip
+            "cluster": CLUSTER,
+            "taskDefinition": TRAINING_FAMILY,
+            "startedBy": "alice",
+            "overrides": {"containerOverrides": [override]},
+            "placementConstraints": [constraint],
+        }
         definition = self._described(TRAINING_FAMILY)
         answer = self.fleet.change(lambda now: tasks.run_task(self.cluster, request, dict(definition or {}), now))
         return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
@@ -346,9 +368,7 @@ class World:
 
     def is_quiet(self) -> bool:
         """Whether nothing is left to be done."""
-        busy = (
-            InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING
-        )  # fmt: skip
+        busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
         records: list[Any] = [*self.jobs(), *self.instances()]
         return not any(one.commands or one.status in busy for one in records)
 

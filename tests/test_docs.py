@@ -39,8 +39,19 @@ NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key"}
 FOREIGN_NAMES = {"PutItem"}
 """Names in the documents that are AWS's, written like ours."""
 SECONDS = {
-    "minute": 60, "minutes": 60, "分钟": 60, "hour": 3_600, "hours": 3_600, "小时": 3_600,
-    "day": 86_400, "days": 86_400, "天": 86_400, "second": 1, "seconds": 1, "秒": 1}  # fmt: skip
+    "minute": 60,
+    "minutes": 60,
+    "分钟": 60,
+    "hour": 3_600,
+    "hours": 3_600,
+    "小时": 3_600,
+    "day": 86_400,
+    "days": 86_400,
+    "天": 86_400,
+    "second": 1,
+    "seconds": 1,
+    "秒": 1,
+}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 each_readme = pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 

@@ -23,9 +23,20 @@ USAGE_ERROR = typer.BadParameter.__mro__[1]
 LINES_MAX = 60
 """A page is read at night, on a small screen."""
 AWS = {
-    "autoscaling", "cloudformation", "cloudwatch", "dynamodb", "ec2", "ecs", "events", "health", "lambda", "logs",
-    "secretsmanager", "sns", "sqs",
-}  # fmt: skip
+    "autoscaling",
+    "cloudformation",
+    "cloudwatch",
+    "dynamodb",
+    "ec2",
+    "ecs",
+    "events",
+    "health",
+    "lambda",
+    "logs",
+    "secretsmanager",
+    "sns",
+    "sqs",
+}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
 
 
@@ -95,9 +106,18 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
     functions = {f"{name}FunctionName" for name in re.findall(r"^logs (\w+)$", page.text, re.MULTILINE)}
     asked |= functions
     known = set(re.findall(r'"(\w+)"', source)) | {f"{name}QueueUrl" for name in re.findall(r'"(\w+)": self\.', source)}
-    known |= {f"{one}FunctionName" for one in (
-        "EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "Scheduler", "JobApi", "NodeApi",
-    )}  # fmt: skip
+    known |= {
+        f"{one}FunctionName"
+        for one in (
+            "EcsTaskHandler",
+            "DcgmTaskMonitor",
+            "EcsInstanceMonitor",
+            "Reconciler",
+            "Scheduler",
+            "JobApi",
+            "NodeApi",
+        )
+    }
     assert asked <= known
 
 

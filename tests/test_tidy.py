@@ -23,25 +23,44 @@ TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", 
 IMPORTS = {
     # A policy that no function would accept is refused before it is deployed; a metric that none sends is not shown.
     "infra": {
-        "infra", "aws_cdk", "constructs", "cdk_nag", "gpu_recovery.core.policy", "gpu_recovery.core.errors",
+        "infra",
+        "aws_cdk",
+        "constructs",
+        "cdk_nag",
+        "gpu_recovery.core.policy",
+        "gpu_recovery.core.errors",
         "gpu_recovery.core.metrics",
     },
     "client": {
-        "gpu_recovery_client", "httpx", "typer", "rich", "yaml", "gpu_recovery.wire.jobs", "gpu_recovery.core.job.record",
-        "gpu_recovery.core.instance.record", "gpu_recovery.core.identifiers", "gpu_recovery.core.queue.priority",
-        "gpu_recovery.core.logs", "gpu_recovery.core.diagnosis", "gpu_recovery.core.diagnosis.case_file",
+        "gpu_recovery_client",
+        "httpx",
+        "typer",
+        "rich",
+        "yaml",
+        "gpu_recovery.wire.jobs",
+        "gpu_recovery.core.job.record",
+        "gpu_recovery.core.instance.record",
+        "gpu_recovery.core.identifiers",
+        "gpu_recovery.core.queue.priority",
+        "gpu_recovery.core.logs",
+        "gpu_recovery.core.diagnosis",
+        "gpu_recovery.core.diagnosis.case_file",
     },
     "health_check": {"health_check", "boto3", "botocore"},
     # A GPU instance has Python and the driver; the wheel brings what of the health check reads the kernel's log.
     "agent": {
-        "gpu_recovery_agent", "pynvml", "health_check.boot", "health_check.kernel_log", "health_check.recovery_action",
+        "gpu_recovery_agent",
+        "pynvml",
+        "health_check.boot",
+        "health_check.kernel_log",
+        "health_check.recovery_action",
         "health_check.xid",
     },
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
     "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore", "matplotlib", "tomli_w"},
-}  # fmt: skip
+}
 """Beyond the standard library, what each place where code runs may import."""
 CORE_LIBRARY = {
     "__future__",
@@ -311,9 +330,11 @@ def test_every_variable_that_a_function_reads_is_documented() -> None:
     read = {
         node.args[0].value
         for node in ast.walk(settings)
-        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        if isinstance(node, ast.Call)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
         and re.fullmatch(r"[A-Z][A-Z_]+", str(node.args[0].value))
-    }  # fmt: skip
+    }
     assert "ECS_CLUSTER_NAME" in read
     pages = "\n".join(path.read_text() for path in PAGES)
     assert not {name for name in read if not re.search(rf"\b{name}\b", pages)}

@@ -39,9 +39,10 @@ class Channel:
         Never raises for what a network or a server does.
         """
         headers = {
-            "Content-Type": "application/json", "User-Agent": f"gpu-recovery-agent/{VERSION}",
+            "Content-Type": "application/json",
+            "User-Agent": f"gpu-recovery-agent/{VERSION}",
             **({"Authorization": f"Bearer {proof}"} if isinstance(proof, str) else proof),
-        }  # fmt: skip
+        }
         request = urllib.request.Request(self._url, body, headers, method="POST")
         deadline = clock.monotonic_s() + self._timeout_s
         try:

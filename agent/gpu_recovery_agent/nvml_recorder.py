@@ -58,9 +58,12 @@ def record(nvml: Any, now_s: Callable[[], float] = clock.monotonic_s) -> dict[st
         for name, taken in sorted(timed.calls.items())
     }
     return {
-        "agent": VERSION, "rounds": ROUNDS, "reading_us": {"median": _median(rounds_us), "most": round(max(rounds_us))},
-        "calls": calls, "reading": _anonymous(reading),
-    }  # fmt: skip
+        "agent": VERSION,
+        "rounds": ROUNDS,
+        "reading_us": {"median": _median(rounds_us), "most": round(max(rounds_us))},
+        "calls": calls,
+        "reading": _anonymous(reading),
+    }
 
 
 def main() -> None:

@@ -43,11 +43,17 @@ class Facts:
     @property
     def mark(self) -> str:
         """Equal for two reports that tell the same, whenever they are made."""
-        return repr((
-            [(live.pid, live.ticks, live.rank) for live in self.running], [one.signature for one in self.exits],
-            [(one.key, one.at_s) for one in self.xids], self.health and self.health.status, self.digest,
-            self.inventory is not None, [one.number for one in self.diagnosis],
-        ))  # fmt: skip
+        return repr(
+            (
+                [(live.pid, live.ticks, live.rank) for live in self.running],
+                [one.signature for one in self.exits],
+                [(one.key, one.at_s) for one in self.xids],
+                self.health and self.health.status,
+                self.digest,
+                self.inventory is not None,
+                [one.number for one in self.diagnosis],
+            )
+        )
 
 
 def body(

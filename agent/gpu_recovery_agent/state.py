@@ -72,9 +72,12 @@ class State:
         while len(self.obeyed) > OBEYED_MAX:
             del self.obeyed[next(iter(self.obeyed))]
         content = {
-            "boot_id": self._boot_id, "sequence": self.sequence, "told_s": self.told_s, "obeyed": self.obeyed,
+            "boot_id": self._boot_id,
+            "sequence": self.sequence,
+            "told_s": self.told_s,
+            "obeyed": self.obeyed,
             "untold": [asdict(one) for one in self.untold[-UNTOLD_MAX:]],
-        }  # fmt: skip
+        }
         try:
             write_whole(self._folder / "state.json", content, 0o600)
         except OSError as error:

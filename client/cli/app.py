@@ -98,32 +98,36 @@ def _verb(name: str, function: Any, *shown: str, **more: Any) -> None:
 
 
 _verb(
-    "submit", submit.submit,
+    "submit",
+    submit.submit,
     "gpu-recovery submit job.yaml",
     "gpu-recovery submit job.yaml --priority HIGH --dry-run",
     "gpu-recovery submit --workload sft --nnodes 2 --gpus-per-node 8 \\",
     "    --task-definition gpu-training --wait -- python train.py",
     cls=submit.Submit,
-)  # fmt: skip
+)
 _verb("status", jobs.status, f"gpu-recovery status {JOB}", f"gpu-recovery status {JOB} --json")
 _verb(
-    "list", jobs.list_jobs,
+    "list",
+    jobs.list_jobs,
     "gpu-recovery list --status RUNNING --user ana",
     "gpu-recovery list --since 12h --all --json",
-)  # fmt: skip
+)
 _verb(
-    "logs", logs.logs,
+    "logs",
+    logs.logs,
     f"gpu-recovery logs {JOB} --follow",
     f"gpu-recovery logs {JOB} --attempt 1 --rank 3 --tail 50",
-)  # fmt: skip
+)
 _verb("explain", jobs.explain_one, f"gpu-recovery explain {JOB}", f"gpu-recovery explain {INSTANCE}")
 _verb(
-    "diagnose", diagnose.diagnose,
+    "diagnose",
+    diagnose.diagnose,
     f"gpu-recovery diagnose {JOB}",
     "gpu-recovery diagnose --file reports.jsonl",
     "gpu-recovery diagnose --log rank-3.log",
     "gpu-recovery diagnose --log - --json       # what standard input brings",
-)  # fmt: skip
+)
 _verb("queue", queue.queue, "gpu-recovery queue", "gpu-recovery queue --user ana --json")
 _verb("cancel", jobs.cancel, f"gpu-recovery cancel {JOB}", f"gpu-recovery cancel {JOB} --force")
 _verb("suspend", jobs.suspend, f'gpu-recovery suspend {JOB} --because "a demo needs the GPUs"')
@@ -132,9 +136,7 @@ _verb("instances", instances.instances, "gpu-recovery instances", f"gpu-recovery
 _verb("quarantine", instances.quarantine, f'gpu-recovery quarantine {INSTANCE} --because "its fan is loud"')
 _verb("release", instances.release, f"gpu-recovery release {INSTANCE}")
 _verb("redrive", fleet.redrive, "gpu-recovery redrive --dry-run", "gpu-recovery redrive --queue failed")
-_verb(
-    "simulate", simulate.simulate, "gpu-recovery simulate goodput --help", context_settings=simulate.PASSED_ON
-)
+_verb("simulate", simulate.simulate, "gpu-recovery simulate goodput --help", context_settings=simulate.PASSED_ON)
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(queue.app, name="quota")
 app.add_typer(sandbox.app, name="sandbox")

@@ -42,9 +42,10 @@ def _chosen(part: Any, user: str | None, group: str | None) -> Any:
     if not isinstance(part, list) or not all(isinstance(one, dict) for one in part):
         return part
     return [
-        one for one in part
+        one
+        for one in part
         if (user is None or one.get("user", user) == user) and (group is None or one.get("group") == group)
-    ]  # fmt: skip
+    ]
 
 
 @app.command("show", epilog=examples("gpu-recovery quota show", "gpu-recovery queue --json    # its quotas"))

@@ -86,11 +86,22 @@ def submit(
         _usage("a dry run makes no job to wait for", "--wait")
     read = _document(documents or [], file)
     given = {
-        "workload": workload, "nnodes": nnodes, "n_gpus_per_node": gpus_per_node, "task_definition": task_definition,
-        "container": container, "user": user, "priority": priority, "group": group, "attempts_max": attempts_max,
-        "max_runtime_s": max_runtime_s, "suspend_grace_s": suspend_grace_s, "checkpoint_dir": checkpoint_dir,
-        "backend": backend, "entrypoint": entrypoint, "command": context.meta.get(COMMAND) or None,
-    }  # fmt: skip
+        "workload": workload,
+        "nnodes": nnodes,
+        "n_gpus_per_node": gpus_per_node,
+        "task_definition": task_definition,
+        "container": container,
+        "user": user,
+        "priority": priority,
+        "group": group,
+        "attempts_max": attempts_max,
+        "max_runtime_s": max_runtime_s,
+        "suspend_grace_s": suspend_grace_s,
+        "checkpoint_dir": checkpoint_dir,
+        "backend": backend,
+        "entrypoint": entrypoint,
+        "command": context.meta.get(COMMAND) or None,
+    }
     spec, kind = _asked(read, {key: value for key, value in given.items() if value is not None}, env)
     with context.obj.client() as client:
         if dry_run:

@@ -27,6 +27,17 @@ from gpu_recovery_client.diagnosis.timings import progress, rpc_timing, weight_s
 from gpu_recovery_client.diagnosis.worker_health import health_reporter, processing
 
 __all__ = [
-    "EventTracker", "GPUHealthError", "GpuLock", "configure", "event_tracker", "health_reporter", "nccl_log_monitor",
-    "operation", "processing", "progress", "rpc_timing", "stage", "weight_sync_timing",
-]  # fmt: skip
+    "EventTracker",
+    "GPUHealthError",
+    "GpuLock",
+    "configure",
+    "event_tracker",
+    "health_reporter",
+    "nccl_log_monitor",
+    "operation",
+    "processing",
+    "progress",
+    "rpc_timing",
+    "stage",
+    "weight_sync_timing",
+]

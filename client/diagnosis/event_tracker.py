@@ -89,9 +89,13 @@ class EventTracker:
     """Sends notices to one worker and follows them. `now` and `sleep` are the clock's."""
 
     def __init__(
-        self, transport: Transport, worker: str = "", *, now: Callable[[], float] = time.monotonic,
+        self,
+        transport: Transport,
+        worker: str = "",
+        *,
+        now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._transport, self._worker, self._now, self._sleep = transport, worker, now, sleep
         self.events: dict[str, TrackedEvent] = {}
 
@@ -177,10 +181,17 @@ class EventTracker:
 
     def _tell(self, found: TrackedEvent) -> None:
         voice().tell(
-            "event", worker=self._worker, urgent=True, request_id=found.request_id, event=found.event,
-            state=found.state, last_state=found.last_state, gpu_state=found.gpu_state, step=found.step,
+            "event",
+            worker=self._worker,
+            urgent=True,
+            request_id=found.request_id,
+            event=found.event,
+            state=found.state,
+            last_state=found.last_state,
+            gpu_state=found.gpu_state,
+            step=found.step,
             error=found.error,
-        )  # fmt: skip
+        )
 
 
 def event_tracker(address: str, worker: str = "") -> EventTracker:

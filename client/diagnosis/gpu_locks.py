@@ -39,10 +39,16 @@ class GpuLock:
     """
 
     def __init__(
-        self, owner: str, gpu: int | str = 0, *, distributed: bool = False, folder: str | None = None,
-        lease: Lease | None = None, now: Callable[[], float] = time.monotonic,
+        self,
+        owner: str,
+        gpu: int | str = 0,
+        *,
+        distributed: bool = False,
+        folder: str | None = None,
+        lease: Lease | None = None,
+        now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not OWNER.fullmatch(owner):
             raise ValueError(f"{owner!r} is no owner: letters, digits, _ and -, at most 32")
         if not OWNER.fullmatch(str(gpu)):
@@ -192,9 +198,15 @@ class GpuLock:
     def _tell(self, state: str, holder: str, waited_s: float | None) -> None:
         waited = None if waited_s is None else round(waited_s, 1)
         voice().tell(
-            "lock", urgent=state not in ("held", "released"), lock=self.name[1:], owner=self.owner, state=state,
-            holder=holder, waited_s=waited, token=self.token,
-        )  # fmt: skip
+            "lock",
+            urgent=state not in ("held", "released"),
+            lock=self.name[1:],
+            owner=self.owner,
+            state=state,
+            holder=holder,
+            waited_s=waited,
+            token=self.token,
+        )
 
 
 def _locked(file: int, how: int) -> bool:

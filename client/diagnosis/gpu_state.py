@@ -112,15 +112,19 @@ def _one(nvml: Any, handle: Any) -> Gpu:
     uuid = _asked(nvml.nvmlDeviceGetUUID, handle) or ""
     memory = _asked(nvml.nvmlDeviceGetMemoryInfo, handle)
     on_it = _asked(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
-    processes = None if on_it is None else tuple(
-        (int(one.pid), round((one.usedGpuMemory or 0) / MB, 1)) for one in on_it[:OCCUPANTS_MAX]
-    )  # fmt: skip
+    processes = (
+        None
+        if on_it is None
+        else tuple((int(one.pid), round((one.usedGpuMemory or 0) / MB, 1)) for one in on_it[:OCCUPANTS_MAX])
+    )
     return Gpu(
         uuid.decode() if isinstance(uuid, bytes) else str(uuid),
         _asked(nvml.nvmlDeviceGetTotalEccErrors, handle, CORRECTED, VOLATILE),
         _asked(nvml.nvmlDeviceGetTotalEccErrors, handle, UNCORRECTED, VOLATILE),
-        None if memory is None else memory.used / 1e9, None if memory is None else memory.free / 1e9, processes,
-    )  # fmt: skip
+        None if memory is None else memory.used / 1e9,
+        None if memory is None else memory.free / 1e9,
+        processes,
+    )
 
 
 def own(every: tuple[Gpu, ...], uuid: str, environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:

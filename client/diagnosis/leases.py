@@ -63,9 +63,18 @@ class Lease:
     """
 
     def __init__(
-        self, call: Call, job_id: str, name: str, owner: str, holder: str, rank: int | None, *,
-        now: Callable[[], float], lease_s: int = LEASE_S, renews: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        call: Call,
+        job_id: str,
+        name: str,
+        owner: str,
+        holder: str,
+        rank: int | None,
+        *,
+        now: Callable[[], float],
+        lease_s: int = LEASE_S,
+        renews: bool = True,
+    ) -> None:
         self._call, self._name, self._now, self._lease_s, self._renews = call, name, now, lease_s, renews
         self._who = {"job_id": job_id, "owner": owner}
         self._wish = {**self._who, "holder": holder, "lease_s": lease_s} | ({} if rank is None else {"rank": rank})

@@ -45,9 +45,14 @@ def of_environment(environment: Mapping[str, str]) -> Teller:
         environment.get(FOLDER) or os.path.expanduser("~/.gputasker/running_tasks"), NAME
     )
     return Teller(
-        environment.get("JOB_ID", ""), _whole(environment, "ATTEMPT") or 0, rank, worker,
-        environment.get("GPU_RECOVERY_ROLE", ""), os.urandom(4).hex(), None if given == "off" else given,
-    )  # fmt: skip
+        environment.get("JOB_ID", ""),
+        _whole(environment, "ATTEMPT") or 0,
+        rank,
+        worker,
+        environment.get("GPU_RECOVERY_ROLE", ""),
+        os.urandom(4).hex(),
+        None if given == "off" else given,
+    )
 
 
 def _whole(environment: Mapping[str, str], name: str) -> int | None:
@@ -77,8 +82,11 @@ class Voice:
         """As docs/protocol.md has it, without its age."""
         me = self.teller
         found: dict[str, Any] = {
-            "type": kind, "id": f"{me.process}-{next(self._numbers)}", "job": me.job, "attempt": me.attempt,
-        }  # fmt: skip
+            "type": kind,
+            "id": f"{me.process}-{next(self._numbers)}",
+            "job": me.job,
+            "attempt": me.attempt,
+        }
         if worker and worker != me.worker:
             found |= {"worker": worker[:TEXT_MAX], "elsewhere": True}
         else:
@@ -123,10 +131,16 @@ def configure(*, worker: str | None = None, role: str | None = None, socket: str
     where its agent listens.
     """
     now = voice().teller
-    set_voice(Voice(replace(
-        now, worker=now.worker if worker is None else worker, role=now.role if role is None else role,
-        path=now.path if socket is None else socket,
-    )))  # fmt: skip
+    set_voice(
+        Voice(
+            replace(
+                now,
+                worker=now.worker if worker is None else worker,
+                role=now.role if role is None else role,
+                path=now.path if socket is None else socket,
+            )
+        )
+    )
 
 
 def set_voice(new: Voice | None) -> None:

@@ -27,9 +27,20 @@ ADDRESS_BYTES_MAX = 107
 LATE_S = 0.2
 """So long the end of the process may be held up by what is still to be sent."""
 TROUBLE = (
-    ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, ImportError, LookupError, MemoryError,
-    NameError, OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    EOFError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 """What the work of the thread may raise, whoever's code it is: it costs one report, and never the training."""
 log = logging.getLogger("gpu_recovery.diagnosis")
 Values = dict[str, Any]

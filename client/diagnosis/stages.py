@@ -75,8 +75,10 @@ class Stages:
         if memory is not None:
             log.info(
                 "[GPU_OP] stage=%s, operation=%s, cuda_memory_allocated=%.2fGB, cuda_memory_reserved=%.2fGB",
-                stage, name, *memory,
-            )  # fmt: skip
+                stage,
+                name,
+                *memory,
+            )
             self.of.tell_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
 
     def _before(self, name: str, step: int | None, probe: bool | None) -> None:
@@ -96,15 +98,23 @@ class Stages:
             raise GPUHealthError(name)
 
     def _tell(
-        self, name: str, moment: str, step: int | None, *, probed: Probed | None = None, error: str = "",
+        self,
+        name: str,
+        moment: str,
+        step: int | None,
+        *,
+        probed: Probed | None = None,
+        error: str = "",
         urgent: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         fields = _of_stage(name, moment, step) | {"boot_id": self._boot_id, "error": error}
         if probed is not None:
             fields |= {
-                "probe": "passed" if probed.passed else "failed", "synchronised": True, "matches": probed.matches,
+                "probe": "passed" if probed.passed else "failed",
+                "synchronised": True,
+                "matches": probed.matches,
                 "is_synchronising": True if error else None,
-            }  # fmt: skip
+            }
         uuid = uuid_of_torch()
         if urgent:
             # At once, and without NVML: it may be the last word of this process, and NVML may hang.

@@ -44,9 +44,13 @@ class RpcCall:
 
 @contextmanager
 def rpc_timing(
-    worker: str, method: str, *, stage: int | None = None, request_id: str = "",
+    worker: str,
+    method: str,
+    *,
+    stage: int | None = None,
+    request_id: str = "",
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[RpcCall]:  # fmt: skip
+) -> Iterator[RpcCall]:
     """Time a call of `method` on `worker`; what it raises goes on, and is told. `stage`: the pipeline stage of it."""
     call, began, me = RpcCall(now), now(), voice()
     try:

@@ -44,9 +44,14 @@ def processing(request_id: str, *, now: Callable[[], float] = time.monotonic) ->
         yield
     except Exception as error:
         me.tell(
-            "request", request_id=request_id, state="processing_error", duration_s=round(now() - began, 3),
-            error_type=type(error).__name__, error=sentence(error), urgent=True,
-        )  # fmt: skip
+            "request",
+            request_id=request_id,
+            state="processing_error",
+            duration_s=round(now() - began, 3),
+            error_type=type(error).__name__,
+            error=sentence(error),
+            urgent=True,
+        )
         raise
     else:
         me.tell("request", request_id=request_id, state="processing_done", duration_s=round(now() - began, 3))
@@ -66,9 +71,14 @@ class Health:
         used, free = self._memory()
         sent, received = self._network()
         self._of.tell(
-            "health", memory_used_gb=_rounded(used), memory_free_gb=_rounded(free), cpu_percent=self._cpu(),
-            network_sent=sent, network_received=received, active_requests=self._requests(),
-        )  # fmt: skip
+            "health",
+            memory_used_gb=_rounded(used),
+            memory_free_gb=_rounded(free),
+            cpu_percent=self._cpu(),
+            network_sent=sent,
+            network_received=received,
+            active_requests=self._requests(),
+        )
 
     def _memory(self) -> tuple[float | None, float | None]:
         found = self._nvml.read()

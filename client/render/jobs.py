@@ -35,11 +35,17 @@ def job_list(page: View, now: datetime, width: int | None = None) -> str:
     """A page of jobs as a table, and how to get the next page."""
     rows = [
         (
-            job["job_id"], job["status"], since(job.get("status_at"), now), attempts(job), size(job),
-            job.get("user") or "-", str(job.get("priority") or "-"), job.get("reason") or "",
+            job["job_id"],
+            job["status"],
+            since(job.get("status_at"), now),
+            attempts(job),
+            size(job),
+            job.get("user") or "-",
+            str(job.get("priority") or "-"),
+            job.get("reason") or "",
         )
         for job in page["jobs"]
-    ]  # fmt: skip
+    ]
     if not rows:
         text = "no jobs\n"
     else:
@@ -97,11 +103,16 @@ def instance_list(instances: Iterable[View], width: int | None = None) -> str:
     """Instances as a table."""
     rows = [
         (
-            view["instance_id"], view["status"], count(view.get("gpus")), agent(view), claims(view) or "-",
-            view.get("reserved_for") or "-", view.get("reason") or "",
+            view["instance_id"],
+            view["status"],
+            count(view.get("gpus")),
+            agent(view),
+            claims(view) or "-",
+            view.get("reserved_for") or "-",
+            view.get("reason") or "",
         )
         for view in instances
-    ]  # fmt: skip
+    ]
     if not rows:
         return "no instances\n"
     return table(("INSTANCE", "STATUS", "GPUS", "AGENT", "CLAIMED BY", "RESERVED FOR", "REASON"), rows, width)

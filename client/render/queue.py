@@ -18,20 +18,32 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     """Who waits, in the order of the API, who runs, quotas, and what is promised to the heads of the line."""
     waiting = [
         (
-            count(one.get("position")), one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-",
-            _size(one), since(one["queued_at"], now), _start(one, now), _because(one),
+            count(one.get("position")),
+            one["job_id"],
+            one["user"] or "-",
+            str(one["priority"]),
+            one["group"] or "-",
+            _size(one),
+            since(one["queued_at"], now),
+            _start(one, now),
+            _because(one),
         )
         for one in view["waiting"]
-    ]  # fmt: skip
+    ]
     header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
     text = table(header, waiting, width) if waiting else "nobody waits\n"
     runs = [
         (
-            one["job_id"], one["user"] or "-", str(one["priority"]), one["group"] or "-", _size(one),
-            since(one["since"], now), _until_when(one, now),
+            one["job_id"],
+            one["user"] or "-",
+            str(one["priority"]),
+            one["group"] or "-",
+            _size(one),
+            since(one["since"], now),
+            _until_when(one, now),
         )
         for one in view["running"]
-    ]  # fmt: skip
+    ]
     if runs:
         text += "\n" + table(("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
     text += _used_of(view["quotas"], width)

@@ -101,9 +101,12 @@ def _rows(entries: Sequence[tuple[str, View]], begun: datetime) -> list[tuple[st
     """Rows whose elapsed time counts from `begun`; who is the job, by its attempt, or an instance."""
     return [
         (
-            clock(entry["at"]), "+" + duration((moment(entry["at"]) - begun).total_seconds()),
+            clock(entry["at"]),
+            "+" + duration((moment(entry["at"]) - begun).total_seconds()),
             f"attempt {entry['attempt']}" if who == "job" and entry.get("attempt") else who,
-            moved(entry), entry["event"], entry.get("reason") or "",
+            moved(entry),
+            entry["event"],
+            entry.get("reason") or "",
         )
         for who, entry in entries
-    ]  # fmt: skip
+    ]

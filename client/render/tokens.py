@@ -26,11 +26,15 @@ def tokens(view: View, now: datetime, width: int | None = None) -> str:
     header = ("TOKEN ID", *(["ROLE"] if of_user else ()), "ISSUED", "BY", "STATE", "NOTE")
     rows = [
         (
-            _id(one), *([str(one.get("role") or "-")] if of_user else ()), clock(one.get("issued_at")),
-            str(one.get("issued_by") or "-"), _state(one, now), str(one.get("note") or ""),
+            _id(one),
+            *([str(one.get("role") or "-")] if of_user else ()),
+            clock(one.get("issued_at")),
+            str(one.get("issued_by") or "-"),
+            _state(one, now),
+            str(one.get("note") or ""),
         )
         for one in view["tokens"]
-    ]  # fmt: skip
+    ]
     return table(header, rows, width)
 
 

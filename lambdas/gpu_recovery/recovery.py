@@ -310,7 +310,9 @@ class Recovery:
                 if not left:
                     raise
 
-    def _pass_on(self, messages: Sequence[execution.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
+    def _pass_on(
+        self, messages: Sequence[execution.Message], name: str, command_id: str, unsaid: list[Exception]
+    ) -> bool:
         """Tell others first, then the record itself; whether that last write settled the command.
 
         One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.

@@ -20,10 +20,16 @@ from sandbox.cluster.power import Power
 from sandbox.cluster.task_definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 
 PASSED_ON = (
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL_AUTO_SCALING",
-    "AWS_DEFAULT_REGION", "AWS_REGION",
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-)  # fmt: skip
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_ECS",
+    "AWS_ENDPOINT_URL_EC2",
+    "AWS_ENDPOINT_URL_AUTO_SCALING",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:

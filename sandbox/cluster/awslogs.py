@@ -130,6 +130,10 @@ def _said(work: Callable[[], None]) -> None:
 def cloudwatch(endpoint_url: str, region: str) -> Any:
     """The client of CloudWatch Logs, with MiniStack's root key, which is no secret."""
     return boto3.client(
-        "logs", endpoint_url=endpoint_url, region_name=region, aws_access_key_id="test", aws_secret_access_key="test",
+        "logs",
+        endpoint_url=endpoint_url,
+        region_name=region,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
         config=Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10),
-    )  # fmt: skip
+    )

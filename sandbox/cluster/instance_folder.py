@@ -90,7 +90,9 @@ class Host:
 
     def environment(self) -> dict[str, str]:
         return {
-            "HOST_PROC": str(self.folder / "proc"), "HOST_KMSG": str(self.folder / "dev/kmsg"),
-            "GPUTASKER_RUNNING_TASKS_DIR": str(self.folder / "ranks"), INSTANCE: str(self.folder),
+            "HOST_PROC": str(self.folder / "proc"),
+            "HOST_KMSG": str(self.folder / "dev/kmsg"),
+            "GPUTASKER_RUNNING_TASKS_DIR": str(self.folder / "ranks"),
+            INSTANCE: str(self.folder),
             "XDG_RUNTIME_DIR": str(self.folder / "memory"),
-        }  # fmt: skip
+        }

@@ -1,4 +1,4 @@
-"""`python -m sandbox.cluster.run_on_instance agent|run [argument...]`: a program of `agent/`, on an instance of the cluster.
+"""`python -m sandbox.cluster.run_on_instance agent|run [argument...]`: run a program of `agent/` on an instance.
 
 All instances share this machine's kernel, which has booted once and for all of them. So the two things that a boot
 changes, its id and the clocks that count from it, are taken from the folder of the instance ($SANDBOX_INSTANCE);

@@ -113,9 +113,14 @@ def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:
         "CHECKPOINT_EVERY": str(CHECKPOINT_EVERY),
     }
     return {
-        "workload": "sft", "nnodes": INSTANCES, "n_gpus_per_node": GPUS, "task_definition": sandbox.TRAINING_FAMILY,
-        "command": ["python", "-m", trainer], "env": environment, "user": "demo",
-    }  # fmt: skip
+        "workload": "sft",
+        "nnodes": INSTANCES,
+        "n_gpus_per_node": GPUS,
+        "task_definition": sandbox.TRAINING_FAMILY,
+        "command": ["python", "-m", trainer],
+        "env": environment,
+        "user": "demo",
+    }
 
 
 def wait_for(story: Story, condition: Callable[[], bool], what: str) -> None:

@@ -15,9 +15,18 @@ from rich.text import Text
 from sandbox import sandbox
 
 STYLES = {
-    "sandbox": "dim", "you": "bold cyan", "job": "bold", "instance": "magenta", "trainer": "green", "task": "blue",
-    "machine": "blue", "kernel": "bold red", "fault": "bold red", "e-mail": "yellow", "demo": "bold green",
-}  # fmt: skip
+    "sandbox": "dim",
+    "you": "bold cyan",
+    "job": "bold",
+    "instance": "magenta",
+    "trainer": "green",
+    "task": "blue",
+    "machine": "blue",
+    "kernel": "bold red",
+    "fault": "bold red",
+    "e-mail": "yellow",
+    "demo": "bold green",
+}
 TOLD_OF_TRAINER = re.compile(r"resumed from step|^step \d*[05]0 |finished")
 TOLD_OF_MACHINE = {
     "status": "ECS: the instance is {now}",

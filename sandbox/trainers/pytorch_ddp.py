@@ -1,7 +1,8 @@
 """The trainer of the sandbox on PyTorch: DistributedDataParallel over gloo, on the CPU (`TRAINER=torch`).
 
-The same environment, output, checkpoints and exit codes as `sandbox.trainers.plain_python`; torch is imported only here. The
-checkpoint is rank 0's; DistributedDataParallel hands its weights to the other ranks, the step travels by broadcast.
+The environment, output, checkpoints and exit codes are those of `sandbox.trainers.plain_python`. Only this module
+imports torch. The checkpoint is rank 0's. DistributedDataParallel hands its weights to the other ranks; the step
+travels by broadcast.
 """
 
 from __future__ import annotations

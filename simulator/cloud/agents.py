@@ -105,11 +105,16 @@ class Agents:
         new = {gpu: fault for gpu, fault in machine.faults.items() if gpu not in agent.logged and fault.kind in XIDS}
         bad = any(fault.kind in XIDS for fault in machine.faults.values())
         return Report(
-            machine.instance_id, machine.boot_id, max(0.0, uptime_s), agent.sequence, interval_s=INTERVAL_S,
-            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()), exits=tuple(agent.exits),
+            machine.instance_id,
+            machine.boot_id,
+            max(0.0, uptime_s),
+            agent.sequence,
+            interval_s=INTERVAL_S,
+            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()),
+            exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
             xids=tuple(XidSeen(XIDS[fault.kind], gpu) for gpu, fault in sorted(new.items())),
-        )  # fmt: skip
+        )
 
     def _obey(self, machine: Instance, agent: _Agent, answer: Answer) -> None:
         for order in answer.orders:

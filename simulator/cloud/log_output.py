@@ -43,7 +43,8 @@ LINES: Mapping[Saying, tuple[str, ...]] = {
     Saying.ECC: ("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",),
     Saying.CUDA: ("RuntimeError: CUDA error: unspecified launch failure",),
     Saying.PROGRAM: (
-        "Traceback (most recent call last):", '  File "train.py", line 88, in step',
+        "Traceback (most recent call last):",
+        '  File "train.py", line 88, in step',
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x4096 and 8192x1024)",
     ),
     Saying.CRASH: ("Segmentation fault (core dumped)",),
@@ -53,7 +54,7 @@ LINES: Mapping[Saying, tuple[str, ...]] = {
     Saying.STORAGE: ("OSError: [Errno 28] No space left on device",),
     Saying.SERVICE: ("requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models",),
     Saying.NOTHING: (),
-}  # fmt: skip
+}
 STEPS = ("step 1: loss 11.02", "step 2: loss 10.87")
 _OF_FAULT = {"ecc": Saying.ECC, HIDDEN: Saying.CUDA}
 _OF_EXIT = {1: Saying.PROGRAM, 134: Saying.CRASH, 137: Saying.KILLED, 139: Saying.CRASH}

@@ -29,9 +29,14 @@ from simulator.virtual_clock import Timeline
 PATIENCE_S = 7.5
 """Five tries in botocore's standard mode wait r, 2r, 4r and 8r seconds in between, r drawn from 0 to 1: on average."""
 TIMEOUT_S = {
-    "ecs_task_handler": 110, "dcgm_task_monitor": 110, "ecs_instance_monitor": 110, "reconciler": 110, "scheduler": 110,
-    "job_api": 29, "node_api": 29,
-}  # fmt: skip
+    "ecs_task_handler": 110,
+    "dcgm_task_monitor": 110,
+    "ecs_instance_monitor": 110,
+    "reconciler": 110,
+    "scheduler": 110,
+    "job_api": 29,
+    "node_api": 29,
+}
 """How long each function may take: `infra/functions.py`."""
 
 
@@ -54,7 +59,7 @@ LIMITS: Mapping[str, tuple[str, Limit]] = {
     "StopInstances": ("EC2", EC2_MUTATE),
     "StartInstances": ("EC2 StartInstances", EC2_START),
     "TerminateInstanceInAutoScalingGroup": ("EC2 TerminateInstances", EC2_TERMINATE),
-}  # fmt: skip
+}
 """Which bucket each call that changes something takes its token from."""
 STORE = "DynamoDB"
 ASKED_ONCE = ("RebootInstances",)

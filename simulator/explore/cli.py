@@ -84,10 +84,14 @@ def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
     """All walks together; seconds are those of the processor, memory is the most that there was."""
     rows = {row for one in told for row in one["rows"]}
     return {
-        "walks": told, "bounds": list(report.ALWAYS), "states": sum(one["states"] for one in told),
-        "transitions": sum(one["transitions"] for one in told), "depth": max(one["depth"] for one in told),
-        "rows": sorted(rows), "every_state_can_end": all(one["every_state_can_end"] for one in told),
+        "walks": told,
+        "bounds": list(report.ALWAYS),
+        "states": sum(one["states"] for one in told),
+        "transitions": sum(one["transitions"] for one in told),
+        "depth": max(one["depth"] for one in told),
+        "rows": sorted(rows),
+        "every_state_can_end": all(one["every_state_can_end"] for one in told),
         "violations": [sentence for one in told if one["violation"] for sentence in one["violation"]["told"]],
         "seconds": round(sum(one["seconds"] for one in told), 1),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }  # fmt: skip
+    }

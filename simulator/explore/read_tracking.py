@@ -15,17 +15,27 @@ JOBS: Place = ("jobs", "")
 BRAKES: Place = ("field", "fleet")
 COUNTS: tuple[Place, ...] = (("field", "used"), ("field", "run_times"))
 _OF_JOBS = {
-    "load_job", "settle_job", "load_plan", "load_progress", "add_running", "add_stopped", "add_checked",
-    "record_task", "record_tasks",
-}  # fmt: skip
+    "load_job",
+    "settle_job",
+    "load_plan",
+    "load_progress",
+    "add_running",
+    "add_stopped",
+    "add_checked",
+    "record_task",
+    "record_tasks",
+}
 _OF_ONE = {"load_instance", "settle_instance", "claim_instance", "release_instance"}
 """Those that read and write the record of the instance that they are given, by id or as a record."""
 _OF_NOTHING = {"last_pass"}
 """The scheduler alone heeds what its last pass has left, and that is no part of a state: its passes are told apart by
 terms, and each is over before the next action."""
 _OF_ORDERS: dict[str, tuple[Place, ...]] = {
-    "publish": (), "poke_scheduler": (), "notify": (("field", "announced"),), "verdict": (("field", "bucket"),),
-}  # fmt: skip
+    "publish": (),
+    "poke_scheduler": (),
+    "notify": (("field", "announced"),),
+    "verdict": (("field", "bucket"),),
+}
 
 
 class Reads:

@@ -53,9 +53,11 @@ def bounds(walk: Walk) -> list[str]:
     values = {one.name: getattr(policy, one.name) for one in fields(policy)}
     changed = [f"{name} {value}" for name, value in values.items() if value != getattr(delivered, name)]
     return [
-        f"incident {given.incident}: {IN_WORDS[given.incident]}", faults, PACES[given.pace],
+        f"incident {given.incident}: {IN_WORDS[given.incident]}",
+        faults,
+        PACES[given.pace],
         f"the policy is adaptive but for {', '.join(changed)}",
-    ]  # fmt: skip
+    ]
 
 
 def report(walk: Walk) -> dict[str, Any]:
@@ -63,16 +65,26 @@ def report(walk: Walk) -> dict[str, Any]:
     rows = walk.stage.world.journal.rows
     found = walk.violation
     return {
-        "incident": str(walk.bounds.incident), "faults": walk.bounds.faults, "kinds": sorted(walk.bounds.kinds),
-        "pace": str(walk.bounds.pace), "bounds": bounds(walk), "states": walk.states,
-        "states_by_faults": walk.states_by_faults, "transitions": walk.transitions, "depth": walk.depth,
-        "faults_taken": dict(sorted(walk.faults_taken.items())), "worlds": len(walk.stage.cores),
-        "carried_out": walk.stage.carried_out, "ends": dict(walk.ends.most_common()),
+        "incident": str(walk.bounds.incident),
+        "faults": walk.bounds.faults,
+        "kinds": sorted(walk.bounds.kinds),
+        "pace": str(walk.bounds.pace),
+        "bounds": bounds(walk),
+        "states": walk.states,
+        "states_by_faults": walk.states_by_faults,
+        "transitions": walk.transitions,
+        "depth": walk.depth,
+        "faults_taken": dict(sorted(walk.faults_taken.items())),
+        "worlds": len(walk.stage.cores),
+        "carried_out": walk.stage.carried_out,
+        "ends": dict(walk.ends.most_common()),
         "rows": sorted(f"{kind} {status} {event}" for kind, status, event, outcome in rows if outcome == "APPLIED"),
-        "every_state_can_end": walk.is_whole and found is None, "whole": walk.is_whole,
-        "violation": None if found is None else {"told": found.told, "actions": actions(walk.stage, found),
-                                                 "transcript": transcript(walk.stage, found)},
-    }  # fmt: skip
+        "every_state_can_end": walk.is_whole and found is None,
+        "whole": walk.is_whole,
+        "violation": None
+        if found is None
+        else {"told": found.told, "actions": actions(walk.stage, found), "transcript": transcript(walk.stage, found)},
+    }
 
 
 def in_words(told: dict[str, Any]) -> str:
@@ -141,11 +153,16 @@ def _move(stage: Stage, core: int, move: Move) -> str:
 
 def _action(stage: Stage, core: int, action: Action) -> str:
     known = {
-        SCHEDULER: "the scheduler passes", RECONCILER: "the reconciler makes its round", TIME: "time passes",
-        "strike": "the incident happens", "end_well": "every rank exits 0", "heal": "the GPU comes back by itself",
-        "cut_off": "the agent is cut off", "come_back": "the agent comes back",
+        SCHEDULER: "the scheduler passes",
+        RECONCILER: "the reconciler makes its round",
+        TIME: "time passes",
+        "strike": "the incident happens",
+        "end_well": "every rank exits 0",
+        "heal": "the GPU comes back by itself",
+        "cut_off": "the agent is cut off",
+        "come_back": "the agent comes back",
         "": "nothing more can happen",
-    }  # fmt: skip
+    }
     if action.name == DELIVER:
         return f"event: {stage.events.known[action.number].words}"
     if action.name == STEP:

@@ -34,12 +34,27 @@ NO_TIME = Timings(
     start_s=0, leave_s=0, stop_timeout_s=0, down_s=0, boot_s=0, launch_s=0, spot_notice_s=0, check_s=0, abort_s=0
 )
 POLICY = replace(
-    PRESETS[Preset.ADAPTIVE], claim_s=240, pending_retry_s=120, hold_look_s=120,
-    queue_timeout_s=1_200, launch_timeout_s=720, start_timeout_s=720, check_timeout_s=720, reboot_timeout_s=1_200,
-    verify_timeout_s=720, recover_timeout_s=2_400, reserve_s=600, hold_timeout_s=600, quarantine_reminder_s=1_200,
-    steady_s=86_400, evidence_stale_s=600, relapse_s=1_200, reboot_window_s=1_200, fleet_window_s=1_200,
+    PRESETS[Preset.ADAPTIVE],
+    claim_s=240,
+    pending_retry_s=120,
+    hold_look_s=120,
+    queue_timeout_s=1_200,
+    launch_timeout_s=720,
+    start_timeout_s=720,
+    check_timeout_s=720,
+    reboot_timeout_s=1_200,
+    verify_timeout_s=720,
+    recover_timeout_s=2_400,
+    reserve_s=600,
+    hold_timeout_s=600,
+    quarantine_reminder_s=1_200,
+    steady_s=86_400,
+    evidence_stale_s=600,
+    relapse_s=1_200,
+    reboot_window_s=1_200,
+    fleet_window_s=1_200,
     breaker_probe_s=600,
-)  # fmt: skip
+)
 """`adaptive` with its long waits shortened: each is still several looks long and longer than a claim, but days of
 looks that find nothing would be as many states."""
 
@@ -123,10 +138,16 @@ class SmallWorld(World):
         self.eyes = Eyes(self.named)
         self.memory, self.reads = MemoryStore(), Reads()
         super().__init__(
-            instances=INSTANCES, gpus=GPUS, policy=POLICY, timings=NO_TIME, retries=False, delivery=lambda _: (0.0,),
-            nemesis=self.eyes, store=cast(Store, SeenStore(self.memory, self.reads)),
+            instances=INSTANCES,
+            gpus=GPUS,
+            policy=POLICY,
+            timings=NO_TIME,
+            retries=False,
+            delivery=lambda _: (0.0,),
+            nemesis=self.eyes,
+            store=cast(Store, SeenStore(self.memory, self.reads)),
             diagnose=incident is Incident.EXIT,
-        )  # fmt: skip
+        )
         self.recovery = replace(self.recovery, actions=cast(Actions, SeenActions(self.actions, self.reads)))
         self.incident, self.incidents, self.mishaps, self.announced = incident, 1, 1, 0
         self.named.continue_from(self.cluster.ids)

@@ -76,13 +76,28 @@ LEFT_OUT: dict[type, set[str]] = {
 _WHETHER = ("incident_id", "incident_at", "running_at")
 """Of these only whether they are there."""
 _OF_MACHINE = (
-    "status", "ec2_state", "agent_connected", "version", "boot_id", "live", "faults", "reboot_behaviour", "impaired",
+    "status",
+    "ec2_state",
+    "agent_connected",
+    "version",
+    "boot_id",
+    "live",
+    "faults",
+    "reboot_behaviour",
+    "impaired",
     "booted_at",
-)  # fmt: skip
+)
 _OF_TASK = (
-    "task_id", "last_status", "desired_status", "version", "stop_code", "stopped_reason", "process", "process_exit",
+    "task_id",
+    "last_status",
+    "desired_status",
+    "version",
+    "stop_code",
+    "stopped_reason",
+    "process",
+    "process_exit",
     "process_reason",
-)  # fmt: skip
+)
 NOT_NAMED = {"tokens", "submitted", "skew", "run_times"}
 """Client tokens are those of the tasks there are; the rest is counted, or is the same in every state."""
 

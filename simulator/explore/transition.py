@@ -246,9 +246,12 @@ class Stage:
         return self.copier.steps_of(core)
 
     def _watched(
-        self, action: Action, steps: tuple[WorkStep, ...], look: Callable[[Step], None],
+        self,
+        action: Action,
+        steps: tuple[WorkStep, ...],
+        look: Callable[[Step], None],
         left: Callable[[], tuple[WorkStep, ...]],
-    ) -> Follows:  # fmt: skip
+    ) -> Follows:
         world = self.world
         world.eyes.act = look
         try:

@@ -74,9 +74,12 @@ class EcsLooks:
         if known is None or not task.is_live or not reason.isascii() or len(reason) > PROSE_CHARACTERS_MAX:
             return False
         changes = {
-            "last_status": str(task.last_status), "version": task.version, "at": task.started_at or task.created_at,
-            "stop_code": str(task.stop_code or ""), "stopped_reason": reason,
-        }  # fmt: skip
+            "last_status": str(task.last_status),
+            "version": task.version,
+            "at": task.started_at or task.created_at,
+            "stop_code": str(task.stop_code or ""),
+            "stopped_reason": reason,
+        }
         self._tasks[task.task_id] = altered(known, changes)
         return True
 
@@ -122,9 +125,12 @@ class EcsLooks:
         if known is None or known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
             return False
         changes = {
-            "at": now, "ecs_version": instance.version, "ecs_status": str(instance.status),
-            "agent_connected": instance.agent_connected, "gpus_free": len(self.cluster.free_gpus(instance)),
-        }  # fmt: skip
+            "at": now,
+            "ecs_version": instance.version,
+            "ecs_status": str(instance.status),
+            "agent_connected": instance.agent_connected,
+            "gpus_free": len(self.cluster.free_gpus(instance)),
+        }
         self._instances[name] = (name, altered(known, changes))
         return True
 

@@ -43,10 +43,35 @@ from simulator.faults.transient import CALL_FAULTS, EVENT_FAULTS
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
     one.kind: one
     for one in (
-        GpuBreaks, RankExits, AgentFlaps, NodeAgentSilent, HostDies, HostHangs, SpotInterruption, StatusCheckFails,
-        RebootsGoWrong, RebootedByHand, CheckHangs, CheckSays, RanksAreStuck, ClockIsWrong, MaintenancePlanned,
-        FunctionSleeps, JobCanceled, JobSuspended, JobResumed, Released, TakenOut, HealthReported,
-        RebalanceRecommended, RepairsPaused, StartedAgain, TakenBack, LogSays, RankTells, GangStalls,
+        GpuBreaks,
+        RankExits,
+        AgentFlaps,
+        NodeAgentSilent,
+        HostDies,
+        HostHangs,
+        SpotInterruption,
+        StatusCheckFails,
+        RebootsGoWrong,
+        RebootedByHand,
+        CheckHangs,
+        CheckSays,
+        RanksAreStuck,
+        ClockIsWrong,
+        MaintenancePlanned,
+        FunctionSleeps,
+        JobCanceled,
+        JobSuspended,
+        JobResumed,
+        Released,
+        TakenOut,
+        HealthReported,
+        RebalanceRecommended,
+        RepairsPaused,
+        StartedAgain,
+        TakenBack,
+        LogSays,
+        RankTells,
+        GangStalls,
     )
-}  # fmt: skip
+}
 KINDS: Mapping[str, type[Any]] = {**TIMED_FAULTS, **EVENT_FAULTS, **CALL_FAULTS}

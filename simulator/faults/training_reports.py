@@ -81,13 +81,27 @@ class RankTells(MachineFault):
         report_id, instance_id = f"{self.of}/{task.task_id}", task.instance_id
         if self.of == "gpu":
             return StageReport(
-                report_id=report_id, at_s=at_s, instance_id=instance_id, rank=rank, stage="train_step", moment="after",
-                gpu="0", probe=Check.FAILED, synchronised=True, error="CUDA error: unspecified launch failure",
-            )  # fmt: skip
+                report_id=report_id,
+                at_s=at_s,
+                instance_id=instance_id,
+                rank=rank,
+                stage="train_step",
+                moment="after",
+                gpu="0",
+                probe=Check.FAILED,
+                synchronised=True,
+                error="CUDA error: unspecified launch failure",
+            )
         return EventReport(
-            report_id=report_id, at_s=at_s - 700, instance_id=instance_id, rank=rank, request_id="q",
-            event="rollout_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED,
-        )  # fmt: skip
+            report_id=report_id,
+            at_s=at_s - 700,
+            instance_id=instance_id,
+            rank=rank,
+            request_id="q",
+            event="rollout_start",
+            state=Delivery.FAILED,
+            last_state=Delivery.DELIVERED,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +129,12 @@ def _say_progress(world: World, task: Task, since_s: float) -> None:
     now_s, attempt = world.timeline.now.timestamp(), _attempt(world, task)
     if attempt is not None and task.instance_id not in world.fleet.hung:
         report = Progress(
-            report_id=f"progress/{task.task_id}/{now_s:.0f}", at_s=now_s, instance_id=task.instance_id,
-            rank=int(environment(task)["RANK"]), value=7.0, unchanged_s=now_s - since_s,
-        )  # fmt: skip
+            report_id=f"progress/{task.task_id}/{now_s:.0f}",
+            at_s=now_s,
+            instance_id=task.instance_id,
+            rank=int(environment(task)["RANK"]),
+            value=7.0,
+            unchanged_s=now_s - since_s,
+        )
         _keep(world, task, attempt, report)
     world.timeline.after(TELLS_EVERY_S, _say_progress, world, task, since_s)

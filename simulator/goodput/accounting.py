@@ -70,9 +70,15 @@ def phases(episode: Episode, end: float) -> dict[str, float]:
     """Seconds of one recovery by phase; what is after the end of the run does not count."""
     again = end if episode.training_at is None else episode.training_at
     moments = (
-        episode.fault_at, min(episode.shown_at, episode.detected_at), episode.detected_at, episode.stopped_at,
-        episode.checked_at, episode.placed_at, episode.started_at, again,
-    )  # fmt: skip
+        episode.fault_at,
+        min(episode.shown_at, episode.detected_at),
+        episode.detected_at,
+        episode.stopped_at,
+        episode.checked_at,
+        episode.placed_at,
+        episode.started_at,
+        again,
+    )
     if any(later < earlier for earlier, later in pairwise(moments[:-1])):
         raise ValueError(f"the moments of failure {episode.failure} go backwards: {moments}")
     lengths = [later - earlier for earlier, later in pairwise(min(moment, end) for moment in moments)]
@@ -120,13 +126,17 @@ def account(run: Run, seconds: float, gpus: int, gpus_per_instance: int, conditi
         ettr=kept / seconds,
         mttd_s=mean(one.detected_at - one.fault_at for one in run.episodes) if run.episodes else None,
         mttr_s={f"p{percent}": percentile(down, percent / 100) for percent in (50, 90, 99)},
-        episodes=len(run.episodes), relapses=sum(one.is_relapse for one in run.episodes), unfelt=run.unfelt,
-        unrecovered=len(run.episodes) - len(ended), reboots=len(run.reboots),
-        false_reboots=sum(not one.needed for one in run.reboots), replacements=run.replacements,
-        messages=run.messages, called=run.called,
+        episodes=len(run.episodes),
+        relapses=sum(one.is_relapse for one in run.episodes),
+        unfelt=run.unfelt,
+        unrecovered=len(run.episodes) - len(ended),
+        reboots=len(run.reboots),
+        false_reboots=sum(not one.needed for one in run.reboots),
+        replacements=run.replacements,
+        messages=run.messages,
+        called=run.called,
         hours_by_cause={cause: by_cause[cause] * hours for cause in sorted(by_cause, key=lambda c: -by_cause[c])},
-        hours_by_phase={phase: length_s * hours for phase, length_s in by_phase.items()} | {
-            WRITING: by_cause[WRITING] * hours
-        },
+        hours_by_phase={phase: length_s * hours for phase, length_s in by_phase.items()}
+        | {WRITING: by_cause[WRITING] * hours},
         spare_hours=run.spares * gpus_per_instance * seconds / 3_600,
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""`assumptions.toml`, read and checked. A wrong table is refused with the name of the entry and what is wrong with it."""
+"""Read and check `assumptions.toml`. A wrong table is refused with the name of the entry and the reason."""
 
 from __future__ import annotations
 
@@ -49,9 +49,13 @@ def _fact(name: str, given: Any, facts: dict[str, Fact], also: tuple[str, ...] =
     if given["mark"] not in tuple(Mark):
         raise FactsInvalid(f"{name}: mark must be one of {', '.join(Mark)}, not {given['mark']!r}")
     fact = Fact(
-        name, _number(name, given, "value"), given["unit"], Mark(given["mark"]), given["source"],
+        name,
+        _number(name, given, "value"),
+        given["unit"],
+        Mark(given["mark"]),
+        given["source"],
         *(_number(name, given, key) if key in given else None for key in ("low", "high")),
-    )  # fmt: skip
+    )
     _check_range(fact)
     facts[name] = fact
     return fact

@@ -38,10 +38,17 @@ class HumanRules:
         tally.called += 1
         started = ready + steps.started
         return Answer(
-            detected, stopped, known, ready, started, started + steps.training, known,
-            moved=failure.cure is Cure.REPLACE, waited_for=frozenset({Cure.PERSON, failure.cure}),
+            detected,
+            stopped,
+            known,
+            ready,
+            started,
+            started + steps.training,
+            known,
+            moved=failure.cure is Cure.REPLACE,
+            waited_for=frozenset({Cure.PERSON, failure.cure}),
             was_short=failure.of_machine,
-        )  # fmt: skip
+        )
 
 
 class ReplaceRules:
@@ -75,9 +82,17 @@ class ReplaceRules:
             waited.add(Cure.REPLACE)
         started = ready + steps.started
         return Answer(
-            min(detected, ended), ended, ended, ready, started, started + steps.training, ended if cured else NEVER,
-            moved=cured and failure.of_machine, waited_for=frozenset(waited), was_short=failure.of_machine,
-        )  # fmt: skip
+            min(detected, ended),
+            ended,
+            ended,
+            ready,
+            started,
+            started + steps.training,
+            ended if cured else NEVER,
+            moved=cured and failure.of_machine,
+            waited_for=frozenset(waited),
+            was_short=failure.of_machine,
+        )
 
 
 class RebootRules:
@@ -105,9 +120,11 @@ class RebootRules:
             tally.replacements += failure.of_machine
         tally.messages += 1
         cured = (
-            asked or failure.shows is Shows.GONE or failure.cure is Cure.RESTART
+            asked
+            or failure.shows is Shows.GONE
+            or failure.cure is Cure.RESTART
             or (blamed and failure.cure is Cure.REBOOT)
-        )  # fmt: skip
+        )
         waited = {Cure.PERSON} if asked else set[Cure]()
         if blamed:
             waited.add(Cure.REBOOT)
@@ -115,9 +132,17 @@ class RebootRules:
             waited.add(Cure.REPLACE)
         started = ready + steps.started
         return Answer(
-            detected, stopped, stopped, ready, started, started + steps.training, stopped if cured else NEVER,
-            moved=cured and failure.cure is Cure.REPLACE, waited_for=frozenset(waited), was_short=failure.of_machine,
-        )  # fmt: skip
+            detected,
+            stopped,
+            stopped,
+            ready,
+            started,
+            started + steps.training,
+            stopped if cured else NEVER,
+            moved=cured and failure.cure is Cure.REPLACE,
+            waited_for=frozenset(waited),
+            was_short=failure.of_machine,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +185,14 @@ HUMAN_ONLY = Model(
     "human only", "a model: a person is called for every failure, is always right, and waits for the repair", HumanRules
 )
 REPLACE_ONLY = Model(
-    "replace only", "a model of node repair as on ECS Managed Instances and EKS: replaces what a monitor sees (20 % "
-    "at once at most, which one gang never reaches), and leaves the gang to its time-outs", ReplaceRules,
-)  # fmt: skip
+    "replace only",
+    "a model of node repair as on ECS Managed Instances and EKS: replaces what a monitor sees (20 % "
+    "at once at most, which one gang never reaches), and leaves the gang to its time-outs",
+    ReplaceRules,
+)
 REBOOT_ONLY = Model(
-    "reboot only", "a model of a script: stops the gang, reboots the machine whose rank ended first, starts all again",
+    "reboot only",
+    "a model of a script: stops the gang, reboots the machine whose rank ended first, starts all again",
     RebootRules,
-)  # fmt: skip
+)
 OTHERS = (HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY)

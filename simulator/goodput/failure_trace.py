@@ -119,9 +119,14 @@ def _lemons(profile: Profile, conditions: Conditions, draw: random.Random) -> li
 
 
 def _failure(
-    number: int, at_s: float, cause: CauseOfFailure, profile: Profile, conditions: Conditions, lemons: list[int],
+    number: int,
+    at_s: float,
+    cause: CauseOfFailure,
+    profile: Profile,
+    conditions: Conditions,
+    lemons: list[int],
     seed: int,
-) -> Failure:  # fmt: skip
+) -> Failure:
     draw = random.Random(f"{seed}/{profile.name}/{number}")
     # Every draw is made whether it is needed or not, so that a changed condition changes nothing but what it is about.
     cured, hangs, depth, verdict, lemon, place, lemon_place = (draw.random() for _ in range(7))
@@ -131,14 +136,20 @@ def _failure(
     at = lemons[int(lemon_place * len(lemons))] if of_lemon else int(place * profile.instances)
     first_sight = cure is Cure.REPLACE and verdict < conditions.verdict_share
     return Failure(
-        number, at_s, at, cause.name, cure, shows, of_lemon,
+        number,
+        at_s,
+        at,
+        cause.name,
+        cure,
+        shows,
+        of_lemon,
         depth=depth if cause.seen else 1.0,
         verdict=Cure.REPLACE if first_sight else Cure.REBOOT,
         relapse_s=relapse * conditions.relapse_s,
         human_s=conditions.human_s * math.exp(human * conditions.human_spread),
         accused=_accused(profile.instances, conditions.false_alarm, accused, at),
         told=told if cause.seen else 1.0,
-    )  # fmt: skip
+    )
 
 
 def _cure(cause: CauseOfFailure, by_reboot: bool) -> Cure:

@@ -148,10 +148,17 @@ class FloorRules:
         started = placed + steps.started
         waited = {failure.cure if seen or suspected else Cure.REBOOT} if ready > checked else set[Cure]()
         return Answer(
-            detected, stopped, checked, placed, started, started + steps.training,
+            detected,
+            stopped,
+            checked,
+            placed,
+            started,
+            started + steps.training,
             checked if cured else detected + failure.human_s if asks else NEVER,
-            moved=cured and failure.of_machine, waited_for=frozenset(waited), was_short=ready > checked,
-        )  # fmt: skip
+            moved=cured and failure.of_machine,
+            waited_for=frozenset(waited),
+            was_short=ready > checked,
+        )
 
     def _suspects(self, felt: Felt) -> bool:
         """Whether the machine is left out because of what it did, whatever its check says."""

@@ -99,9 +99,14 @@ class Gang:
             self._settle(felt, answer)
         tally = self.tally
         return Run(
-            tuple(self.episodes), tuple(tally.reboots), tally.replacements, tally.messages, tally.called, self.unfelt,
+            tuple(self.episodes),
+            tuple(tally.reboots),
+            tally.replacements,
+            tally.messages,
+            tally.called,
+            self.unfelt,
             self.spares,
-        )  # fmt: skip
+        )
 
     def _feel(self) -> Felt | None:
         """What stops the training that began at `_began`, if anything does before the end of the run."""
@@ -155,7 +160,17 @@ class Gang:
     def _episode(self, felt: Felt, answer: Answer) -> Episode:
         in_time = answer.training_at < self.course.profile.seconds
         return Episode(
-            felt.failure.number, felt.failure.cause, felt.at_s, shown_at(felt, self.course), answer.detected_at,
-            answer.stopped_at, answer.checked_at, answer.placed_at, answer.started_at,
-            answer.training_at if in_time else None, answer.waited_for, felt.is_relapse, answer.was_short,
-        )  # fmt: skip
+            felt.failure.number,
+            felt.failure.cause,
+            felt.at_s,
+            shown_at(felt, self.course),
+            answer.detected_at,
+            answer.stopped_at,
+            answer.checked_at,
+            answer.placed_at,
+            answer.started_at,
+            answer.training_at if in_time else None,
+            answer.waited_for,
+            felt.is_relapse,
+            answer.was_short,
+        )

@@ -26,8 +26,10 @@ SHUTS_DOWN_S = 15.0
 """Of a reboot, until the machine is off; the rest of `reboot_s` is its boot."""
 BEGINS_WITHIN_S = 6 * 3_600.0
 FOR_MONTHS: Mapping[str, Any] = {
-    "attempts_max": 10, "retry_exits": True, "replace": True,
-}  # fmt: skip
+    "attempts_max": 10,
+    "retry_exits": True,
+    "replace": True,
+}
 """What an operator of a job of weeks sets: patience with a failure that comes back at once, launchers that exit with 1
 for everything, and machines that may be replaced."""
 
@@ -35,9 +37,13 @@ for everything, and machines that may be replaced."""
 def timings(conditions: Conditions, level: int) -> Timings:
     """The conditions as the virtual world takes them."""
     return Timings(
-        start_s=conditions.start_s, leave_s=conditions.leave_s, down_s=SHUTS_DOWN_S,
-        boot_s=conditions.reboot_s - SHUTS_DOWN_S, launch_s=conditions.replace_s, check_s=conditions.check_s(level),
-    )  # fmt: skip
+        start_s=conditions.start_s,
+        leave_s=conditions.leave_s,
+        down_s=SHUTS_DOWN_S,
+        boot_s=conditions.reboot_s - SHUTS_DOWN_S,
+        launch_s=conditions.replace_s,
+        check_s=conditions.check_s(level),
+    )
 
 
 def costs(conditions: Conditions) -> Costs:
@@ -50,9 +56,17 @@ class Witness:
     """Sees when the product notices a failure, and what it does to machines."""
 
     unwatched = (
-        "store.save_instance", "store.settle_", "store.add_", "store.claim_", "store.release_", "Publish", "PutEvents",
-        "SendMessage", "RunTask", "StopTask",
-    )  # fmt: skip
+        "store.save_instance",
+        "store.settle_",
+        "store.add_",
+        "store.claim_",
+        "store.release_",
+        "Publish",
+        "PutEvents",
+        "SendMessage",
+        "RunTask",
+        "StopTask",
+    )
     """How the names of effects begin that are of no interest here: all of which there are several for each rank."""
 
     def __init__(self) -> None:
@@ -109,11 +123,17 @@ class Production:
         conditions, profile = course.conditions, course.profile
         witness = Witness()
         world = World(
-            instances=profile.instances + self.spares, gpus=profile.gpus, policy=self.policy(),
-            delivery=lambda envelope: (conditions.event_s,), timings=timings(conditions, self.level),
-            costs=costs(conditions), nemesis=witness, economy=LARGE,
-            diagnose=self.policy().diagnose, seed=f"goodput/{profile.name}/{course.seed}",
-        )  # fmt: skip
+            instances=profile.instances + self.spares,
+            gpus=profile.gpus,
+            policy=self.policy(),
+            delivery=lambda envelope: (conditions.event_s,),
+            timings=timings(conditions, self.level),
+            costs=costs(conditions),
+            nemesis=witness,
+            economy=LARGE,
+            diagnose=self.policy().diagnose,
+            seed=f"goodput/{profile.name}/{course.seed}",
+        )
         people = People(world, course)
         trainer = Trainer(world, course, self.level, people.came_back)
         witness.trainer = people.trainer = trainer
@@ -125,9 +145,14 @@ class Production:
             self._pass(world, trainer, course.ends_s - course.begins_s)
         last = trainer.unfinished()
         return Run(
-            (*trainer.episodes, *(() if last is None else (last,))), tuple(witness.reboots), witness.replacements,
-            people.mails, people.called, trainer.unfelt, self.spares,
-        )  # fmt: skip
+            (*trainer.episodes, *(() if last is None else (last,))),
+            tuple(witness.reboots),
+            witness.replacements,
+            people.mails,
+            people.called,
+            trainer.unfelt,
+            self.spares,
+        )
 
     def _pass(self, world: World, trainer: Trainer, seconds: float) -> None:
         timeline = world.timeline

@@ -50,18 +50,26 @@ def report(
     policies = [policy(given, one, runs[one.name]) for one in contenders]
     return {
         "profile": {
-            "name": profile.name, "about": profile.about, "instances": profile.instances,
-            "gpus": profile.instances * profile.gpus, "days": profile.days, "failures": len(given.failures),
+            "name": profile.name,
+            "about": profile.about,
+            "instances": profile.instances,
+            "gpus": profile.instances * profile.gpus,
+            "days": profile.days,
+            "failures": len(given.failures),
             "failures_per_1000_node_days": profile.rate,
         },
         "seed": given.seed,
         "legs": legs,
         "facts": facts.digest,
-        "tuned": {name: one.value for name, one in facts.tuned.items()
-                  if getattr(conditions, name) == one.value != getattr(facts.conditions, name)},
+        "tuned": {
+            name: one.value
+            for name, one in facts.tuned.items()
+            if getattr(conditions, name) == one.value != getattr(facts.conditions, name)
+        },
         "policies": policies,
-        "points_lost": {one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24)
-                        for one in policies},
+        "points_lost": {
+            one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24) for one in policies
+        },
         "formula": {
             "recovery_s": FORMULA_RECOVERY_S,
             "published": expected_ettr(
@@ -72,12 +80,19 @@ def report(
         "by_size": by_sizes(given, contenders, runs, sizes, workers),
         "sensitivity": sensitivity(given, facts, floor, runs),
         "assumptions": [
-            {"name": fact.name, "value": fact.value, "unit": fact.unit, "low": fact.low, "high": fact.high,
-             "why": fact.source}
-            for fact in facts.facts.values() if fact.mark is Mark.ASSUMPTION
+            {
+                "name": fact.name,
+                "value": fact.value,
+                "unit": fact.unit,
+                "low": fact.low,
+                "high": fact.high,
+                "why": fact.source,
+            }
+            for fact in facts.facts.values()
+            if fact.mark is Mark.ASSUMPTION
         ],
         "bounds": [*BOUNDS, *((IN_LEGS,) if legs > 1 else ())],
-    }  # fmt: skip
+    }
 
 
 def policy(given: Course, contender: Contender, run: Run) -> dict[str, Any]:
@@ -85,18 +100,28 @@ def policy(given: Course, contender: Contender, run: Run) -> dict[str, Any]:
     profile = given.profile
     figures = account(run, profile.seconds, profile.instances * profile.gpus, profile.gpus, given.conditions)
     return {
-        "name": contender.name, "about": contender.about, "ettr": figures.ettr,
+        "name": contender.name,
+        "about": contender.about,
+        "ettr": figures.ettr,
         "ettr_of_all_paid": figures.ettr * profile.instances / (profile.instances + run.spares),
         "overhead": overhead(given, contender, run),
         "overhead_but_for_relapses": overhead(given, contender, run, relapses=False),
-        "mttd_s": figures.mttd_s, "mttr_s": figures.mttr_s,
-        "interruptions": figures.episodes, "of_them_relapses": figures.relapses,
-        "failures_that_met_nothing": figures.unfelt, "unrecovered": figures.unrecovered,
-        "reboots": figures.reboots, "false_reboots": figures.false_reboots, "replacements": figures.replacements,
-        "notifications": figures.messages, "people_called": figures.called, "spares": run.spares,
-        "gpu_hours_lost": figures.hours_by_cause, "gpu_hours_lost_by_phase": figures.hours_by_phase,
+        "mttd_s": figures.mttd_s,
+        "mttr_s": figures.mttr_s,
+        "interruptions": figures.episodes,
+        "of_them_relapses": figures.relapses,
+        "failures_that_met_nothing": figures.unfelt,
+        "unrecovered": figures.unrecovered,
+        "reboots": figures.reboots,
+        "false_reboots": figures.false_reboots,
+        "replacements": figures.replacements,
+        "notifications": figures.messages,
+        "people_called": figures.called,
+        "spares": run.spares,
+        "gpu_hours_lost": figures.hours_by_cause,
+        "gpu_hours_lost_by_phase": figures.hours_by_phase,
         "spare_gpu_hours": figures.spare_hours,
-    }  # fmt: skip
+    }
 
 
 def overhead(given: Course, contender: Contender, run: Run, *, relapses: bool = True) -> float | None:

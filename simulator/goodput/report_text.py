@@ -49,18 +49,43 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _policies(report: Mapping[str, Any]) -> str:
     head = (
-        "policy", "ETTR", "overhead", "first", "MTTD", "MTTR p50", "p90", "p99", "stops", "reboots", "needless",
-        "replaced", "mails", "people",
-    )  # fmt: skip
+        "policy",
+        "ETTR",
+        "overhead",
+        "first",
+        "MTTD",
+        "MTTR p50",
+        "p90",
+        "p99",
+        "stops",
+        "reboots",
+        "needless",
+        "replaced",
+        "mails",
+        "people",
+    )
     rows = [
         (
-            one["name"], _percent(one["ettr"]), _ratio(one["overhead"]), _ratio(one["overhead_but_for_relapses"]),
-            _duration(one["mttd_s"]), *(_duration(one["mttr_s"][p]) for p in ("p50", "p90", "p99")),
-            *(f"{one[key]:,}" for key in (
-                "interruptions", "reboots", "false_reboots", "replacements", "notifications", "people_called")),
+            one["name"],
+            _percent(one["ettr"]),
+            _ratio(one["overhead"]),
+            _ratio(one["overhead_but_for_relapses"]),
+            _duration(one["mttd_s"]),
+            *(_duration(one["mttr_s"][p]) for p in ("p50", "p90", "p99")),
+            *(
+                f"{one[key]:,}"
+                for key in (
+                    "interruptions",
+                    "reboots",
+                    "false_reboots",
+                    "replacements",
+                    "notifications",
+                    "people_called",
+                )
+            ),
         )
         for one in report["policies"]
-    ]  # fmt: skip
+    ]
     return table(head, rows) + "\noverhead: time of all recoveries / their floor; first: without what came back"
 
 
@@ -94,10 +119,11 @@ def _sweeps(report: Mapping[str, Any]) -> str:
     )
     lines = []
     for what, sweep, by, ettr in (
-        ("check level", "check_level", "level", "ettr"), ("spares", "spares", "spares", "ettr"),
+        ("check level", "check_level", "level", "ettr"),
+        ("spares", "spares", "spares", "ettr"),
         ("share of nodes' faults that a reboot cures", "reboot_share", "reboot_share", "ettr"),
         ("the same without spares", "reboot_share", "reboot_share", "ettr_without_spares"),
-    ):  # fmt: skip
+    ):
         lines.append(f"{what}: " + ", ".join(f"{one[by]:g}: {_percent(one[ettr])}" for one in swept[sweep]))
     left_out = ", ".join(
         f"{'never' if one['times'] is None else one['times']}: {_percent(one['ettr'])}"
@@ -109,19 +135,27 @@ def _sweeps(report: Mapping[str, Any]) -> str:
         [(one["what"], one["by"], _percent(one["ettr"])) for one in swept["ladder"]],
     )
     return (
-        "ETTR by checkpoints\n" + checkpoints + "\n\nETTR of the floor by\n" + "\n".join(lines)
-        + "\n\nWhat would raise the ETTR of the floor\n" + rungs
-    )  # fmt: skip
+        "ETTR by checkpoints\n"
+        + checkpoints
+        + "\n\nETTR of the floor by\n"
+        + "\n".join(lines)
+        + "\n\nWhat would raise the ETTR of the floor\n"
+        + rungs
+    )
 
 
 def _conditions(report: Mapping[str, Any]) -> str:
     rows = [
         (
-            one["condition"], f"{one['low']:g}", f"{one['high']:g}", _percent(one["ettr_at_low"]),
+            one["condition"],
+            f"{one['low']:g}",
+            f"{one['high']:g}",
+            _percent(one["ettr_at_low"]),
             _percent(one["ettr_at_high"]),
         )
-        for one in report["sensitivity"]["conditions"] if one["ettr_at_low"] != one["ettr_at_high"]
-    ]  # fmt: skip
+        for one in report["sensitivity"]["conditions"]
+        if one["ettr_at_low"] != one["ettr_at_high"]
+    ]
     idle = [
         one["condition"] for one in report["sensitivity"]["conditions"] if one["ettr_at_low"] == one["ettr_at_high"]
     ]

@@ -61,7 +61,11 @@ def joined(runs: Sequence[Run]) -> Run:
             at_h = run.episodes[-1].fault_at / 3_600
             raise LegsDoNotFit(f"the recovery that began in hour {at_h:.1f} was not over at the end of its leg")
     return Run(
-        tuple(one for run in runs for one in run.episodes), tuple(one for run in runs for one in run.reboots),
-        sum(run.replacements for run in runs), sum(run.messages for run in runs), sum(run.called for run in runs),
-        sum(run.unfelt for run in runs), runs[0].spares,
-    )  # fmt: skip
+        tuple(one for run in runs for one in run.episodes),
+        tuple(one for run in runs for one in run.reboots),
+        sum(run.replacements for run in runs),
+        sum(run.messages for run in runs),
+        sum(run.called for run in runs),
+        sum(run.unfelt for run in runs),
+        runs[0].spares,
+    )

@@ -258,10 +258,20 @@ class Trainer(Training):
         began = self._since(max(one.process_started_at for one in gang if one.process_started_at is not None))
         detected = broken.shown_at if broken.detected_at is None else broken.detected_at
         return Episode(
-            broken.failure.number, broken.failure.cause, broken.fault_at, broken.shown_at, detected,
-            max(stopped, detected), max(checked, detected), max(placed, detected), began, self.elapsed(),
-            self._waited_for(broken, gang), broken.is_relapse, broken.was_short,
-        )  # fmt: skip
+            broken.failure.number,
+            broken.failure.cause,
+            broken.fault_at,
+            broken.shown_at,
+            detected,
+            max(stopped, detected),
+            max(checked, detected),
+            max(placed, detected),
+            began,
+            self.elapsed(),
+            self._waited_for(broken, gang),
+            broken.is_relapse,
+            broken.was_short,
+        )
 
     def unfinished(self) -> Episode | None:
         """The episode that the end of the run cuts off, if there is one."""

@@ -137,9 +137,12 @@ class Patience:
             free = [
                 host
                 for host in snapshot.hosts
-                if host.usable and host.group == job.group and host.free >= job.gpus
-                and host.reserved_for in ("", job.job_id) and host.leaves_at is None
-            ]  # fmt: skip
+                if host.usable
+                and host.group == job.group
+                and host.free >= job.gpus
+                and host.reserved_for in ("", job.job_id)
+                and host.leaves_at is None
+            ]
             if len(free) >= job.nodes and not job.own_only:
                 yield job.job_id
 

@@ -57,9 +57,7 @@ def of_processes(
     yield from _claimed(world, running)
 
 
-_REPAIRED = (
-    InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
-)  # fmt: skip
+_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
 
 
 def _owners(instances: Iterable[Instance], adopted: Collection[str]) -> Iterator[str]:

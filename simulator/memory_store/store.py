@@ -272,9 +272,13 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         return True
 
     def release_instance(
-        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        self,
+        instance_id: str,
+        job_id: str,
+        keep_claim: bool,
+        attempt: int | None = None,
         left_out_at: datetime | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         instance = self.load_instance(instance_id)
         claim = instance.claims.get(job_id) if instance is not None and not keep_claim else None
         if instance is not None and claim is not None and (attempt is None or claim.attempt <= attempt):

@@ -17,9 +17,12 @@ ATTRIBUTION = "Philly traces: Microsoft, github.com/msr-fiddle/philly-traces, CC
 BY_HISTORY = "ours_by_history"
 """Ours where no user says anything: what is known of a job is how long those of its kind ran before it."""
 TITLES = {
-    "strict_fifo": "strict FIFO", "best_effort": "best effort", "easy": "EASY (textbook)", "ours": "ours",
+    "strict_fifo": "strict FIFO",
+    "best_effort": "best effort",
+    "easy": "EASY (textbook)",
+    "ours": "ours",
     BY_HISTORY: "ours, by history",
-}  # fmt: skip
+}
 
 
 def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:

@@ -121,10 +121,11 @@ def coverage(rows: Iterable[Row]) -> dict[str, Any]:
     taken, known = set(rows), set(every_row())
     missing = sorted(known - taken)
     return {
-        "rows": len(known), "taken": len(known) - len(missing),
+        "rows": len(known),
+        "taken": len(known) - len(missing),
         "percent": round(100 * (len(known) - len(missing)) / len(known), 1),
         "missing": [" ".join(row) for row in missing],
-    }  # fmt: skip
+    }
 
 
 def first_failure(seed: int) -> dict[str, Any]:
@@ -135,9 +136,13 @@ def first_failure(seed: int) -> dict[str, Any]:
     small = shrunk(whole, lambda one: bool(kinds & {_kind(sentence) for sentence in judged(one).violations}))
     again = judged(small)
     return {
-        "seed": seed, "violations": again.violations, "faults": len(whole.faults), "faults_left": len(small.faults),
-        "scenario": written(replace(small, why=again.violations[0])), "transcript": again.world.journal.text(),
-    }  # fmt: skip
+        "seed": seed,
+        "violations": again.violations,
+        "faults": len(whole.faults),
+        "faults_left": len(small.faults),
+        "scenario": written(replace(small, why=again.violations[0])),
+        "transcript": again.world.journal.text(),
+    }
 
 
 def _kind(sentence: str) -> str:
@@ -150,10 +155,13 @@ def report(found: Tally, seeds: range) -> dict[str, Any]:
     """What `python -m simulator run --json` prints."""
     failing = sorted({seed for seed, _ in found.violations})
     return {
-        "seeds": found.seeds, "from": seeds.start, "to": seeds.stop, "effects": found.steps,
+        "seeds": found.seeds,
+        "from": seeds.start,
+        "to": seeds.stop,
+        "effects": found.steps,
         "violations": [{"seed": seed, "sentence": sentence} for seed, sentence in sorted(found.violations)],
         "ended": dict(sorted(found.ended.items())),
         "faults": dict(sorted(found.faults.items())),
         "coverage": coverage(found.rows),
         "first_failure": first_failure(failing[0]) if failing else None,
-    }  # fmt: skip
+    }

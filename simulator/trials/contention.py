@@ -27,14 +27,21 @@ USERS_OF_A_CROWD, PRIORITIES_OF_A_CROWD = 2, 3
 NOTICES = ("leaves", "saves", "saves", "stays", "hangs")
 QUOTA = 2
 LIMITS: tuple[Mapping[str, Any], ...] = (
-    {}, {},
+    {},
+    {},
     {"instances": {"*/*/*": QUOTA}},
     {"instances": {"*/*/*": QUOTA}, "max_running_jobs": 2},
     {"instances": {"*/LOW/*": QUOTA}, "max_running_jobs_per_user": 1},
-)  # fmt: skip
+)
 UNDISTURBED = 0.3
 """How many crowds have no faults at their times: then all must end as if there had been none in passing either."""
-AGAIN = (operators.JobResumed, operators.JobResumed, operators.JobSuspended, operators.JobSuspended, operators.JobCanceled)
+AGAIN = (
+    operators.JobResumed,
+    operators.JobResumed,
+    operators.JobSuspended,
+    operators.JobSuspended,
+    operators.JobCanceled,
+)
 """What people want next of a job that they have suspended."""
 
 Draw = random.Random
@@ -50,22 +57,29 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     train_s = draw.choice(TRAINS_S)
     instances = draw.randint(2, MACHINES_MAX)
     waits = {
-        "queue_timeout_s": 28_800, "protect_s": draw.choice((60, 60, 300)),
-        "demote_after_s": draw.choice((300, 1_800)), "suspensions_max": draw.choice((1, 3)),
-        "room_kept_s": draw.choice((120, 900)), "held_timeout_s": draw.choice((1_800, 86_400)),
-    }  # fmt: skip
+        "queue_timeout_s": 28_800,
+        "protect_s": draw.choice((60, 60, 300)),
+        "demote_after_s": draw.choice((300, 1_800)),
+        "suspensions_max": draw.choice((1, 3)),
+        "room_kept_s": draw.choice((120, 900)),
+        "held_timeout_s": draw.choice((1_800, 86_400)),
+    }
     limits = draw.choice(LIMITS)
     users, priorities = draw.sample(USERS, USERS_OF_A_CROWD), draw.sample(PRIORITIES, PRIORITIES_OF_A_CROWD)
     every = [job for job in jobs if job.by_hand and job.nnodes <= instances]
     for _ in range(draw.randint(JOBS_MIN, JOBS_MAX)):
         every.append(
             JobOf(
-                nnodes=draw.randint(1, min(QUOTA if limits else 3, instances)), gpus=draw.choice((2, 4, 8, 8, 8)),
-                at_s=round(draw.uniform(0, UNTIL_S), 1), suspend_grace_s=draw.choice((5, 5, 20)),
-                max_runtime_s=draw.choice((None, None, 3 * int(train_s))), under_notice=draw.choice(NOTICES),
-                train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1), **of_somebody(draw, users, priorities),
+                nnodes=draw.randint(1, min(QUOTA if limits else 3, instances)),
+                gpus=draw.choice((2, 4, 8, 8, 8)),
+                at_s=round(draw.uniform(0, UNTIL_S), 1),
+                suspend_grace_s=draw.choice((5, 5, 20)),
+                max_runtime_s=draw.choice((None, None, 3 * int(train_s))),
+                under_notice=draw.choice(NOTICES),
+                train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1),
+                **of_somebody(draw, users, priorities),
             )
-        )  # fmt: skip
+        )
     policy = {**cluster.policy, **waits}
     return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(every), train_s
 

@@ -74,7 +74,9 @@ def _fails(draw: Draw, where: Where) -> list[TimedFault]:
 
 def _lies(draw: Draw, where: Where) -> list[TimedFault]:
     """The log of the rank that ends speaks of anything."""
-    broken: TimedFault = instances.GpuBreaks(fault=draw.choice(("xid79", "ecc", "hidden")), **_later(draw, where, 1, 60))
+    broken: TimedFault = instances.GpuBreaks(
+        fault=draw.choice(("xid79", "ecc", "hidden")), **_later(draw, where, 1, 60)
+    )
     says = draw.choice(tuple(Saying))
     return [
         training_reports.LogSays(says=says, **where),
@@ -104,9 +106,12 @@ def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
     broken = instances.GpuBreaks(fault="ecc", cured_by="replace", **where)
     then, silent = _later(draw, where, 60, 400), {**where, "at_s": max(30.0, where["at_s"] - SILENT_BEFORE_S)}
     beside: tuple[TimedFault, ...] = (
-        operators.TakenOut(**then), instances.RebootsGoWrong(how="silent", **then), aws_notifications.HealthReported(**then),
-        instances.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **silent), instances.HostHangs(**then),
-    )  # fmt: skip
+        operators.TakenOut(**then),
+        instances.RebootsGoWrong(how="silent", **then),
+        aws_notifications.HealthReported(**then),
+        instances.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **silent),
+        instances.HostHangs(**then),
+    )
     return [broken, draw.choice(beside)]
 
 
@@ -130,6 +135,13 @@ def _too_soon(draw: Draw, where: Where) -> list[TimedFault]:
 
 
 STORIES: tuple[tuple[Callable[[Draw, Where], list[TimedFault]], int], ...] = (
-    (_fails, 4), (_lies, 5), (_tells, 4), (_stalls, 3), (_refused, 2), (_replaced, 2), (_again, 2), (_by_force, 2),
+    (_fails, 4),
+    (_lies, 5),
+    (_tells, 4),
+    (_stalls, 3),
+    (_refused, 2),
+    (_replaced, 2),
+    (_again, 2),
+    (_by_force, 2),
     (_too_soon, 1),
-)  # fmt: skip
+)

@@ -35,11 +35,18 @@ RATES: tuple[Mapping[str, float], ...] = (
     {"kill_before": 0.01, "kill_after": 0.02, "overlap": 0.03},
     {"throttle": 0.03, "answer_lost": 0.03, "condition_fails": 0.05},
     {
-        "drop": 0.03, "duplicate": 0.1, "delay": 0.2, "kill_before": 0.005, "kill_after": 0.01, "overlap": 0.02,
-        "throttle": 0.01, "answer_lost": 0.01, "condition_fails": 0.02,
+        "drop": 0.03,
+        "duplicate": 0.1,
+        "delay": 0.2,
+        "kill_before": 0.005,
+        "kill_after": 0.01,
+        "overlap": 0.02,
+        "throttle": 0.01,
+        "answer_lost": 0.01,
+        "condition_fails": 0.02,
     },
     {"drop": 0.5, "duplicate": 0.3, "delay": 0.2},
-)  # fmt: skip
+)
 """How unkind a run is: not at all, its events, its functions, its calls, a little of everything, hardly any events."""
 
 
@@ -89,9 +96,12 @@ def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
     at_s = 5.0 if by_hand else round(draw.uniform(0, 600), 1)
     limit_s = draw.choice((None, None, None, 900))
     return JobOf(
-        nnodes=draw.randint(1, min(3, cluster.instances)), gpus=draw.choice((4, 8)), at_s=at_s, by_hand=by_hand,
+        nnodes=draw.randint(1, min(3, cluster.instances)),
+        gpus=draw.choice((4, 8)),
+        at_s=at_s,
+        by_hand=by_hand,
         max_runtime_s=None if by_hand else limit_s,
-    )  # fmt: skip
+    )
 
 
 def _faults(draw: Draw) -> tuple[TimedFault, ...]:

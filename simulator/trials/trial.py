@@ -55,10 +55,17 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     trouble = Trouble(source or Given(scenario.faults), scenario.quiet_s)
     cluster = scenario.cluster
     world = World(
-        instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
-        adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
-        agents=cluster.agents, diagnose=cluster.diagnose, lemons=cluster.lemons,
-    )  # fmt: skip
+        instances=cluster.instances,
+        gpus=cluster.gpus,
+        policy=cluster.recovery_policy,
+        adoption=Adoption(cluster.adopt),
+        train_s=scenario.train_s,
+        delivery=trouble.deliver,
+        nemesis=trouble,
+        agents=cluster.agents,
+        diagnose=cluster.diagnose,
+        lemons=cluster.lemons,
+    )
     if cluster.group:
         for machine in world.machines():
             machine.tags[health.GROUP_TAG] = "gpus"

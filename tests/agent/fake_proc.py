@@ -20,10 +20,19 @@ class Proc:
         self._with("self", self.own)
 
     def add(
-        self, pid: int, ticks: int, *, state: str = "S", parent: int = 0, group: int = 0, name: str = "a (b) c",
-        inner: tuple[int, ...] = (), namespace: Path | None = None, environment: dict[str, str] | None = None,
+        self,
+        pid: int,
+        ticks: int,
+        *,
+        state: str = "S",
+        parent: int = 0,
+        group: int = 0,
+        name: str = "a (b) c",
+        inner: tuple[int, ...] = (),
+        namespace: Path | None = None,
+        environment: dict[str, str] | None = None,
         cgroup: str = "0::/",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A process; `inner` are its pids from here inwards, `environment` None is one that may not be read."""
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)

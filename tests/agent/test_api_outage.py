@@ -86,9 +86,14 @@ def life(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Pass
     yield run
 
 
-@pytest.mark.parametrize("refuses", [
-    lambda: away("the API does not answer: ConnectionRefusedError"), lambda: read(503, b"", None),
-], ids=["no connection", "503"])  # fmt: skip
+@pytest.mark.parametrize(
+    "refuses",
+    [
+        lambda: away("the API does not answer: ConnectionRefusedError"),
+        lambda: read(503, b"", None),
+    ],
+    ids=["no connection", "503"],
+)
 def test_two_minutes_of_refusals_keep_every_exit_and_fault_and_the_agent_resumes(
     node: Node, life: Callable[[Passing], Passing], refuses: Callable[[], Answer]
 ) -> None:

@@ -35,10 +35,13 @@ class Place:
         self.state = State(self.folder / "state", BOOT, Journal())
         self.state.open()
         self.orders = Orders(
-            self.proc.folder, self.state, Journal(), now=lambda: self.now,
+            self.proc.folder,
+            self.state,
+            Journal(),
+            now=lambda: self.now,
             kill=lambda pid, number: self.sent.append(("process", pid, number)),
             kill_group=lambda group, number: self.sent.append(("group", group, number)),
-        )  # fmt: skip
+        )
 
     def give(self, order_id: str = "o-1", kind: str = "stop", **more: Any) -> None:
         order = Order(order_id, kind, more.get("job", "run-1"), more.get("attempt", 1), more.get("grace_s", 30.0))

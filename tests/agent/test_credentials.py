@@ -22,9 +22,13 @@ from tests.agent.node import Node
 
 KEY, SECRET, SESSION, REGION = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", "the-session-of-the-role", "eu-west-1"
 SIGNING = {
-    "GPU_RECOVERY_AUTH": "sigv4", "GPU_RECOVERY_REGION": REGION, "AWS_ACCESS_KEY_ID": KEY,
-    "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_SESSION_TOKEN": SESSION, "GPU_RECOVERY_TOKEN": "",
-}  # fmt: skip
+    "GPU_RECOVERY_AUTH": "sigv4",
+    "GPU_RECOVERY_REGION": REGION,
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_SESSION_TOKEN": SESSION,
+    "GPU_RECOVERY_TOKEN": "",
+}
 
 
 def is_signed(heard: Heard, secret: str = SECRET, region: str = REGION) -> bool:
@@ -34,10 +38,17 @@ def is_signed(heard: Heard, secret: str = SECRET, region: str = REGION) -> bool:
     given = dict(part.strip().split("=", 1) for part in rest.split(","))
     key, date, *scope = given["Credential"].split("/")
     names = given["SignedHeaders"].split(";")
-    canonical = "\n".join([
-        "POST", urlsplit(heard.path).path, "", *(f"{name}:{headers[name].strip()}" for name in names), "",
-        ";".join(names), hashlib.sha256(heard.raw).hexdigest(),
-    ])  # fmt: skip
+    canonical = "\n".join(
+        [
+            "POST",
+            urlsplit(heard.path).path,
+            "",
+            *(f"{name}:{headers[name].strip()}" for name in names),
+            "",
+            ";".join(names),
+            hashlib.sha256(heard.raw).hexdigest(),
+        ]
+    )
     place = "/".join([date, region, "execute-api", "aws4_request"])
     text = "\n".join([scheme, headers["x-amz-date"], place, hashlib.sha256(canonical.encode()).hexdigest()])
     signing = f"AWS4{secret}".encode()

@@ -231,8 +231,9 @@ def test_an_xid_survives_two_reboots_under_the_boot_it_was_logged_in(tmp_path: P
     assert [(one.xid, one.boot_id) for one in told(untold).xids] == [(79, "boot-1"), (95, "")]
     state.close()
     assert [(one.xid, one.boot_id) for one in told(under("boot-3", tmp_path)[1]).xids] == [
-        (79, "boot-1"), (95, "boot-2"),
-    ]  # fmt: skip
+        (79, "boot-1"),
+        (95, "boot-2"),
+    ]
 
 
 def test_what_is_kept_for_the_next_boot_is_bounded_the_newest_first(tmp_path: Path) -> None:

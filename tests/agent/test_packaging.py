@@ -121,9 +121,10 @@ def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> N
     settings = Settings.from_environment({**given, "GPU_RECOVERY_API_URL": "https://h"})
     mounted = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
     assert mounted == {
-        str(settings.token_file and settings.token_file.parent): True, str(settings.state_folder): False,
+        str(settings.token_file and settings.token_file.parent): True,
+        str(settings.state_folder): False,
         str(settings.running_folder): False,
-    }  # fmt: skip
+    }
 
 
 def test_the_page_says_every_variable_and_status() -> None:

@@ -47,8 +47,12 @@ def test_a_report_of_a_full_node_where_nothing_changes_is_below_a_kibibyte() -> 
 def test_what_has_nothing_to_say_is_left_out() -> None:
     """The defaults of the protocol are the server's to know."""
     assert made(Facts(BOOT, health=Health("ok"))) == {
-        "boot_id": BOOT, "uptime_s": 1000.0, "sequence": 7, "running": [], "health": {"status": "ok"},
-    }  # fmt: skip
+        "boot_id": BOOT,
+        "uptime_s": 1000.0,
+        "sequence": 7,
+        "running": [],
+        "health": {"status": "ok"},
+    }
     assert made(Facts(BOOT), interval_s=5.0)["interval_s"] == 5.0
     assert made(Facts(BOOT), interval_s=0.2)["interval_s"] == 1.0
 
@@ -113,9 +117,14 @@ def test_two_reports_that_tell_the_same_have_the_same_mark() -> None:
         Facts(BOOT, [rank], health=health, digest="e"),
         Facts(BOOT, [rank], health=health, digest="d", inventory={}),
         Facts(BOOT, [rank], xids=[Xid(79, "", 1, 1.0, None)], health=health, digest="d"),
-        Facts(BOOT, [rank], [ExitFile(Path("x"), (1, 1, 1), Exit(Rank("j", 1, 0), 0, None, 1.0, BOOT))], health=health,
-              digest="d"),
-    ]  # fmt: skip
+        Facts(
+            BOOT,
+            [rank],
+            [ExitFile(Path("x"), (1, 1, 1), Exit(Rank("j", 1, 0), 0, None, 1.0, BOOT))],
+            health=health,
+            digest="d",
+        ),
+    ]
     assert len({one.mark for one in (same, *others)}) == 1 + len(others)
 
 
@@ -139,12 +148,23 @@ def test_the_digest_changes_when_something_has_happened_and_not_with_the_tempera
 @pytest.mark.parametrize(
     ("status", "raw", "kind"),
     [
-        (200, b'{"ok": true}', Kind.HEARD), (200, b'{"ok": false}', Kind.AWAY), (200, b"<html>", Kind.AWAY),
-        (200, b"[]", Kind.AWAY), (204, b"", Kind.AWAY), (301, b"", Kind.AWAY), (400, b"{}", Kind.BAD_REPORT),
-        (401, b"", Kind.AWAY), (403, b"\xff", Kind.AWAY), (404, b"{}", Kind.AWAY), (409, b"{}", Kind.STALE),
-        (413, b"", Kind.TOO_LARGE), (429, b"", Kind.TOO_MANY), (500, b"", Kind.AWAY), (503, b"[" * 99_999, Kind.AWAY),
+        (200, b'{"ok": true}', Kind.HEARD),
+        (200, b'{"ok": false}', Kind.AWAY),
+        (200, b"<html>", Kind.AWAY),
+        (200, b"[]", Kind.AWAY),
+        (204, b"", Kind.AWAY),
+        (301, b"", Kind.AWAY),
+        (400, b"{}", Kind.BAD_REPORT),
+        (401, b"", Kind.AWAY),
+        (403, b"\xff", Kind.AWAY),
+        (404, b"{}", Kind.AWAY),
+        (409, b"{}", Kind.STALE),
+        (413, b"", Kind.TOO_LARGE),
+        (429, b"", Kind.TOO_MANY),
+        (500, b"", Kind.AWAY),
+        (503, b"[" * 99_999, Kind.AWAY),
     ],
-)  # fmt: skip
+)
 def test_every_answer_is_something(status: int, raw: bytes, kind: Kind) -> None:
     """Also one that nobody of ours has given."""
     assert read(status, raw, None).kind is kind
@@ -165,17 +185,26 @@ def test_orders_are_taken_as_far_as_they_can_be_read() -> None:
     raw = json.dumps({"ok": True, "orders": [good, *strange, {**good, "id": "p", "grace_s": "soon"}]})
     orders = read(200, raw.encode(), None).orders
     assert [(one.id, one.kind, one.job, one.attempt, one.grace_s) for one in orders] == [
-        ("o", "stop", "j", 2, 5.0), ("p", "stop", "j", 2, 30.0),
-    ]  # fmt: skip
+        ("o", "stop", "j", 2, 5.0),
+        ("p", "stop", "j", 2, 30.0),
+    ]
     for broken in ('{"ok": true, "orders": 3, "refused": {}}', '{"ok": true, "orders": null, "refused": [1]}'):
         assert read(200, broken.encode(), None).orders == ()
 
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("0.001", 1.0), ("15", 15.0), ("1e400", 300.0), ("NaN", None), ('"9"', None), ("true", None), ("1" * 400, 300.0),
-     ("-5", 1.0)],
-)  # fmt: skip
+    [
+        ("0.001", 1.0),
+        ("15", 15.0),
+        ("1e400", 300.0),
+        ("NaN", None),
+        ('"9"', None),
+        ("true", None),
+        ("1" * 400, 300.0),
+        ("-5", 1.0),
+    ],
+)
 def test_the_next_report_is_wanted_within_bounds(given: str, kept: float | None) -> None:
     """A server that is wrong neither silences an agent nor is flooded by it."""
     assert read(200, f'{{"ok": true, "next_s": {given}}}'.encode(), None).next_s == kept
@@ -266,13 +295,19 @@ def test_the_settings_have_defaults_for_all_but_address_and_token() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"GPU_RECOVERY_API_URL": ""}, {"GPU_RECOVERY_API_URL": "ftp://h"}, {"GPU_RECOVERY_API_URL": "https://u:p@h"},
-        {"GPU_RECOVERY_API_URL": "http://10.0.0.1"}, {"GPU_RECOVERY_API_URL": "http://127.0.0.1.example.org"},
-        {"GPU_RECOVERY_API_URL": "https://["}, {"GPU_RECOVERY_TOKEN": ""}, {"GPU_RECOVERY_INTERVAL_MS": "1e3"},
-        {"GPU_RECOVERY_LOOK_MS": "0"}, {"GPU_RECOVERY_NVML": "maybe"},
+        {"GPU_RECOVERY_API_URL": ""},
+        {"GPU_RECOVERY_API_URL": "ftp://h"},
+        {"GPU_RECOVERY_API_URL": "https://u:p@h"},
+        {"GPU_RECOVERY_API_URL": "http://10.0.0.1"},
+        {"GPU_RECOVERY_API_URL": "http://127.0.0.1.example.org"},
+        {"GPU_RECOVERY_API_URL": "https://["},
+        {"GPU_RECOVERY_TOKEN": ""},
+        {"GPU_RECOVERY_INTERVAL_MS": "1e3"},
+        {"GPU_RECOVERY_LOOK_MS": "0"},
+        {"GPU_RECOVERY_NVML": "maybe"},
         {"GPU_RECOVERY_ECS_AGENT": "http://169.254.169.254"},
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_cannot_be_meant_is_named(wrong: dict[str, str]) -> None:
     """A token never travels in the clear, nor to whom nobody named."""
     (variable,) = wrong

@@ -172,8 +172,11 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
         yield "the last rank of eight starts", starts[-1]
         yield "a rank ends well, others still run", world.spent(rank(0, "STOPPED", exit_code=0))
         yield "a container instance speaks: a placement, or its agent", world.spent(_flap(world, world.machine(1)))
-        machine = {"detail-type": "EC2 Instance State-change Notification", "source": "aws.ec2",
-                   "detail": {"instance-id": "i-0fedcba9876543210", "state": "running"}}  # fmt: skip
+        machine = {
+            "detail-type": "EC2 Instance State-change Notification",
+            "source": "aws.ec2",
+            "detail": {"instance-id": "i-0fedcba9876543210", "state": "running"},
+        }
         words = words_of(machine, world.timeline.now)
         hearing = lambda: world.invoke("ecs_instance_monitor", lambda: hear(world.recovery, words))  # noqa: E731
         yield "EC2 speaks of a machine of somebody else", world.spent(hearing)
@@ -247,10 +250,17 @@ def heartbeats() -> Counter[str]:
             inventory = {"agent": "0.1.0", "driver": "580.65.06", "gpus": gpus} if number == 0 else None
             ears.hear(
                 Report(
-                    instance, "0b7c1d2e-1111-4222-8333-444455556666", 100.0, next(sequence), interval_s=15,
-                    running=(rank,), health=GpuHealth.OK, digest="0123456789abcdef", inventory=inventory,
+                    instance,
+                    "0b7c1d2e-1111-4222-8333-444455556666",
+                    100.0,
+                    next(sequence),
+                    interval_s=15,
+                    running=(rank,),
+                    health=GpuHealth.OK,
+                    digest="0123456789abcdef",
+                    inventory=inventory,
                 )
-            )  # fmt: skip
+            )
 
         def beat(number: int) -> None:
             world.timeline.now += timedelta(seconds=15)
@@ -289,11 +299,20 @@ EVENT_S, ROUND_S, MEMORY_GB = 0.15, 0.5, 0.5
 LOG_BYTES = 2_000
 """Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
 PRICES = {
-    "Lambda requests": 0.20e-6, "Lambda GB-seconds, arm64": 0.0000133334, "DynamoDB write units": 0.625e-6,
-    "DynamoDB read units": 0.125e-6, "SQS requests": 0.40e-6, "events on a bus of our own": 1.00e-6,
-    "X-Ray traces": 5.00e-6, "CloudWatch Logs, GB": 0.50, "CloudWatch metrics": 0.30, "CloudWatch alarms": 0.10,
-    "CloudWatch dashboard": 3.00, "KMS key": 1.00, "Secrets Manager secret": 0.40,
-}  # fmt: skip
+    "Lambda requests": 0.20e-6,
+    "Lambda GB-seconds, arm64": 0.0000133334,
+    "DynamoDB write units": 0.625e-6,
+    "DynamoDB read units": 0.125e-6,
+    "SQS requests": 0.40e-6,
+    "events on a bus of our own": 1.00e-6,
+    "X-Ray traces": 5.00e-6,
+    "CloudWatch Logs, GB": 0.50,
+    "CloudWatch metrics": 0.30,
+    "CloudWatch alarms": 0.10,
+    "CloudWatch dashboard": 3.00,
+    "KMS key": 1.00,
+    "Secrets Manager secret": 0.40,
+}
 """List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
 ALARMS = 65
 """What the stacks have; the tests of infra/ compare it with the templates."""
@@ -309,13 +328,20 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
     seconds = rounds * ROUND_S + (total["Lambda"] - rounds) * EVENT_S
     ticks = 3 * MINUTES  # the schedule's message is sent, received and deleted
     return {
-        "Lambda requests": total["Lambda"], "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
-        "DynamoDB write units": total["write units"], "DynamoDB read units": total["read units"],
-        "SQS requests": total["SQS"] + ticks, "events on a bus of our own": total["bus"],
-        "X-Ray traces": total["Lambda"], "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
-        "CloudWatch metrics": len(MEASURES), "CloudWatch alarms": ALARMS, "CloudWatch dashboard": 1, "KMS key": 1,
+        "Lambda requests": total["Lambda"],
+        "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
+        "DynamoDB write units": total["write units"],
+        "DynamoDB read units": total["read units"],
+        "SQS requests": total["SQS"] + ticks,
+        "events on a bus of our own": total["bus"],
+        "X-Ray traces": total["Lambda"],
+        "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
+        "CloudWatch metrics": len(MEASURES),
+        "CloudWatch alarms": ALARMS,
+        "CloudWatch dashboard": 1,
+        "KMS key": 1,
         "Secrets Manager secret": 1,
-    }  # fmt: skip
+    }
 
 
 FLEETS = (20, 1_000, 10_000)

@@ -60,9 +60,15 @@ def test_the_id_of_the_started_task_is_the_last_part_of_its_arn(actions: AwsActi
     """And the request is the one for this instance."""
     constraint = [{"type": "memberOf", "expression": f"ec2InstanceId == {A}"}]
     expected = {
-        "cluster": CLUSTER, "taskDefinition": FUNCTION["DCGM_HEALTH_CHECK_TASK"], "count": 1, "launchType": "EC2",
-        "placementConstraints": constraint, "overrides": ANY, "startedBy": CHECK, "clientToken": ANY,
-    }  # fmt: skip
+        "cluster": CLUSTER,
+        "taskDefinition": FUNCTION["DCGM_HEALTH_CHECK_TASK"],
+        "count": 1,
+        "launchType": "EC2",
+        "placementConstraints": constraint,
+        "overrides": ANY,
+        "startedBy": CHECK,
+        "clientToken": ANY,
+    }
     ecs.add_response("run_task", {"tasks": [{"taskArn": TASK}], "failures": []}, expected)
     assert run(actions) == "0a1b"
 
@@ -267,9 +273,10 @@ def test_of_running_tasks_those_that_are_known_are_not_asked_about(actions: AwsA
     """A large gang is a hundred tasks to a call; where everything is known there is none."""
     ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
     ecs.add_response(
-        "describe_tasks", {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}]},
+        "describe_tasks",
+        {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}]},
         {"cluster": ANY, "tasks": ["0a1b"]},
-    )  # fmt: skip
+    )
     assert [fact.task_id for fact in actions.running_tasks(None, {"0a1b0"})] == ["0a1b"]
     ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
     assert list(actions.running_tasks(None, {"0a1b0", "0a1b"})) == []
@@ -282,9 +289,14 @@ def test_of_running_tasks_those_that_are_known_are_not_asked_about(actions: AwsA
 def document(**changes: Any) -> bytes:
     """A verdict as the check leaves it."""
     left = {
-        "schema_version": 1, "check_id": CHECK, "outcome": "REBOOT", "summary": "GPU 3 fell off", "boot_id": "b-1",
-        "booted_at": "2026-11-21T09:00:10Z", "findings": [],
-    }  # fmt: skip
+        "schema_version": 1,
+        "check_id": CHECK,
+        "outcome": "REBOOT",
+        "summary": "GPU 3 fell off",
+        "boot_id": "b-1",
+        "booted_at": "2026-11-21T09:00:10Z",
+        "findings": [],
+    }
     return json.dumps(left | changes).encode()
 
 
@@ -308,9 +320,14 @@ def test_the_document_of_another_check_is_none(actions: AwsActions) -> None:
 
 
 NO_VERDICTS = [
-    b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe",
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\xff\xfe",
     *(document(outcome=outcome) for outcome in ("FINE", None, [1])),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("body", NO_VERDICTS)
@@ -333,9 +350,13 @@ def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> No
 def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:
     """So that a subscription can filter; what does not apply is left out, for SNS refuses what is empty."""
     values = {
-        "incident_id": "sft-1--a01", "correlation_id": "sft-1--a01", "severity": "SEV3", "cluster": CLUSTER,
-        "event_type": "opened", "job_id": "sft-1",
-    }  # fmt: skip
+        "incident_id": "sft-1--a01",
+        "correlation_id": "sft-1--a01",
+        "severity": "SEV3",
+        "cluster": CLUSTER,
+        "event_type": "opened",
+        "job_id": "sft-1",
+    }
     attributes = {name: {"DataType": "String", "StringValue": value} for name, value in values.items()}
     with Stubber(actions._sns) as sns:
         asked = {"TopicArn": TOPIC, "Subject": "s", "Message": "b", "MessageAttributes": attributes}

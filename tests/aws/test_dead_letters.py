@@ -109,14 +109,21 @@ def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
 
 @pytest.mark.parametrize(
     ("code", "error"),
-    [("ResourceNotFoundException", LetterRefused), ("AccessDeniedException", LetterRefused),
-     ("ServiceException", ClientError)],
-)  # fmt: skip
+    [
+        ("ResourceNotFoundException", LetterRefused),
+        ("AccessDeniedException", LetterRefused),
+        ("ServiceException", ClientError),
+    ],
+)
 def test_a_no_for_good_is_told_apart_from_trouble(letters: AwsDeadLetters, code: str, error: type[Exception]) -> None:
     """A function that is gone is the letter's problem; a service in trouble is the operator's, who tries again."""
     with Stubber(dead_letters._lambda()) as awslambda:
-        awslambda.add_client_error("invoke", code, http_status_code=400, expected_params={
-            "FunctionName": ARN, "InvocationType": "Event", "Payload": ANY})  # fmt: skip
+        awslambda.add_client_error(
+            "invoke",
+            code,
+            http_status_code=400,
+            expected_params={"FunctionName": ARN, "InvocationType": "Event", "Payload": ANY},
+        )
         with pytest.raises(error):
             letters.invoke(ARN, "{}")
 

@@ -67,8 +67,11 @@ def test_metrics_are_written_in_the_format_that_cloudwatch_reads(journal: LogJou
     assert written["service"] == "gpu-recovery"
     units = {one["Name"]: one["Unit"] for one in directive["Metrics"]}
     assert units == {
-        "JobStopping": "Count", "DetectionSeconds": "Seconds", "GpuHoursLost": "None", "RecoveriesStarted": "Count"
-    }  # fmt: skip
+        "JobStopping": "Count",
+        "DetectionSeconds": "Seconds",
+        "GpuHoursLost": "None",
+        "RecoveriesStarted": "Count",
+    }
     assert written["DetectionSeconds"] == [12.0]
     assert written["GpuHoursLost"] == [pytest.approx(16 * 12 / 3600)]
 
@@ -138,8 +141,9 @@ def test_a_word_that_was_not_sent_is_counted_and_named_but_not_quoted(journal: L
     assert (written["NoticesSent"], written["NoticesFailed"], written["Unsaid"]) == ([1], [1], [1])
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
     assert [(one["level"], one["command"], one["failure"]) for one in lines] == [
-        ("ERROR", "NotifyOperator", "TimeoutError"), ("ERROR", "PokeScheduler", "TimeoutError")
-    ]  # fmt: skip
+        ("ERROR", "NotifyOperator", "TimeoutError"),
+        ("ERROR", "PokeScheduler", "TimeoutError"),
+    ]
     assert not any("body of the message" in json.dumps(one) for one in lines)
 
 

@@ -64,8 +64,11 @@ def shown(instance_id: str = A, state: str = "running", tags: dict[str, str] | N
     """An instance as DescribeInstances shows it."""
     pairs = [{"Key": key, "Value": value} for key, value in (tags or {}).items()]
     return {
-        "InstanceId": instance_id, "State": {"Code": 16, "Name": state}, "Tags": pairs, "RootDeviceType": "ebs",
-    } | more  # fmt: skip
+        "InstanceId": instance_id,
+        "State": {"Code": 16, "Name": state},
+        "Tags": pairs,
+        "RootDeviceType": "ebs",
+    } | more
 
 
 def reserved(*instances: Any) -> dict[str, Any]:
@@ -90,8 +93,10 @@ def test_machines_are_asked_for_by_filter(ec2: Ec2, told: Stubber) -> None:
     told.add_response("describe_instances", reserved(shown("i-2")), asked(ids[:200], NextToken="more"))
     told.add_response("describe_instances", reserved(shown("i-200", "stopped")), asked(ids[200:]))
     assert {name: one.state for name, one in ec2.machines(ids).items()} == {
-        "i-1": MachineState.RUNNING, "i-2": MachineState.RUNNING, "i-200": MachineState.STOPPED,
-    }  # fmt: skip
+        "i-1": MachineState.RUNNING,
+        "i-2": MachineState.RUNNING,
+        "i-200": MachineState.STOPPED,
+    }
 
 
 @pytest.mark.parametrize("state", MachineState)
@@ -136,10 +141,13 @@ def test_the_group_of_a_machine_is_in_its_tags(ec2: Ec2, told: Stubber) -> None:
 @pytest.mark.parametrize(
     ("more", "restartable"),
     [
-        ({}, True), ({"RootDeviceType": "instance-store"}, False), ({"InstanceLifecycle": "spot"}, False),
-        ({"InstanceLifecycle": "capacity-block"}, False), ({"InstanceLifecycle": "a lifecycle of tomorrow"}, False),
+        ({}, True),
+        ({"RootDeviceType": "instance-store"}, False),
+        ({"InstanceLifecycle": "spot"}, False),
+        ({"InstanceLifecycle": "capacity-block"}, False),
+        ({"InstanceLifecycle": "a lifecycle of tomorrow"}, False),
     ],
-)  # fmt: skip
+)
 def test_only_an_on_demand_machine_with_its_root_on_ebs_may_be_stopped_and_started(
     ec2: Ec2, told: Stubber, more: dict[str, str], restartable: bool
 ) -> None:
@@ -154,9 +162,12 @@ def status(instance_id: str = A, system: Any = None, own: Any = None, events: An
     """An item of DescribeInstanceStatus."""
     well = {"Status": "ok", "Details": [{"Name": "reachability", "Status": "passed"}]}
     return {
-        "InstanceId": instance_id, "InstanceState": {"Code": 16, "Name": state}, "SystemStatus": system or well,
-        "InstanceStatus": own or well, "Events": list(events),
-    }  # fmt: skip
+        "InstanceId": instance_id,
+        "InstanceState": {"Code": 16, "Name": state},
+        "SystemStatus": system or well,
+        "InstanceStatus": own or well,
+        "Events": list(events),
+    }
 
 
 def seen(ec2: Ec2, told: Stubber, one: Any) -> MachineStatus:
@@ -195,10 +206,12 @@ def test_a_status_check_that_has_only_just_failed_says_nothing(ec2: Ec2, told: S
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("ok", HealthStatus.OK), ("impaired", HealthStatus.IMPAIRED), ("initializing", HealthStatus.INITIALIZING),
+        ("ok", HealthStatus.OK),
+        ("impaired", HealthStatus.IMPAIRED),
+        ("initializing", HealthStatus.INITIALIZING),
         ("insufficient-data", HealthStatus.INSUFFICIENT_DATA),
     ],
-)  # fmt: skip
+)
 def test_every_status_has_its_word(ec2: Ec2, told: Stubber, word: str, expected: HealthStatus) -> None:
     """With or without details."""
     assert seen(ec2, told, status(own={"Status": word})).health[1] == reported(OWN, expected)
@@ -219,20 +232,25 @@ def planned(code: str, description: str = "", **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("instance-retirement", DepartureKind.RETIREMENT), ("instance-stop", DepartureKind.RETIREMENT),
-        ("instance-reboot", DepartureKind.MAINTENANCE), ("system-reboot", DepartureKind.MAINTENANCE),
+        ("instance-retirement", DepartureKind.RETIREMENT),
+        ("instance-stop", DepartureKind.RETIREMENT),
+        ("instance-reboot", DepartureKind.MAINTENANCE),
+        ("system-reboot", DepartureKind.MAINTENANCE),
         ("system-maintenance", DepartureKind.MAINTENANCE),
     ],
-)  # fmt: skip
+)
 def test_a_scheduled_event_is_a_departure(ec2: Ec2, told: Stubber, code: str, kind: DepartureKind) -> None:
     """No reboot cures the host of a machine that is to be retired or stopped."""
     event = planned(code, "Degraded hardware", NotBefore=later(3600))
     assert seen(ec2, told, status(events=[event])).departures == (
         DepartureAnnounced(
-            at=NOW, kind=kind, source="instance-event-1", leaves_at=later(3600),
+            at=NOW,
+            kind=kind,
+            source="instance-event-1",
+            leaves_at=later(3600),
             sentence=f"EC2 has scheduled {code} for 2026-11-21 10:00 UTC: Degraded hardware",
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -301,11 +319,12 @@ def silenced(client: Any, operation: str, error: Exception) -> list[str]:
 @pytest.mark.parametrize(
     "error",
     [
-        ReadTimeoutError(endpoint_url="https://ec2"), ConnectTimeoutError(endpoint_url="https://ec2"),
+        ReadTimeoutError(endpoint_url="https://ec2"),
+        ConnectTimeoutError(endpoint_url="https://ec2"),
         EndpointConnectionError(endpoint_url="https://ec2"),
     ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_a_reboot_that_is_not_answered_is_unknown_and_not_asked_for_again(
     ec2: Ec2, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,10 +379,14 @@ def test_an_order_given_too_often_is_told_apart(ec2: Ec2, verb: str, code: str) 
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        ("Unavailable", 400), ("InternalError", 400), ("RequestExpired", 400), ("InternalServerError", 500),
-        ("NeverHeardOf", 502), ("500", 500),
+        ("Unavailable", 400),
+        ("InternalError", 400),
+        ("RequestExpired", 400),
+        ("InternalServerError", 500),
+        ("NeverHeardOf", 502),
+        ("500", 500),
     ],
-)  # fmt: skip
+)
 def test_an_order_to_an_ec2_in_trouble_may_have_been_heard(
     ec2: Ec2, verb: str, error: type[Exception], code: str, status: int
 ) -> None:

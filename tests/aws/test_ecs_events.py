@@ -105,26 +105,42 @@ HALF = "\ud800"
 @pytest.mark.parametrize(
     ("field", "changes"),
     [
-        ("taskArn", {"taskArn": 7}), ("taskArn", {"taskArn": "arn:aws:ecs/"}), ("taskArn", {"taskArn": f"a/{HALF}"}),
-        ("taskArn", {"taskArn": "a/" + "0" * 256}), ("taskArn", {"taskArn": "a/b c"}),
-        ("lastStatus", {"lastStatus": ["STOPPED"]}), ("startedBy", {"startedBy": {"job": "sft"}}),
-        ("startedBy", {"startedBy": "x--a" + "1" * 5_000}), ("version", {"version": "7"}),
-        ("version", {"version": 7.0}), ("version", {"version": True}), ("version", {"version": float("nan")}),
-        ("version", {"version": -1}), ("version", {"version": 10**400}), ("containers", {"containers": {}}),
-        ("containers[1]", {"containers": [{}, "main"]}), ("containers[0].name", {"containers": [{"name": 1}]}),
+        ("taskArn", {"taskArn": 7}),
+        ("taskArn", {"taskArn": "arn:aws:ecs/"}),
+        ("taskArn", {"taskArn": f"a/{HALF}"}),
+        ("taskArn", {"taskArn": "a/" + "0" * 256}),
+        ("taskArn", {"taskArn": "a/b c"}),
+        ("lastStatus", {"lastStatus": ["STOPPED"]}),
+        ("startedBy", {"startedBy": {"job": "sft"}}),
+        ("startedBy", {"startedBy": "x--a" + "1" * 5_000}),
+        ("version", {"version": "7"}),
+        ("version", {"version": 7.0}),
+        ("version", {"version": True}),
+        ("version", {"version": float("nan")}),
+        ("version", {"version": -1}),
+        ("version", {"version": 10**400}),
+        ("containers", {"containers": {}}),
+        ("containers[1]", {"containers": [{}, "main"]}),
+        ("containers[0].name", {"containers": [{"name": 1}]}),
         ("containers[0].exitCode", {"containers": [{"exitCode": "0"}]}),
         ("containers[0].exitCode", {"containers": [{"exitCode": False}]}),
         ("containers[0].reason", {"containers": [{"reason": 1}]}),
-        ("containers[0].gpuIds[0]", {"containers": [{"gpuIds": [0]}]}), ("overrides", {"overrides": []}),
+        ("containers[0].gpuIds[0]", {"containers": [{"gpuIds": [0]}]}),
+        ("overrides", {"overrides": []}),
         ("overrides.containerOverrides", {"overrides": {"containerOverrides": "none"}}),
-        ("overrides.containerOverrides[0].environment[0].value", {"overrides": {"containerOverrides": [
-            {"environment": [{"name": "RANK", "value": 0}]}]}}),
-        ("overrides.containerOverrides[0].environment[0].value", {"overrides": {"containerOverrides": [
-            {"environment": [{"name": "JOB_ID", "value": HALF}]}]}}),
-        ("stopCode", {"stopCode": 1}), ("stoppedReason", {"stoppedReason": ["x"]}),
+        (
+            "overrides.containerOverrides[0].environment[0].value",
+            {"overrides": {"containerOverrides": [{"environment": [{"name": "RANK", "value": 0}]}]}},
+        ),
+        (
+            "overrides.containerOverrides[0].environment[0].value",
+            {"overrides": {"containerOverrides": [{"environment": [{"name": "JOB_ID", "value": HALF}]}]}},
+        ),
+        ("stopCode", {"stopCode": 1}),
+        ("stoppedReason", {"stoppedReason": ["x"]}),
         ("containerInstanceArn", {"containerInstanceArn": "a/\x00"}),
     ],
-)  # fmt: skip
+)
 def test_a_field_of_the_wrong_kind_is_named(field: str, changes: dict[str, Any]) -> None:
     """Whoever finds the event among the dead letters reads which part of it nobody could use."""
     with pytest.raises(EventUnreadable) as refused:
@@ -220,11 +236,15 @@ def test_short_and_long_arns_name_the_same_task(arn: str, task_id: str) -> None:
 @pytest.mark.parametrize(
     ("text", "microsecond"),
     [
-        ("2016-12-06T16:41:06Z", 0), ("2016-12-06T16:41:06.8Z", 800_000), ("2016-12-06T16:41:06.71Z", 710_000),
-        ("2016-12-06T16:41:06.991Z", 991_000), ("2016-12-06T16:41:06.991234567Z", 991_234),
-        ("2016-12-06T17:41:06.5+01:00", 500_000), ("2016-12-06T16:41:06", 0),
+        ("2016-12-06T16:41:06Z", 0),
+        ("2016-12-06T16:41:06.8Z", 800_000),
+        ("2016-12-06T16:41:06.71Z", 710_000),
+        ("2016-12-06T16:41:06.991Z", 991_000),
+        ("2016-12-06T16:41:06.991234567Z", 991_234),
+        ("2016-12-06T17:41:06.5+01:00", 500_000),
+        ("2016-12-06T16:41:06", 0),
     ],
-)  # fmt: skip
+)
 def test_times_are_read_whatever_their_fraction(text: str, microsecond: int) -> None:
     """ECS writes one to nine digits; a time without a zone is UTC."""
     assert time_of(text) == datetime(2016, 12, 6, 16, 41, 6, microsecond, tzinfo=UTC)
@@ -263,9 +283,12 @@ def test_gpus_are_counted_from_their_ids() -> None:
 def test_the_container_with_our_environment_is_the_main_one() -> None:
     """Its override names it and holds the command; the instance is what we told the task ourselves."""
     environment = [
-        {"name": "JOB_ID", "value": "sft-1"}, {"name": "INSTANCE_ID", "value": "i-1"},
-        {"name": "EMPTY"}, {"name": "NULL", "value": None}, {"value": "of nothing"},
-    ]  # fmt: skip
+        {"name": "JOB_ID", "value": "sft-1"},
+        {"name": "INSTANCE_ID", "value": "i-1"},
+        {"name": "EMPTY"},
+        {"name": "NULL", "value": None},
+        {"value": "of nothing"},
+    ]
     overrides = {
         "containerOverrides": [{"name": "log"}, {"name": "main", "environment": environment, "command": ["train"]}]
     }

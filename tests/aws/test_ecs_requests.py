@@ -76,11 +76,21 @@ def test_a_rank_is_told_everything_it_needs() -> None:
     """Every variable that ranks carry, and the user's own."""
     told = environment_of(rank(1, spec=spec(suspend_grace_s=9, checkpoint_dir="/fsx/run-7")))
     assert {name: told[name] for name in OUR_VARIABLES} == {
-        "JOB_ID": JOB, "ATTEMPT": "1", "RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "1", "NNODES": "2",
-        "GPUS_PER_NODE": "8", "MASTER_IP": "10.0.0.7", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "2222",
-        "INSTANCE_ID": plan().instances[1], "RUNNING_LOG_ID": str(running_log_id(JOB, 1, 1)), "EPOCH": "0",
+        "JOB_ID": JOB,
+        "ATTEMPT": "1",
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "NODE_RANK": "1",
+        "NNODES": "2",
+        "GPUS_PER_NODE": "8",
+        "MASTER_IP": "10.0.0.7",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "2222",
+        "INSTANCE_ID": plan().instances[1],
+        "RUNNING_LOG_ID": str(running_log_id(JOB, 1, 1)),
+        "EPOCH": "0",
         "SUSPEND_GRACE_S": "9",
-    }  # fmt: skip
+    }
     assert (told["LR"], told["CHECKPOINT_DIR"]) == ("0.1", "/fsx/run-7")
 
 
@@ -89,9 +99,15 @@ def test_no_token_is_in_what_a_task_is_told(request_: dict[str, Any]) -> None:
     """Events show overrides to everybody who may read the bus: what a task is told is named here, one by one."""
     ours = OUR_VARIABLES | {"CHECKPOINT_DIR", "GPU_RECOVERY_STOP_TIMEOUT_S"}
     of_check = {
-        "CHECK_ID", "INSTANCE_ID", "VERDICT_BUCKET", "VERDICT_KEY", "CHECK_LEVEL", "EXPECTED_GPUS", "CHECK_TIMEOUT_S",
+        "CHECK_ID",
+        "INSTANCE_ID",
+        "VERDICT_BUCKET",
+        "VERDICT_KEY",
+        "CHECK_LEVEL",
+        "EXPECTED_GPUS",
+        "CHECK_TIMEOUT_S",
         "SINCE",
-    }  # fmt: skip
+    }
     told = environment_of(request_)
     assert set(told) - {"LR"} <= (of_check if "CHECK_ID" in told else ours)
     assert not [name for name in told if re.search("TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY$(?<!VERDICT_KEY)", name)]
@@ -141,10 +157,13 @@ def test_tokens_and_names_fit_what_ecs_allows(request_: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        {"command": ["x" * 5_900]}, {"env": {f"V{n:03d}": "v" for n in range(180)}}, {"command": ["é"] * 500},
-        {"command": ['"'] * 900}, {"env": {"TEXT": "\n" * 2_900}},
+        {"command": ["x" * 5_900]},
+        {"env": {f"V{n:03d}": "v" for n in range(180)}},
+        {"command": ["é"] * 500},
+        {"command": ['"'] * 900},
+        {"env": {"TEXT": "\n" * 2_900}},
     ],
-)  # fmt: skip
+)
 def test_the_largest_job_that_is_accepted_still_fits(document: dict[str, Any]) -> None:
     """Overrides of 8,192 characters as JSON, whatever the user's part of them is made of."""
     asked = {"workload": "w" * 40, "nnodes": 2000, "n_gpus_per_node": 16, "task_definition": "t"}
@@ -159,10 +178,14 @@ def test_a_check_is_told_who_it_is_and_where_to_leave_its_verdict() -> None:
     """Everything but the GPUs is in its environment."""
     told = environment_of(check(number=3))
     assert told == {
-        "CHECK_ID": f"check/{A}/3", "INSTANCE_ID": A, "VERDICT_BUCKET": "bucket",
-        "VERDICT_KEY": f"verdicts/check/{A}/3.json", "CHECK_LEVEL": "2", "EXPECTED_GPUS": "8",
+        "CHECK_ID": f"check/{A}/3",
+        "INSTANCE_ID": A,
+        "VERDICT_BUCKET": "bucket",
+        "VERDICT_KEY": f"verdicts/check/{A}/3.json",
+        "CHECK_LEVEL": "2",
+        "EXPECTED_GPUS": "8",
         "CHECK_TIMEOUT_S": "2220",
-    }  # fmt: skip
+    }
     assert check(number=3)["startedBy"] == f"check/{A}/3"
     assert override_of(check())["name"] == "health-check"
 

@@ -10,9 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 TEXTS = st.one_of(
-    st.sampled_from(["JOB_ID", "RANK", "", "\ud800", "ä", "x" * 9_000, "x" * 5_000]), st.none(), st.integers(),
+    st.sampled_from(["JOB_ID", "RANK", "", "\ud800", "ä", "x" * 9_000, "x" * 5_000]),
+    st.none(),
+    st.integers(),
     st.booleans(),
-)  # fmt: skip
+)
 PAIRS = st.one_of(st.dictionaries(st.sampled_from(["name", "value", "other"]), TEXTS), st.none(), st.just("text"))
 LISTS = st.one_of(st.lists(PAIRS, max_size=5), st.none(), st.just("no list"))
 

@@ -109,7 +109,7 @@ ID = "i-1234567890abcdef0"
         ("ec2_state_change_terminated_powertools", MachineMoved(ID, "terminated")),  # instance_id; the ARN has it
         ("ec2_state_change_uppercase_RUNNING_pipes", MachineMoved("i-0123456789", "running")),
     ],
-)  # fmt: skip
+)
 def test_a_change_of_state_names_the_instance(name: str, word: Word) -> None:
     """Whatever is odd about its id, and in small letters."""
     assert the(published(name)) == word
@@ -155,10 +155,13 @@ def test_a_spot_interruption_is_two_minutes_away() -> None:
     assert word == Warned(
         "i-0123456789",
         DepartureAnnounced(
-            at=at(2022, 8, 11, 14), kind=DepartureKind.INTERRUPTION, source="INTERRUPTION",
-            leaves_at=at(2022, 8, 11, 14, 2), sentence="EC2 interrupts the Spot instance at 14:02:00 UTC",
+            at=at(2022, 8, 11, 14),
+            kind=DepartureKind.INTERRUPTION,
+            source="INTERRUPTION",
+            leaves_at=at(2022, 8, 11, 14, 2),
+            sentence="EC2 interrupts the Spot instance at 14:02:00 UTC",
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("time", ["yyyy-mm-ddThh:mm:ssZ", None, 7, "", "0000-00-00"])
@@ -197,13 +200,22 @@ def test_a_rebalance_recommendation_is_no_more_than_a_likelihood() -> None:
 def health_change(*checks: dict[str, Any], **detail: Any) -> dict[str, Any]:
     """An event with these checks, as ECS documents it: it has no version."""
     return {
-        "version": "0", "id": "1", "detail-type": "ECS Container Instance Health Change", "source": "aws.ecs",
-        "time": "2026-11-21T08:59:00Z", "resources": [],
+        "version": "0",
+        "id": "1",
+        "detail-type": "ECS Container Instance Health Change",
+        "source": "aws.ecs",
+        "time": "2026-11-21T08:59:00Z",
+        "resources": [],
         "detail": {
-            "clusterArn": "c", "containerInstanceArn": "ci", "capacityProviderName": None, "ec2InstanceId": A,
-            "overallStatus": "IMPAIRED", "healthChecks": list(checks), **detail,
+            "clusterArn": "c",
+            "containerInstanceArn": "ci",
+            "capacityProviderName": None,
+            "ec2InstanceId": A,
+            "overallStatus": "IMPAIRED",
+            "healthChecks": list(checks),
+            **detail,
         },
-    }  # fmt: skip
+    }
 
 
 def check(kind: str = "ACCELERATED_COMPUTE", status: str = "IMPAIRED", **more: Any) -> dict[str, Any]:
@@ -221,10 +233,14 @@ def test_each_health_check_of_an_event_is_a_word_of_its_own() -> None:
     assert gpu == Warned(
         A,
         HealthReported(
-            at=said, kind=HealthKind.ACCELERATED_COMPUTE, status=HealthStatus.IMPAIRED, since=later(-119.5),
-            sentence="XID_79", xid=79,
+            at=said,
+            kind=HealthKind.ACCELERATED_COMPUTE,
+            status=HealthStatus.IMPAIRED,
+            since=later(-119.5),
+            sentence="XID_79",
+            xid=79,
         ),
-    )  # fmt: skip
+    )
     assert agent == Warned(
         A, HealthReported(at=said, kind=HealthKind.AGENT_CONNECTIVITY, status=HealthStatus.OK, since=later(-180))
     )
@@ -241,10 +257,14 @@ def test_every_check_and_status_that_ecs_has_is_known(kind: str, status: str) ->
 @pytest.mark.parametrize(
     ("reason", "xid"),
     [
-        ("XID_79", 79), ("GPU 3: XID_154 after XID_79", 154), ("Agent disconnected since 08:58", None), (None, None),
-        ("XID_", None), ("XID_99999999999", None),
+        ("XID_79", 79),
+        ("GPU 3: XID_154 after XID_79", 154),
+        ("Agent disconnected since 08:58", None),
+        (None, None),
+        ("XID_", None),
+        ("XID_99999999999", None),
     ],
-)  # fmt: skip
+)
 def test_the_xid_is_in_the_reason(reason: str | None, xid: int | None) -> None:
     """The first of them, if there is one."""
     assert warning(health_change(check(statusReason=reason))).xid == xid
@@ -307,10 +327,13 @@ def test_a_retirement_as_it_was_recorded() -> None:
     assert word == Warned(
         "i-00ddbf07ce6372082",
         DepartureAnnounced(
-            at=at(2018, 11, 1, 22), kind=DepartureKind.RETIREMENT, source=arn, leaves_at=at(2018, 11, 1, 22),
+            at=at(2018, 11, 1, 22),
+            kind=DepartureKind.RETIREMENT,
+            source=arn,
+            leaves_at=at(2018, 11, 1, 22),
             sentence=f"EC2 takes its host away from 2018-11-01 22:00 UTC on ({code})",
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -378,12 +401,14 @@ def test_every_page_of_a_long_event_has_instances_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("changes", "called_off"),
     [
-        ({"statusCode": "open"}, False), ({"statusCode": "upcoming"}, False), ({}, False),
+        ({"statusCode": "open"}, False),
+        ({"statusCode": "upcoming"}, False),
+        ({}, False),
         ({"statusCode": "closed"}, True),
         ({"affectedEntities": [{"entityValue": A, "status": "RESOLVED"}]}, True),
         ({"affectedEntities": [{"entityValue": A, "status": "IMPAIRED"}]}, False),
     ],
-)  # fmt: skip
+)
 def test_a_closed_event_calls_its_plan_off(changes: dict[str, Any], called_off: bool) -> None:
     """For all, or for the one whose part in it is resolved."""
     assert warning(health(**changes)).called_off is called_off
@@ -392,12 +417,19 @@ def test_a_closed_event_calls_its_plan_off(changes: dict[str, Any], called_off: 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Thu, 1 Nov 2018 22:00:00 GMT", at(2018, 11, 1, 22)), ("2018-11-01T22:00:00Z", at(2018, 11, 1, 22)),
-        ("Thu, 1 Nov 2018 22:00:00 +0200", at(2018, 11, 1, 20)), ("Thu, 1 Nov 2018 22:00:00", at(2018, 11, 1, 22)),
-        ("tomorrow", NOW), ("", NOW), (None, NOW), ("0001-01-01T00:00:00Z", NOW), ("9999-12-31T00:00:00Z", NOW),
-        ("Fri, 31 Dec 9999 23:59:59 -1200", NOW), ("Sat, 99 Jun 2016 99:99:99 GMT", NOW),
+        ("Thu, 1 Nov 2018 22:00:00 GMT", at(2018, 11, 1, 22)),
+        ("2018-11-01T22:00:00Z", at(2018, 11, 1, 22)),
+        ("Thu, 1 Nov 2018 22:00:00 +0200", at(2018, 11, 1, 20)),
+        ("Thu, 1 Nov 2018 22:00:00", at(2018, 11, 1, 22)),
+        ("tomorrow", NOW),
+        ("", NOW),
+        (None, NOW),
+        ("0001-01-01T00:00:00Z", NOW),
+        ("9999-12-31T00:00:00Z", NOW),
+        ("Fri, 31 Dec 9999 23:59:59 -1200", NOW),
+        ("Sat, 99 Jun 2016 99:99:99 GMT", NOW),
     ],
-)  # fmt: skip
+)
 def test_the_time_of_a_plan_has_two_forms(text: str | None, expected: datetime) -> None:
     """Anything else, or a time at the end of the calendar, counts as not given: what follows reckons with it."""
     announced = warning({**health(startTime=text), "time": "9999-01-01T00:00:00Z"})
@@ -441,19 +473,23 @@ def test_an_alarm_on_a_status_check_is_a_word_about_the_instance(name: str, kind
     assert the(alarm(name)) == Warned(
         A,
         HealthReported(
-            at=at(2019, 10, 2, 17, 4, 40), kind=kind, status=HealthStatus.IMPAIRED, since=SINCE,
+            at=at(2019, 10, 2, 17, 4, 40),
+            kind=kind,
+            status=HealthStatus.IMPAIRED,
+            since=SINCE,
             sentence=f"the alarm 'ServerCpuTooHigh' on {name} is ALARM",
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("value", "status"),
     [
-        ("ALARM", HealthStatus.IMPAIRED), ("OK", HealthStatus.OK),
+        ("ALARM", HealthStatus.IMPAIRED),
+        ("OK", HealthStatus.OK),
         ("INSUFFICIENT_DATA", HealthStatus.INSUFFICIENT_DATA),
     ],
-)  # fmt: skip
+)
 def test_the_state_of_the_alarm_is_the_status(value: str, status: HealthStatus) -> None:
     """Too little data is neither well nor impaired."""
     assert warning(alarm("StatusCheckFailed_System", value=value)).status is status
@@ -463,12 +499,16 @@ def test_the_state_of_the_alarm_is_the_status(value: str, status: HealthStatus) 
     "event",
     [
         *(published(name) for name in PUBLISHED if name.startswith("cloudwatch_alarm")),
-        alarm("CPUUtilization"), alarm("StatusCheckFailed_System", namespace="Mine"),
-        alarm("StatusCheckFailed_System", dimensions={}), alarm("StatusCheckFailed_System", dimensions=None),
+        alarm("CPUUtilization"),
+        alarm("StatusCheckFailed_System", namespace="Mine"),
+        alarm("StatusCheckFailed_System", dimensions={}),
+        alarm("StatusCheckFailed_System", dimensions=None),
         alarm("StatusCheckFailed_System", dimensions={"InstanceId": "mi-1"}),
-        alarm("StatusCheckFailed_System", value="DREAMING"), alarm("StatusCheckFailed_System", value=None), alarm(),
+        alarm("StatusCheckFailed_System", value="DREAMING"),
+        alarm("StatusCheckFailed_System", value=None),
+        alarm(),
     ],
-)  # fmt: skip
+)
 def test_an_alarm_on_anything_else_is_passed_over(event: dict[str, Any]) -> None:
     """Other metrics, groups, sums, alarms on alarms, states of tomorrow."""
     assert "about no status check of an instance" in passed_over(event)

@@ -115,9 +115,13 @@ def test_a_reboot_a_late_report_and_one_of_seed_000_cost_no_more(moto_store: Dyn
     assert calls_of(moto_store, of_next_boot(1, 3)) == ["update_item"]
 
 
-@pytest.mark.parametrize(("report", "refusal"), [
-    (beat(1, 15), SequenceStale), (beat(REPORTS_MAX + 1, 15), TooManyReports),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("report", "refusal"),
+    [
+        (beat(1, 15), SequenceStale),
+        (beat(REPORTS_MAX + 1, 15), TooManyReports),
+    ],
+)
 def test_what_is_refused_is_refused_at_the_first_call(
     moto_store: DynamoStore, report: Beat, refusal: type[Exception]
 ) -> None:
@@ -160,11 +164,12 @@ def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: Dynam
     def overtaken(call: Any, request: dict[str, Any]) -> Any:
         """Another window each time, with a count of its own, as no clock would have it."""
         moto_store.jobs.client.update_item(
-            TableName=moto_store.machines.name, Key=request["Key"],
+            TableName=moto_store.machines.name,
+            Key=request["Key"],
             UpdateExpression="SET #w = #w + :w, heard_even = :n, heard_odd = :n",
             ExpressionAttributeNames={"#w": "window"},
             ExpressionAttributeValues={":w": {"N": "-1"}, ":n": {"M": {BY_ROLE: {"N": "1"}}}},
-        )  # fmt: skip
+        )
         return call(**request)
 
     with pytest.raises(TryAgainSoon):

@@ -59,15 +59,30 @@ class BothStores(RuleBasedStateMachine):
         return answers[0]
 
     @rule(
-        instance_id=instance_ids, passed=steps, boot=st.sampled_from(tuple(BOOTS)), sequence=st.integers(1, 9),
-        present=st.sampled_from((True, True, False)), numbers=numbers, attempt=st.integers(1, 4),
-        health=st.none() | st.sampled_from(GpuHealth), run=st.sampled_from(("", "a", "b", "c")),
+        instance_id=instance_ids,
+        passed=steps,
+        boot=st.sampled_from(tuple(BOOTS)),
+        sequence=st.integers(1, 9),
+        present=st.sampled_from((True, True, False)),
+        numbers=numbers,
+        attempt=st.integers(1, 4),
+        health=st.none() | st.sampled_from(GpuHealth),
+        run=st.sampled_from(("", "a", "b", "c")),
         by=st.sampled_from((BY_ROLE, "0123456789ab", "cdef01234567")),
-    )  # fmt: skip
+    )
     def report(
-        self, instance_id: str, passed: int, boot: str, sequence: int, present: bool, numbers: set[int], attempt: int,
-        health: GpuHealth | None, run: str, by: str,
-    ) -> None:  # fmt: skip
+        self,
+        instance_id: str,
+        passed: int,
+        boot: str,
+        sequence: int,
+        present: bool,
+        numbers: set[int],
+        attempt: int,
+        health: GpuHealth | None,
+        run: str,
+        by: str,
+    ) -> None:
         """A report of some boot, in time or late, with ranks of some attempt, by one of two tokens or by none."""
         self.seconds += passed
         at, booted_at = later(self.seconds), BOOTS[boot]
@@ -75,9 +90,17 @@ class BothStores(RuleBasedStateMachine):
             booted_at += timedelta(seconds=sequence)
         seen = ranks(at, *(sorted(numbers) if present else ()), attempt=attempt)
         beat = Beat(
-            instance_id, at, boot, booted_at, sequence if boot else 0, 15 if boot else 0, seen,
-            health=health, digest=f"d{sequence}" if health else "", run=run if boot else "",
-        )  # fmt: skip
+            instance_id,
+            at,
+            boot,
+            booted_at,
+            sequence if boot else 0,
+            15 if boot else 0,
+            seen,
+            health=health,
+            digest=f"d{sequence}" if health else "",
+            run=run if boot else "",
+        )
         self.both("keep_beat", beat, present, by)
 
     @rule(instance_id=instance_ids, latest=flags)

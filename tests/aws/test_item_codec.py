@@ -34,7 +34,7 @@ loose = st.recursive(
     st.none() | st.booleans() | numbers | texts,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts.filter(lambda k: k != "type"), inner, max_size=2),
     max_leaves=4,
-)  # fmt: skip
+)
 PLAIN = {datetime: moments, str: texts, int: numbers, bool: st.booleans(), type(None): st.none()}
 ORDERS = (*commands.JOB_COMMANDS, *commands.INSTANCE_COMMANDS)
 FACTS = (*events.JOB_EVENTS, *events.INSTANCE_EVENTS)

@@ -30,6 +30,8 @@ def test_a_call_that_is_made_twice_is_delivered_once(sqs: Any) -> None:
     answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["MessageGroupId"])
     bodies = [json.loads(message["Body"]) for message in answer["Messages"]]
     assert [(body["job_id"], body["key"]) for body in bodies] == [
-        ("ppo-1", "ppo-1/3/1/1"), ("ppo-1", "ppo-1/3/1/2"), ("", "ppo-2/1"),
-    ]  # fmt: skip
+        ("ppo-1", "ppo-1/3/1/1"),
+        ("ppo-1", "ppo-1/3/1/2"),
+        ("", "ppo-2/1"),
+    ]
     assert {message["Attributes"]["MessageGroupId"] for message in answer["Messages"]} == {GROUP}

@@ -32,10 +32,14 @@ def test_a_missing_variable_is_named(name: str, value: str | None) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("ADOPT", "perhaps"), ("CHECK_LEVEL", "5"), ("CHECK_LEVEL", "two"), ("CHECK_RESERVES_GPUS", "yes"),
-        ("RECOVERY_POLICY", "not json"), ("RECOVERY_POLICY", "[]"),
+        ("ADOPT", "perhaps"),
+        ("CHECK_LEVEL", "5"),
+        ("CHECK_LEVEL", "two"),
+        ("CHECK_RESERVES_GPUS", "yes"),
+        ("RECOVERY_POLICY", "not json"),
+        ("RECOVERY_POLICY", "[]"),
     ],
-)  # fmt: skip
+)
 def test_an_impossible_value_is_named(name: str, value: str) -> None:
     """With its variable."""
     with pytest.raises(SettingsMissing, match=name):

@@ -81,8 +81,11 @@ def test_the_first_report_has_none_before_it_and_is_read_back_whole(store: Store
     assert (found.instance_id, found.seen_at, found.boot_id, found.booted_at) == (A, NOW, BOOT, NOW - UP)
     assert (found.sequence, found.interval_s, found.health, found.digest) == (7, 15, GpuHealth.OK, "d1")
     assert (found.ranks, found.orders, found.silent_since, found.heard) == (
-        first.ranks, {}, None, {BY_ROLE: 1},
-    )  # fmt: skip
+        first.ranks,
+        {},
+        None,
+        {BY_ROLE: 1},
+    )
 
 
 def test_each_report_answers_with_the_heartbeat_before_it(store: Store) -> None:
@@ -375,10 +378,15 @@ def test_a_heartbeat_is_no_instance(store: Store) -> None:
     assert record is not None and record.revision == 1
 
 
-@pytest.mark.parametrize("write", [
-    lambda store: store.keep_beat(beat(2, 15, 0), True), lambda store: store.mark_silent(A, NOW),
-    lambda store: store.give_order(A, order()), lambda store: store.keep_inventory(A, "d", "{}", NOW),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.keep_beat(beat(2, 15, 0), True),
+        lambda store: store.mark_silent(A, NOW),
+        lambda store: store.give_order(A, order()),
+        lambda store: store.keep_inventory(A, "d", "{}", NOW),
+    ],
+)
 def test_no_write_of_a_heartbeat_makes_an_instances_record_stale(store: Store, write: Callable[[Store], Any]) -> None:
     """Whoever decides on the record is never overtaken by a sign of life."""
     saved = store.save_instance(instance())

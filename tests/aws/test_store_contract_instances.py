@@ -32,10 +32,17 @@ def read(store: Store, instance_id: str = A) -> Instance:
 def test_an_instance_is_read_back_whole(store: Store) -> None:
     """Every field survives."""
     record = instance(
-        status=InstanceStatus.REBOOTING, claims={JOB: claim()}, reserved_for=OTHER_JOB, reboots=(NOW, later(1)),
-        check=CheckRun("check/i-0a/1", JOB, 1), reboot=Reboot(NOW, "boot-1", JOB, 1, deadline_at=later(9)),
-        boot_id="boot-1", booted_at=later(-99), commands=(pending(A, 1, commands.RebootInstance(1)),), epoch=1,
-    )  # fmt: skip
+        status=InstanceStatus.REBOOTING,
+        claims={JOB: claim()},
+        reserved_for=OTHER_JOB,
+        reboots=(NOW, later(1)),
+        check=CheckRun("check/i-0a/1", JOB, 1),
+        reboot=Reboot(NOW, "boot-1", JOB, 1, deadline_at=later(9)),
+        boot_id="boot-1",
+        booted_at=later(-99),
+        commands=(pending(A, 1, commands.RebootInstance(1)),),
+        epoch=1,
+    )
     assert kept(store, record) == replace(record, revision=1)
 
 
@@ -86,9 +93,15 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
 
 
 BRAKES = Fleet(
-    gpu_instances=40, repairing=frozenset({A, B}), repairs=(NOW, later(1)), blamed={A: NOW, B: later(2)},
-    opened_at=later(3), opened_because="2 of 40 instances looked bad", probe=A, pause=Pause("ana", "a visit", later(4)),
-)  # fmt: skip
+    gpu_instances=40,
+    repairing=frozenset({A, B}),
+    repairs=(NOW, later(1)),
+    blamed={A: NOW, B: later(2)},
+    opened_at=later(3),
+    opened_because="2 of 40 instances looked bad",
+    probe=A,
+    pause=Pause("ana", "a visit", later(4)),
+)
 
 
 def test_the_brakes_are_blank_before_anybody_wrote_them(store: Store) -> None:
@@ -125,8 +138,10 @@ def test_a_repair_and_its_place_in_the_budget_are_written_together(store: Store)
     """The instance, new or known, and the brakes: each with its next revision."""
     first = store.save_instance(instance(status=InstanceStatus.REBOOTING), Fleet(repairing=frozenset({A})))
     assert (first.revision, read(store), store.load_fleet()) == (
-        1, first, Fleet(revision=1, repairing=frozenset({A})),
-    )  # fmt: skip
+        1,
+        first,
+        Fleet(revision=1, repairing=frozenset({A})),
+    )
     second = store.save_instance(replace(first, reason="healed"), replace(store.load_fleet(), repairing=frozenset()))
     assert (second.revision, read(store), store.load_fleet()) == (2, second, Fleet(revision=2))
 
@@ -196,11 +211,14 @@ def test_another_attempt_of_the_same_job_is_another_claim(store: Store) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"epoch": 3}, {"claims": {OTHER_JOB: claim()}}, {"reserved_for": OTHER_JOB},
-        {"ecs_status": EcsStatus.DRAINING}, {"ecs_status": "INACTIVE"},
+        {"epoch": 3},
+        {"claims": {OTHER_JOB: claim()}},
+        {"reserved_for": OTHER_JOB},
+        {"ecs_status": EcsStatus.DRAINING},
+        {"ecs_status": "INACTIVE"},
         *({"status": status} for status in InstanceStatus if status is not InstanceStatus.AVAILABLE),
     ],
-)  # fmt: skip
+)
 def test_an_instance_that_is_not_free_cannot_be_claimed(store: Store, changes: dict[str, object]) -> None:
     """Another epoch, claim, reservation or status, or one that ECS does not place on."""
     before = kept(store, instance(**{"epoch": 2} | changes))

@@ -39,9 +39,15 @@ def test_the_text_that_a_job_was_submitted_with_is_kept(store: Store) -> None:
 def test_a_created_job_is_read_back_whole(store: Store) -> None:
     """Every field survives, and the first revision is 1."""
     record = job(
-        status=JobStatus.STOPPING, attempt=2, instances=("i-1", "i-2"), attempts_uncounted={"INTERRUPTED": 1},
-        repaired={"i-1": True}, failure=failure(1), deadline_at=later(5), commands=(pending(JOB, 1),),
-    )  # fmt: skip
+        status=JobStatus.STOPPING,
+        attempt=2,
+        instances=("i-1", "i-2"),
+        attempts_uncounted={"INTERRUPTED": 1},
+        repaired={"i-1": True},
+        failure=failure(1),
+        deadline_at=later(5),
+        commands=(pending(JOB, 1),),
+    )
     assert store.create_job(record, '{"workload": "sft"}')
     assert store.load_job(JOB) == replace(record, revision=1)
 
@@ -330,7 +336,7 @@ def test_a_listing_of_one_status_holds_no_other(store: Store) -> None:
 @pytest.mark.parametrize(
     "cursor",
     ["rubbish", "AAAA", "e30=", "W10=", "NQ==", "ü", "[]", '["NO", "x", "y"]', "eyJzdGF0dXMiOiAiTk8ifQ==", "IiI="],
-)  # fmt: skip
+)
 def test_a_cursor_of_nobody_is_refused(store: Store, cursor: str) -> None:
     """Text, JSON of another shape, an unknown status: CursorInvalid, not a crash."""
     with pytest.raises(CursorInvalid):

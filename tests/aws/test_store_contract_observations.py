@@ -28,10 +28,23 @@ def progress(number: int, instance_id: str = A) -> Progress:
 def stage(name: str = "rollout") -> StageReport:
     """A report with every kind of value."""
     return StageReport(
-        report_id=f"{A}/s-{name}", at_s=AT_S + 0.125, instance_id=A, worker="0.1", rank=0, stage=name, step=3,
-        gpu="GPU-1", corrected=0, uncorrected=2, probe=Check.FAILED, synchronised=True, matches=False,
-        error="\u663e\u5b58 fault", allocated_gb=1.25, occupants=(Occupant(7, 40_960.0, "train"), Occupant(8, 1.5)),
-    )  # fmt: skip
+        report_id=f"{A}/s-{name}",
+        at_s=AT_S + 0.125,
+        instance_id=A,
+        worker="0.1",
+        rank=0,
+        stage=name,
+        step=3,
+        gpu="GPU-1",
+        corrected=0,
+        uncorrected=2,
+        probe=Check.FAILED,
+        synchronised=True,
+        matches=False,
+        error="\u663e\u5b58 fault",
+        allocated_gb=1.25,
+        occupants=(Occupant(7, 40_960.0, "train"), Occupant(8, 1.5)),
+    )
 
 
 def kept(store: Store, instance_id: str = A, attempt: int = 1, job_id: str = JOB) -> ReportsKept:

@@ -58,11 +58,25 @@ def test_a_job_on_ray_is_not_in_our_line(store: Store) -> None:
 def test_an_entry_is_read_back_whole(store: Store) -> None:
     """With everything that a pass decides from."""
     record = kept(
-        store, status=JobStatus.RECOVERING, attempt=3, version=9, instances=("i-1", "", "i-3"), repairing=("i-1",),
-        spec=spec(user="ana", priority=Priority.LOW, group="a100", max_runtime_s=7_200), held=True, hands_off=True,
-        not_before=later(60), suspended_at=later(-5), suspended_for="big-1", suspensions=(later(-9), later(-5)),
-        ran_s=77, running_at=later(-100), quota_nodes=2, short_of="gpus", suspicions=(Suspicion(2, 0, "i-1"),),
-    )  # fmt: skip
+        store,
+        status=JobStatus.RECOVERING,
+        attempt=3,
+        version=9,
+        instances=("i-1", "", "i-3"),
+        repairing=("i-1",),
+        spec=spec(user="ana", priority=Priority.LOW, group="a100", max_runtime_s=7_200),
+        held=True,
+        hands_off=True,
+        not_before=later(60),
+        suspended_at=later(-5),
+        suspended_for="big-1",
+        suspensions=(later(-9), later(-5)),
+        ran_s=77,
+        running_at=later(-100),
+        quota_nodes=2,
+        short_of="gpus",
+        suspicions=(Suspicion(2, 0, "i-1"),),
+    )
     (entry,) = store.line()
     assert entry == entry_of(record)
     assert (entry.asked, entry.not_before, entry.suspects) == (Priority.LOW, later(60), {"i-1": 0})

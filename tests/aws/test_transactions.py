@@ -35,10 +35,12 @@ def save_both(store: DynamoStore) -> Any:
 @pytest.mark.parametrize(
     "codes",
     [
-        ("ConditionalCheckFailed", "None"), ("None", "ConditionalCheckFailed"), ("TransactionConflict", "None"),
+        ("ConditionalCheckFailed", "None"),
+        ("None", "ConditionalCheckFailed"),
+        ("TransactionConflict", "None"),
         ("ConditionalCheckFailed", "TransactionConflict"),
     ],
-)  # fmt: skip
+)
 def test_a_transaction_that_was_overtaken_is_stale(moto_store: DynamoStore, codes: tuple[str, ...]) -> None:
     """Somebody else writes one of the two: read and decide again."""
     with pytest.raises(StaleRecord):

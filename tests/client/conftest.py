@@ -161,10 +161,16 @@ def token_view(instance_id: str | None = None, **changes: Any) -> dict[str, Any]
     """A token as the API shows it: of an instance, or of the user that the changes name."""
     owner = {} if instance_id is None else {"instance_id": instance_id}
     return {
-        "token_id": "3f9c1b2a7d40", **owner, "live": True, "issued_at": "2026-11-21T09:00:00.000Z",
-        "expires_at": "2026-11-23T09:03:00.000Z", "revoked_at": None, "issued_by": "an operator", "note": "rack 7",
+        "token_id": "3f9c1b2a7d40",
+        **owner,
+        "live": True,
+        "issued_at": "2026-11-21T09:00:00.000Z",
+        "expires_at": "2026-11-23T09:03:00.000Z",
+        "revoked_at": None,
+        "issued_by": "an operator",
+        "note": "rack 7",
         **changes,
-    }  # fmt: skip
+    }
 
 
 def found(one: str, key: str, items: list[dict[str, Any]]) -> httpx.Response:

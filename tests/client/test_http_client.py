@@ -85,12 +85,17 @@ def test_nothing_is_sent_again_where_nobody_listens() -> None:
 @pytest.mark.parametrize(
     "order",
     [
-        lambda client: client.cancel("a"), lambda client: client.suspend("a"), lambda client: client.resume("a"),
-        lambda client: client.release("i-1"), lambda client: client.quarantine("i-1"),
-        lambda client: client.put_quotas({}, 1), lambda client: client.issue_user_token("ana", "user"),
-        lambda client: client.revoke_user_token("ana", "t"), lambda client: client.submit(SPEC),
+        lambda client: client.cancel("a"),
+        lambda client: client.suspend("a"),
+        lambda client: client.resume("a"),
+        lambda client: client.release("i-1"),
+        lambda client: client.quarantine("i-1"),
+        lambda client: client.put_quotas({}, 1),
+        lambda client: client.issue_user_token("ana", "user"),
+        lambda client: client.revoke_user_token("ana", "t"),
+        lambda client: client.submit(SPEC),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("status", [429, 503])
 def test_an_order_that_was_refused_is_not_repeated(order: Callable[[RecoveryClient], Any], status: int) -> None:
     """Whether to repeat what changes something is the caller's to say."""
@@ -143,10 +148,14 @@ def test_quotas_are_put_in_place_of_the_revision_that_was_read() -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda client: client.dry_run(SPEC), lambda client: client.logs("a"), lambda client: client.explain("a"),
-        lambda client: client.queue(), lambda client: client.quotas(), lambda client: client.user_tokens("ana"),
+        lambda client: client.dry_run(SPEC),
+        lambda client: client.logs("a"),
+        lambda client: client.explain("a"),
+        lambda client: client.queue(),
+        lambda client: client.quotas(),
+        lambda client: client.user_tokens("ana"),
     ],
-)  # fmt: skip
+)
 def test_an_answer_without_what_was_asked_for_is_unreadable(ask: Callable[[RecoveryClient], Any]) -> None:
     """Whatever answers there is not the API."""
     with pytest.raises(AnswerUnreadable, match="is https://api"):

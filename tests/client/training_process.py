@@ -194,11 +194,15 @@ class FakeTorch(ModuleType):
         self.fails: BaseException | None = None
         self.costs_s, self.clock, self.capturing, self.initialized = 0.0, clock, False, True
         self.cuda = SimpleNamespace(
-            is_initialized=lambda: self.initialized, is_available=lambda: True, current_device=lambda: 0,
-            is_current_stream_capturing=lambda: self.capturing, synchronize=self._synchronize,
-            memory_allocated=lambda: 40e9, memory_reserved=lambda: 41e9,
+            is_initialized=lambda: self.initialized,
+            is_available=lambda: True,
+            current_device=lambda: 0,
+            is_current_stream_capturing=lambda: self.capturing,
+            synchronize=self._synchronize,
+            memory_allocated=lambda: 40e9,
+            memory_reserved=lambda: 41e9,
             get_device_properties=lambda device: SimpleNamespace(uuid="a", total_memory=80e9),
-        )  # fmt: skip
+        )
         self.no_grad = nullcontext
         self.Generator = lambda: SimpleNamespace(manual_seed=lambda seed: None)
 

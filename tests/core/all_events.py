@@ -224,27 +224,38 @@ def warnings(now: datetime) -> list[events.InstanceEvent]:
     )
     departures = [
         events.DepartureAnnounced(
-            at=now, kind=kind, source=f"{kind}-{age.days}", leaves_at=now + age, sentence=f"{kind} is announced",
+            at=now,
+            kind=kind,
+            source=f"{kind}-{age.days}",
+            leaves_at=now + age,
+            sentence=f"{kind} is announced",
             called_off=called_off,
         )
         for kind, age, called_off in ANNOUNCEMENTS
-    ]  # fmt: skip
+    ]
     return [*health, harmless, *departures]
 
 
 IMPAIRED, OK = HealthStatus.IMPAIRED, HealthStatus.OK
 WORDS = (
-    (HealthKind.SYSTEM_STATUS, IMPAIRED), (HealthKind.SYSTEM_STATUS, OK), (HealthKind.INSTANCE_STATUS, IMPAIRED),
-    (HealthKind.INSTANCE_STATUS, OK), (HealthKind.ACCELERATED_COMPUTE, IMPAIRED), (HealthKind.DAEMON, IMPAIRED),
+    (HealthKind.SYSTEM_STATUS, IMPAIRED),
+    (HealthKind.SYSTEM_STATUS, OK),
+    (HealthKind.INSTANCE_STATUS, IMPAIRED),
+    (HealthKind.INSTANCE_STATUS, OK),
+    (HealthKind.ACCELERATED_COMPUTE, IMPAIRED),
+    (HealthKind.DAEMON, IMPAIRED),
     (HealthKind.ACCELERATED_COMPUTE, HealthStatus.INSUFFICIENT_DATA),
-)  # fmt: skip
+)
 SOON, LATER = timedelta(seconds=60), timedelta(days=7)
 ANNOUNCEMENTS = (
-    (DepartureKind.REBALANCE, SOON, False), (DepartureKind.MAINTENANCE, LATER, False),
-    (DepartureKind.RETIREMENT, SOON, False), (DepartureKind.RETIREMENT, LATER, False),
-    (DepartureKind.RETIREMENT, SOON, True), (DepartureKind.INTERRUPTION, SOON, False),
+    (DepartureKind.REBALANCE, SOON, False),
+    (DepartureKind.MAINTENANCE, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, False),
+    (DepartureKind.RETIREMENT, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, True),
+    (DepartureKind.INTERRUPTION, SOON, False),
     (DepartureKind.INTERRUPTION, SOON, True),
-)  # fmt: skip
+)
 
 
 def written_by_a_store(record: Instance) -> list[Instance]:
@@ -342,10 +353,21 @@ def job_signature(record: Job) -> Any:
     cured = record.failure is None or record.failure.ending.kind in CURED_BY_RESTART
     under_way = (record.launch_ended, sum(map(bool, record.instances))) if record.status in LIVE else None
     return (
-        record.status, record.hands_off, record.origin, record.stop_purpose, record.stop_tries, cured,
-        record.attempts_counted, _used_up(record), bool(record.repairing), bool(record.to_leave), under_way,
-        bool(record.first_ends), len(record.suspicions), record.held,
-    )  # fmt: skip
+        record.status,
+        record.hands_off,
+        record.origin,
+        record.stop_purpose,
+        record.stop_tries,
+        cured,
+        record.attempts_counted,
+        _used_up(record),
+        bool(record.repairing),
+        bool(record.to_leave),
+        under_way,
+        bool(record.first_ends),
+        len(record.suspicions),
+        record.held,
+    )
 
 
 def _used_up(record: Job) -> Any:
@@ -359,8 +381,10 @@ def instance_signature(record: Instance) -> Any:
     check, reboot, need = record.check, record.reboot, record.need
     at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
     return (
-        record.status, tuple(sorted(record.claims)) if at_rest else bool(record.claims),
-        min(len(record.reboots), 2), record.withdrawn,
+        record.status,
+        tuple(sorted(record.claims)) if at_rest else bool(record.claims),
+        min(len(record.reboots), 2),
+        record.withdrawn,
         (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats, bool(check.because), check.again)
         if check
         else None,
@@ -369,7 +393,7 @@ def instance_signature(record: Instance) -> Any:
         else None,
         (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
         _warned(record),
-    )  # fmt: skip
+    )
 
 
 def _warned(record: Instance) -> Any:

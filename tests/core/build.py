@@ -114,9 +114,12 @@ def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = N
 def rank_silent(record: Job, which: int = 0, seen_at: datetime = NOW, at: datetime | None = None) -> events.RankSilent:
     """The rank on instance `which` was heard of until `seen_at`."""
     return events.RankSilent(
-        at=at or seen_at + timedelta(seconds=200), attempt=record.attempt, instance_id=IDS[which], seen_at=seen_at,
+        at=at or seen_at + timedelta(seconds=200),
+        attempt=record.attempt,
+        instance_id=IDS[which],
+        seen_at=seen_at,
         sentence=f"last heard of at {seen_at:%H:%M:%S} UTC",
-    )  # fmt: skip
+    )
 
 
 def rank_heard(record: Job, which: int = 0, at: datetime | None = None) -> events.RankHeard:

@@ -26,9 +26,13 @@ def _pass(*jobs: Job, limits: Limits, fleet: tuple[Instance, ...] = (available("
 
 def _recovering(not_before: datetime) -> Job:
     return replace(
-        queued(job_id="old", spec=SMALL), status=JobStatus.RECOVERING, attempt=1, instances=("i-1",), quota_nodes=1,
+        queued(job_id="old", spec=SMALL),
+        status=JobStatus.RECOVERING,
+        attempt=1,
+        instances=("i-1",),
+        quota_nodes=1,
         not_before=not_before,
-    )  # fmt: skip
+    )
 
 
 def test_a_gang_that_may_not_start_yet_counts_among_the_jobs_that_run() -> None:

@@ -22,9 +22,13 @@ from tests.core.notifications.test_messages import KINDS, messages_about
 
 EVENTS = Path(__file__).parents[2] / "docs" / "events"
 DETAIL_TYPES = (
-    "Job State Changed", "Instance State Changed", "Recovery Started", "Recovery Succeeded", "Recovery Failed",
+    "Job State Changed",
+    "Instance State Changed",
+    "Recovery Started",
+    "Recovery Succeeded",
+    "Recovery Failed",
     "Operator Action Required",
-)  # fmt: skip
+)
 
 
 @cache

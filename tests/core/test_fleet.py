@@ -60,8 +60,12 @@ def test_a_full_budget_holds_others_back_and_names_who_uses_it() -> None:
 
 
 NAMES = st.sampled_from([f"i-{n}" for n in range(12)])
-ASKED = st.lists(st.tuples(st.sampled_from(("repair", "heal", "fail", "hold", "blame", "pause", "unpause")), NAMES,
-                           st.integers(1, 400)), max_size=80)  # fmt: skip
+ASKED = st.lists(
+    st.tuples(
+        st.sampled_from(("repair", "heal", "fail", "hold", "blame", "pause", "unpause")), NAMES, st.integers(1, 400)
+    ),
+    max_size=80,
+)
 SMALL = replace(ADAPTIVE, fleet_repairs_max=4, breaker_instances_max=5)
 
 

@@ -24,12 +24,14 @@ def test_a_host_that_has_no_gpu_for_a_container_is_blamed(reason: str) -> None:
 @pytest.mark.parametrize(
     "reason",
     [
-        "", "CannotPullContainerError: pull access denied for gpu-recovery-health-check",
+        "",
+        "CannotPullContainerError: pull access denied for gpu-recovery-health-check",
         'CannotStartContainerError: exec: "python": executable file not found in $PATH',
-        "CannotCreateContainerError: unknown or invalid runtime name: nvidia", "TaskFailedToStart: RESOURCE:GPU",
+        "CannotCreateContainerError: unknown or invalid runtime name: nvidia",
+        "TaskFailedToStart: RESOURCE:GPU",
         "CannotStartContainerError: " + "x" * 5_000,
     ],
-)  # fmt: skip
+)
 def test_whatever_else_kept_a_check_from_starting_blames_no_machine(reason: str) -> None:
     """A broken image, a host without NVIDIA's runtime, a full one: could not tell, in ECS's words."""
     verdict = judge_unstarted(reason)

@@ -51,7 +51,7 @@ from tests.core.build import (
     tell,
     verdict_of,
     verifying,
-)  # fmt: skip
+)
 
 GPUS = SPEC.nnodes * SPEC.gpus_per_node
 NOTICE = NotifyOperator("run-1--a01", "SEV3", "subject", "body")
@@ -84,15 +84,27 @@ def recovery() -> list[tuple[JobStatus, dict[str, float]]]:
     told_at: list[tuple[int, Any]] = [
         (5, rank_failed),
         (35, lambda job: events.AllRanksStopped(at=NOW, attempt=job.attempt, failure=job.failure)),
-        (335, lambda job: events.InstancesChecked(
-            at=NOW, attempt=job.attempt, results=results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT))),
-        (635, lambda job: events.RepairEnded(
-            at=NOW, attempt=job.attempt, instance_id=IDS[1], healed=True, sentence="proved")),
-        (640, lambda job: events.JobPlaced(
-            at=NOW, attempt=job.attempt, version=job.version, instances=IDS, epochs=(0, 1))),
+        (
+            335,
+            lambda job: events.InstancesChecked(
+                at=NOW, attempt=job.attempt, results=results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+            ),
+        ),
+        (
+            635,
+            lambda job: events.RepairEnded(
+                at=NOW, attempt=job.attempt, instance_id=IDS[1], healed=True, sentence="proved"
+            ),
+        ),
+        (
+            640,
+            lambda job: events.JobPlaced(
+                at=NOW, attempt=job.attempt, version=job.version, instances=IDS, epochs=(0, 1)
+            ),
+        ),
         (650, lambda job: events.AttemptLaunched(at=NOW, attempt=job.attempt)),
         (725, lambda job: events.AllRanksRunning(at=NOW, attempt=job.attempt)),
-    ]  # fmt: skip
+    ]
     steps = []
     for at, event in told_at:
         job, found = told(job, event(job), later(at))
@@ -104,16 +116,25 @@ def test_a_recovery_is_measured_phase_by_phase() -> None:
     """Whoever asks where the time went finds every second of it, and no second twice."""
     steps = recovery()
     assert [(status, found) for status, found in steps if found] == [
-        (JobStatus.STOPPING, {
-            "JobStopping": 1, "DetectionSeconds": 5, "GpuHoursLost": GPUS * 5 / 3600, "RecoveriesStarted": 1}),
+        (
+            JobStatus.STOPPING,
+            {"JobStopping": 1, "DetectionSeconds": 5, "GpuHoursLost": GPUS * 5 / 3600, "RecoveriesStarted": 1},
+        ),
         (JobStatus.DIAGNOSING, {"JobDiagnosing": 1, "StopSeconds": 30, "GpuHoursLost": GPUS * 30 / 3600}),
         (JobStatus.RECOVERING, {"JobRecovering": 1, "CheckSeconds": 300, "GpuHoursLost": GPUS * 300 / 3600}),
         (JobStatus.SUBMITTING, {"JobSubmitting": 1, "WaitSeconds": 305, "GpuHoursLost": GPUS * 305 / 3600}),
         (JobStatus.SUBMITTED, {"JobSubmitted": 1, "LaunchSeconds": 10, "GpuHoursLost": GPUS * 10 / 3600}),
-        (JobStatus.RUNNING, {
-            "JobRunning": 1, "StartSeconds": 75, "GpuHoursLost": GPUS * 75 / 3600, "RecoveriesSucceeded": 1,
-            "RecoverySeconds": 720}),
-    ]  # fmt: skip
+        (
+            JobStatus.RUNNING,
+            {
+                "JobRunning": 1,
+                "StartSeconds": 75,
+                "GpuHoursLost": GPUS * 75 / 3600,
+                "RecoveriesSucceeded": 1,
+                "RecoverySeconds": 720,
+            },
+        ),
+    ]
 
 
 def test_the_phases_and_the_detection_make_up_the_loss() -> None:
@@ -129,9 +150,7 @@ def test_an_incident_is_one_however_many_attempts_it_takes() -> None:
     job = stopping(failure(EndingKind.CRASHED))
     job = placed(applied(checked(stopped(job, now=later(10)), {}, now=later(20))), now=later(30))
     job, found = told(job, rank_failed(job, 40), later(50))
-    assert found == {
-        "JobStopping": 1, "DetectionSeconds": 10, "LaunchSeconds": 20, "GpuHoursLost": GPUS * 20 / 3600
-    }  # fmt: skip
+    assert found == {"JobStopping": 1, "DetectionSeconds": 10, "LaunchSeconds": 20, "GpuHoursLost": GPUS * 20 / 3600}
     assert job.incident_at == NOW
 
 
@@ -139,10 +158,13 @@ def test_an_incident_is_one_however_many_attempts_it_takes() -> None:
     ("reach", "event", "outcome"),
     [
         (diagnosing, lambda job: events.CancelRequested(at=NOW, attempt=1, by="ada"), "RecoveriesCanceled"),
-        (diagnosing, lambda job: events.JobDeadlineReached(
-            at=job.deadline_at, attempt=1, deadline_at=job.deadline_at), "RecoveriesFailed"),
+        (
+            diagnosing,
+            lambda job: events.JobDeadlineReached(at=job.deadline_at, attempt=1, deadline_at=job.deadline_at),
+            "RecoveriesFailed",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_recovery_that_does_not_succeed_is_counted_by_how_it_ended(reach: Any, event: Any, outcome: str) -> None:
     """Given up and canceled are two things, and neither is a recovery time."""
     job = reach()
@@ -159,9 +181,12 @@ def test_a_gang_that_is_given_up_at_once_is_an_incident_that_failed() -> None:
     end = events.AllRanksStopped(at=NOW, attempt=1, failure=failure(EndingKind.CRASHED))
     _, found = told(job, end, later(7), CLASSIC)
     assert found == {
-        "JobFailed": 1, "DetectionSeconds": 7, "GpuHoursLost": GPUS * 7 / 3600, "RecoveriesStarted": 1,
+        "JobFailed": 1,
+        "DetectionSeconds": 7,
+        "GpuHoursLost": GPUS * 7 / 3600,
+        "RecoveriesStarted": 1,
         "RecoveriesFailed": 1,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -304,12 +329,12 @@ def test_the_breaker_is_counted_by_the_decision_that_opens_it() -> None:
 def test_the_brakes_are_shown_while_they_hold_something() -> None:
     """How long the breaker is open, how long recovery is paused, how many instances count against the budget."""
     assert of_fleet(Fleet(gpu_instances=8), NOW) == []
-    held = Fleet(
-        opened_at=NOW, pause=Pause("ada", "maintenance", later(-60)), repairing=frozenset({"i-1", "i-2"})
-    )  # fmt: skip
+    held = Fleet(opened_at=NOW, pause=Pause("ada", "maintenance", later(-60)), repairing=frozenset({"i-1", "i-2"}))
     assert of_fleet(held, later(30)) == [
-        Measure("BreakerOpenSeconds", 30), Measure("PausedSeconds", 90), Measure("UnderRepair", 2)
-    ]  # fmt: skip
+        Measure("BreakerOpenSeconds", 30),
+        Measure("PausedSeconds", 90),
+        Measure("UnderRepair", 2),
+    ]
 
 
 def test_a_record_that_is_opened_says_how_late_it_is_and_how_old_its_incident() -> None:

@@ -138,8 +138,10 @@ def test_history_is_bounded_and_keeps_its_beginning(
         if step.decision.record.status != step.before.status:
             last = history[-1]
             assert (last.before, last.after, last.reason) == (
-                step.before.status, step.decision.record.status, step.decision.reason
-            )  # fmt: skip
+                step.before.status,
+                step.decision.record.status,
+                step.decision.reason,
+            )
 
 
 @RUNS

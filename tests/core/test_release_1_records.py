@@ -63,10 +63,13 @@ def _quarantined() -> Instance:
 
 
 INSTANCES: dict[InstanceStatus, Any] = {
-    _S.AVAILABLE: claimed, _S.CHECKING: checking, _S.REBOOTING: rebooting, _S.VERIFYING: verifying,
+    _S.AVAILABLE: claimed,
+    _S.CHECKING: checking,
+    _S.REBOOTING: rebooting,
+    _S.VERIFYING: verifying,
     _S.QUARANTINED: _quarantined,
     _S.GONE: lambda: applied(tell(available(), observed(2, ecs_status="INACTIVE"))),
-}  # fmt: skip
+}
 """The statuses that release 1 had."""
 
 

@@ -102,11 +102,14 @@ def test_an_unknown_stop_code_is_a_host_fault(stop: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "TaskFailedToStart: RESOURCE:GPU", "TaskFailedToStart: RESOURCE:MEMORY", "TaskFailedToStart: AGENT",
-        "TaskFailedToStart: MemberOf placement constraint unsatisfied", "TaskFailedToStart: NO ACTIVE INSTANCES",
+        "TaskFailedToStart: RESOURCE:GPU",
+        "TaskFailedToStart: RESOURCE:MEMORY",
+        "TaskFailedToStart: AGENT",
+        "TaskFailedToStart: MemberOf placement constraint unsatisfied",
+        "TaskFailedToStart: NO ACTIVE INSTANCES",
         "TaskFailedToStart: EMPTY CAPACITY PROVIDER",
     ],
-)  # fmt: skip
+)
 def test_a_task_that_found_no_place_is_short_of_resources(text: str) -> None:
     """These never ran for want of room, which is nobody's failure."""
     assert _ended(None, StopCode.TASK_FAILED_TO_START, text).kind is EndingKind.SHORT_OF_RESOURCES

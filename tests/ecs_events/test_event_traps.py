@@ -280,12 +280,18 @@ def test_trap_15_an_unknown_stop_code_is_the_infrastructures(
     assert functions.job().status is JobStatus.STOPPING
 
 
-@pytest.mark.parametrize("reason", [
-    "Task failed ELB health checks in (target-group arn:aws:elasticloadbalancing:us-east-1:1:targetgroup/x)",
-    "Host EC2 (instance i-0123456789abcdef0) terminated.", "Host EC2 (instance i-0123456789abcdef0) stopped.",
-    "ECS is performing maintenance on the underlying infrastructure hosting the task", "",
-    "ResourceInitializationError: unable to pull secrets", "CannotPullContainerError: pull access denied",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Task failed ELB health checks in (target-group arn:aws:elasticloadbalancing:us-east-1:1:targetgroup/x)",
+        "Host EC2 (instance i-0123456789abcdef0) terminated.",
+        "Host EC2 (instance i-0123456789abcdef0) stopped.",
+        "ECS is performing maintenance on the underlying infrastructure hosting the task",
+        "",
+        "ResourceInitializationError: unable to pull secrets",
+        "CannotPullContainerError: pull access denied",
+    ],
+)
 def test_stopped_reasons_are_words_and_decide_nothing_alone(functions: Functions, reason: str) -> None:
     """The texts change from release to release: without an exit code, the end is a crash that names its reason."""
     event = rank_event(JOB, 1, 0, "STOPPED", exit_code=None, stop_code="EssentialContainerExited", reason=reason)

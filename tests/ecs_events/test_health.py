@@ -52,10 +52,13 @@ def shown(functions: Functions, *states: str) -> None:
 
 
 EVENTS = {
-    "state": moved("stopped"), "spot": about("ec2_spot_interruption_terminate_nth"),
-    "rebalance": about("ec2_rebalance_recommendation_nth"), "health": health_change(check()),
-    "plan": health("AWS_EC2_INSTANCE_STOP_SCHEDULED"), "alarm": rung(),
-}  # fmt: skip
+    "state": moved("stopped"),
+    "spot": about("ec2_spot_interruption_terminate_nth"),
+    "rebalance": about("ec2_rebalance_recommendation_nth"),
+    "health": health_change(check()),
+    "plan": health("AWS_EC2_INSTANCE_STOP_SCHEDULED"),
+    "alarm": rung(),
+}
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -85,8 +88,9 @@ def test_what_ecs_says_of_its_health_checks_is_kept(functions: Functions) -> Non
     functions.call(MACHINES, health_change(*checks))
     known = functions.instance().health
     assert {kind: word.status for kind, word in known.items()} == {
-        HealthKind.DAEMON: HealthStatus.INSUFFICIENT_DATA, HealthKind.CONTAINER_RUNTIME: HealthStatus.INITIALIZING,
-    }  # fmt: skip
+        HealthKind.DAEMON: HealthStatus.INSUFFICIENT_DATA,
+        HealthKind.CONTAINER_RUNTIME: HealthStatus.INITIALIZING,
+    }
     (line,) = functions.logged("signal_passed_over")
     assert "QUANTUM" in line["reason"]
 

@@ -25,11 +25,14 @@ def old_agent(functions: Functions, connected: bool) -> None:
     def describe(asked: dict[str, Any]) -> dict[str, Any]:
         found = [
             {
-                "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/{one}", "ec2InstanceId": A,
-                "status": "ACTIVE", "agentConnected": connected, "version": 12,
+                "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/{one}",
+                "ec2InstanceId": A,
+                "status": "ACTIVE",
+                "agentConnected": connected,
+                "version": 12,
             }
             for one in asked["containerInstances"]
-        ]  # fmt: skip
+        ]
         return {"containerInstances": found, "failures": []}
 
     functions.aws.answers["DescribeContainerInstances"] = describe

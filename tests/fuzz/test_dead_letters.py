@@ -54,8 +54,10 @@ class Deployed:
         dynamodb, items = self.client("dynamodb"), {}
         for name in self.state["tables"].values():
             for page in dynamodb.get_paginator("scan").paginate(TableName=name):
-                items |= {json.dumps([name, item.get("job_id_rank") or item.get("container_inst_id")]): item
-                          for item in page["Items"]}  # fmt: skip
+                items |= {
+                    json.dumps([name, item.get("job_id_rank") or item.get("container_inst_id")]): item
+                    for item in page["Items"]
+                }
         return items
 
     def waiting(self, queue: str) -> int:
@@ -113,10 +115,13 @@ def test_an_event_that_a_rule_lets_through_is_kept_too(deployed: Deployed) -> No
     """As ECS would send it, but for one field of the wrong kind, which the error names."""
     before = deployed.tables()
     detail = {
-        "clusterArn": f"{ARN}:cluster/{deployed.state['cluster']}", "taskArn": f"{ARN}:task/x/0a1b",
-        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:1", "lastStatus": "STOPPED",
-        "startedBy": "sft--a01", "containers": [{"name": "trainer", "exitCode": "one"}],
-    }  # fmt: skip
+        "clusterArn": f"{ARN}:cluster/{deployed.state['cluster']}",
+        "taskArn": f"{ARN}:task/x/0a1b",
+        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:1",
+        "lastStatus": "STOPPED",
+        "startedBy": "sft--a01",
+        "containers": [{"name": "trainer", "exitCode": "one"}],
+    }
     ecs = event_bridge(deployed.state["endpoint_url"], command.REGION)
     ecs([{"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}])
     wait_for(lambda: deployed.waiting("Failed"), PATIENCE_S)
@@ -149,9 +154,11 @@ def test_a_record_that_cannot_be_read_keeps_nobody_waiting(deployed: Deployed) -
     wait_for(lambda: deployed.waiting("Scheduler") == 0, PATIENCE_S)
     assert deployed.taken("SchedulerDeadLetters") == []
     found = dynamodb.query(
-        TableName=table, IndexName="line", KeyConditionExpression="line = :waiting",
+        TableName=table,
+        IndexName="line",
+        KeyConditionExpression="line = :waiting",
         ExpressionAttributeValues={":waiting": {"S": "waiting"}},
-    )["Items"]  # fmt: skip
+    )["Items"]
     assert [item["line_entry"]["S"] for item in found] == ["{"]  # it was read with the others
     dynamodb.delete_item(TableName=table, Key={"job_id_rank": {"S": "spoilt"}})
 

@@ -24,16 +24,21 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 PATH = re.compile(r"^(the document|[A-Za-z][\w-]*(\[\d+\])?(\.[A-Za-z][\w-]*(\[\d+\])?)*): \S")
 PERSONS = {"JOB_ID": "by-hand", "RANK": "0", "WORLD_SIZE": "2", "LR": "0.1"}
 RANK_EVENTS = [
-    rank_event(JOB, 1, 0, "STOPPED", exit_code=1), rank_event(JOB, 1, 1, "STOPPED", exit_code=0),
-    rank_event(JOB, 1, 0, "RUNNING"), task_event("theirs", "", "RUNNING", PERSONS),
+    rank_event(JOB, 1, 0, "STOPPED", exit_code=1),
+    rank_event(JOB, 1, 1, "STOPPED", exit_code=0),
+    rank_event(JOB, 1, 0, "RUNNING"),
+    task_event("theirs", "", "RUNNING", PERSONS),
     task_event("theirs", "ana", "STOPPED", PERSONS, exit_code=137, stop_code="SpotInterruption"),
     published("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
-]  # fmt: skip
+]
 CHECK_EVENTS = [check_event(CHECKED, 1, code) for code in (0, 1, None)]
 INSTANCE_EVENTS = [
-    instance_event(A, 9), instance_event(A, 9, agentConnected=False, remainingResources=[]), instance_event("i-0d", 1),
-    instance_event(A, 9, status="INACTIVE"), published("ecs_container_instance_active_2016"),
-]  # fmt: skip
+    instance_event(A, 9),
+    instance_event(A, 9, agentConnected=False, remainingResources=[]),
+    instance_event("i-0d", 1),
+    instance_event(A, 9, status="INACTIVE"),
+    published("ecs_container_instance_active_2016"),
+]
 WATCHERS = ("ec2_spot", "ec2_state", "ec2_rebalance", "health_", "cloudwatch_alarm_ec2", "asg_")
 WATCHERS_EVENTS = [published(path.stem) for path in sorted(EVENTS.glob("*.json")) if path.stem.startswith(WATCHERS)]
 """What others than ECS say of an instance: their readers have tests of their own, and must survive the same."""

@@ -23,38 +23,112 @@ pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "get", "", "X" * 500]
 IDS = [
-    JOB, OTHER_JOB, A, CHECKED, f"{JOB}#a01", f"{JOB}#a01#plan", f"{JOB}#spec", f"ci-{A}", "fleet", "", " ", ".", "..",
-    "a/b", "%", "%2", "%00", "\u00e9", "\U0001d518", "x" * 300, "x" * 9_000, "\ud800", "'; --", "<job_id>", "i-0 ",
-    "\n", JOB.upper(), "null", "-1", "{}", "*",
-]  # fmt: skip
+    JOB,
+    OTHER_JOB,
+    A,
+    CHECKED,
+    f"{JOB}#a01",
+    f"{JOB}#a01#plan",
+    f"{JOB}#spec",
+    f"ci-{A}",
+    "fleet",
+    "",
+    " ",
+    ".",
+    "..",
+    "a/b",
+    "%",
+    "%2",
+    "%00",
+    "\u00e9",
+    "\U0001d518",
+    "x" * 300,
+    "x" * 9_000,
+    "\ud800",
+    "'; --",
+    "<job_id>",
+    "i-0 ",
+    "\n",
+    JOB.upper(),
+    "null",
+    "-1",
+    "{}",
+    "*",
+]
 PATHS = [
-    "/api/v2/jobs", "/api/v2/jobs/", "/api/v2/jobs/{}", "/api/v2/jobs/{}/cancel", "/api/v2/jobs/{}/{}",
-    "/api/v2/instances", "/api/v2/instances/{}", "/api/v2/instances/{}/release", "/api/v1/{}", "/", "", "//", "/api/v2",
-    "{}", "/api/v2/jobs/../instances/{}",
-]  # fmt: skip
+    "/api/v2/jobs",
+    "/api/v2/jobs/",
+    "/api/v2/jobs/{}",
+    "/api/v2/jobs/{}/cancel",
+    "/api/v2/jobs/{}/{}",
+    "/api/v2/instances",
+    "/api/v2/instances/{}",
+    "/api/v2/instances/{}/release",
+    "/api/v1/{}",
+    "/",
+    "",
+    "//",
+    "/api/v2",
+    "{}",
+    "/api/v2/jobs/../instances/{}",
+]
 thorough = settings(max_examples=200, deadline=None, derandomize=True)
 odd_texts = st.sampled_from(IDS) | st.text(st.characters(), max_size=30)
-cursors = st.sampled_from([
-    forged(status, at, name)
-    for status in (*JobStatus, "BUSY", "") for at in ("2026-11-21T09:00:00Z", "", "9999-12-31T23:59:59-14:00")
-    for name in (JOB, "", "x" * 3_000, "\ud800")
-]) | st.builds(lambda value: encoded(json.dumps(value)), odd_values()) | odd_texts  # fmt: skip
+cursors = (
+    st.sampled_from(
+        [
+            forged(status, at, name)
+            for status in (*JobStatus, "BUSY", "")
+            for at in ("2026-11-21T09:00:00Z", "", "9999-12-31T23:59:59-14:00")
+            for name in (JOB, "", "x" * 3_000, "\ud800")
+        ]
+    )
+    | st.builds(lambda value: encoded(json.dumps(value)), odd_values())
+    | odd_texts
+)
 queries = st.dictionaries(
     st.sampled_from(["status", "limit", "cursor", "dry_run", ""]),
     cursors
     | st.sampled_from([*JobStatus, "0", "1", "200", "201", "1e3", "\u0663", "9" * 5_000, "1,2", "QUEUED,FAILED"]),
     max_size=3,
 )
-headers = st.sampled_from([
-    {}, {"Authorization": "x"}, {"authorization": TOKEN}, {"authorization": f"Bearer {TOKEN} "},
-    {"authorization": f"bearer {TOKEN}"}, {"authorization": f"Bearer {TOKEN},Bearer {TOKEN}"},
-    {"authorization": "Bearer \ud800"}, {"authorization": "Bearer " + "x" * 70_000}, {"authorization": ""},
-])  # fmt: skip
-raw_bodies = st.sampled_from([
-    None, "", "{", "null", "[]", "workload: sft\nnnodes: 2\n", "[" * 100_000, '{"a":' * 50_000, "1" * 5_000, "NaN",
-    '{"nnodes": 2, "nnodes": 3}', '{"nnodes": NaN}', '{"nnodes": 1e999}', '"\\ud800"', "\ud800", "\ufeff{}",
-    json.dumps(ASKED | {"user": "x" * 300_000}), "x" * 300_000, "=" * 100, "%%%",
-])  # fmt: skip
+headers = st.sampled_from(
+    [
+        {},
+        {"Authorization": "x"},
+        {"authorization": TOKEN},
+        {"authorization": f"Bearer {TOKEN} "},
+        {"authorization": f"bearer {TOKEN}"},
+        {"authorization": f"Bearer {TOKEN},Bearer {TOKEN}"},
+        {"authorization": "Bearer \ud800"},
+        {"authorization": "Bearer " + "x" * 70_000},
+        {"authorization": ""},
+    ]
+)
+raw_bodies = st.sampled_from(
+    [
+        None,
+        "",
+        "{",
+        "null",
+        "[]",
+        "workload: sft\nnnodes: 2\n",
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        "1" * 5_000,
+        "NaN",
+        '{"nnodes": 2, "nnodes": 3}',
+        '{"nnodes": NaN}',
+        '{"nnodes": 1e999}',
+        '"\\ud800"',
+        "\ud800",
+        "\ufeff{}",
+        json.dumps(ASKED | {"user": "x" * 300_000}),
+        "x" * 300_000,
+        "=" * 100,
+        "%%%",
+    ]
+)
 spoilt_jobs = st.builds(json.dumps, mutated([ASKED]))
 bodies = raw_bodies | spoilt_jobs
 binary = st.binary(max_size=100).map(lambda raw: base64.b64encode(raw).decode()) | raw_bodies | spoilt_jobs
@@ -63,10 +137,16 @@ binary = st.binary(max_size=100).map(lambda raw: base64.b64encode(raw).decode())
 def request(method: str, path: str, query: Any, sent: dict[str, str], body: Any, flagged: bool) -> dict[str, Any]:
     """As API Gateway hands it over, payload format 2.0."""
     return {
-        "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": path, "rawQueryString": "", "headers": sent,
-        "queryStringParameters": query or None, "isBase64Encoded": flagged, "body": body,
+        "version": "2.0",
+        "routeKey": "ANY /{proxy+}",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": sent,
+        "queryStringParameters": query or None,
+        "isBase64Encoded": flagged,
+        "body": body,
         "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
-    }  # fmt: skip
+    }
 
 
 def answered(world: World, event: dict[str, Any]) -> int:

@@ -28,33 +28,43 @@ SIGNER = f"arn:aws:sts::123456789012:assumed-role/nodes/{A}"
 CALLS = ("/api/v1/report_gpu", "/api/v1/report_tasks", "/api/v1/reports", "/api/v1/signed/reports")
 BODIES: list[Any] = [
     {
-        "boot_id": BOOT, "uptime_s": 1, "sequence": 1,
+        "boot_id": BOOT,
+        "uptime_s": 1,
+        "sequence": 1,
         "running": [{"job": JOB, "attempt": 1, "rank": 0, "pid": 1, "ticks": 1}],
     },
     {"token": token(1), "tasks": [{"running_log_id": "17"}], "timestamp": "1"},
     {"token": token(1), "gpus": [{"uuid": "GPU-1", "index": "0"}], "timestamp": 1},
-]  # fmt: skip
+]
 GOOD: list[dict[str, Any]] = [
     {"path": CALLS[2], "headers": {"authorization": f"Bearer {token(1)}"}, "body": json.dumps(BODIES[0])},
     {"path": CALLS[3], "signer": SIGNER, "body": json.dumps(BODIES[0])},
-    {"path": f"{CALLS[1]}/", "body": json.dumps(BODIES[1])}, {"path": f"{CALLS[0]}/", "body": json.dumps(BODIES[2])},
+    {"path": f"{CALLS[1]}/", "body": json.dumps(BODIES[1])},
+    {"path": f"{CALLS[0]}/", "body": json.dumps(BODIES[2])},
     {"path": CALLS[0], "body": base64.b64encode(json.dumps(BODIES[2]).encode()).decode(), "flagged": True},
-]  # fmt: skip
+]
 raw = st.sampled_from(
     [None, "", "{", "null", "[" * 100_000, '{"a":' * 50_000, "1" * 5_000, "NaN", '"\\ud800"', "\ud800", "%%%", "=" * 99]
 )
 ODD: dict[str, st.SearchStrategy[Any]] = {
     "path": st.sampled_from([*CALLS, "", "/", "/api/v1/", "/api/v1/reports//", "\ud800"]),
     "method": st.sampled_from(["GET", "PUT", "", "post", "X" * 500]),
-    "headers": st.sampled_from([
-        None, {}, {"Authorization": f"bearer {token(1)}"}, {"authorization": token(1)},
-        {"authorization": "Bearer \ud800"}, {"authorization": f"Bearer {token(2)}"},
-        {"authorization": "Bearer " + "x" * 70_000}, {"authorization": f"Bearer {token(1)},Bearer {token(1)}"},
-    ]),
+    "headers": st.sampled_from(
+        [
+            None,
+            {},
+            {"Authorization": f"bearer {token(1)}"},
+            {"authorization": token(1)},
+            {"authorization": "Bearer \ud800"},
+            {"authorization": f"Bearer {token(2)}"},
+            {"authorization": "Bearer " + "x" * 70_000},
+            {"authorization": f"Bearer {token(1)},Bearer {token(1)}"},
+        ]
+    ),
     "signer": st.sampled_from([None, "", f"{SIGNER}x", "\ud800", f"{SIGNER}/{A}"]),
     "body": raw | st.builds(json.dumps, mutated(BODIES) | odd_values()),
     "flagged": st.booleans(),
-}  # fmt: skip
+}
 """What may be wrong with each part of a request."""
 
 
@@ -68,9 +78,12 @@ def requests(draw: Any) -> dict[str, Any]:
     if parts["signer"] is not None:
         context["authorizer"] = {"iam": {"userArn": parts["signer"]}}
     return {
-        "rawPath": parts["path"], "headers": parts["headers"], "body": parts["body"],
-        "isBase64Encoded": parts["flagged"], "requestContext": context,
-    }  # fmt: skip
+        "rawPath": parts["path"],
+        "headers": parts["headers"],
+        "body": parts["body"],
+        "isBase64Encoded": parts["flagged"],
+        "requestContext": context,
+    }
 
 
 thorough = settings(max_examples=400, deadline=None, derandomize=True)

@@ -24,12 +24,18 @@ from tests.lambdas.starting_states import gang
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 SPOILT: list[tuple[str, Any, str]] = [
-    ("commands", None, "commands"), ("commands", {"S": "none"}, "str"), ("commands", {"L": []}, "list"),
-    ("spec", None, "spec"), ("spec", {"S": "sft"}, "Job.spec"), ("history", {"N": "7"}, "Job.history"),
-    ("attempt", {"S": "first"}, "Job.attempt"), ("status_at", {"S": "yesterday"}, "Job.status_at"),
-    ("origin", {"S": "AN_ORIGIN_OF_TOMORROW"}, "Job.origin"), ("schema", {"N": "99"}, "newer release"),
+    ("commands", None, "commands"),
+    ("commands", {"S": "none"}, "str"),
+    ("commands", {"L": []}, "list"),
+    ("spec", None, "spec"),
+    ("spec", {"S": "sft"}, "Job.spec"),
+    ("history", {"N": "7"}, "Job.history"),
+    ("attempt", {"S": "first"}, "Job.attempt"),
+    ("status_at", {"S": "yesterday"}, "Job.status_at"),
+    ("origin", {"S": "AN_ORIGIN_OF_TOMORROW"}, "Job.origin"),
+    ("schema", {"N": "99"}, "newer release"),
     ("schema", {"S": "two"}, "schema"),
-]  # fmt: skip
+]
 
 
 def spoil(functions: Functions, name: str, field: str, value: Any) -> None:

@@ -25,12 +25,20 @@ def event_of(environ: dict[str, Any]) -> dict[str, Any]:
     for name, value in parse_qsl(query, keep_blank_values=True):
         asked[name] = f"{asked[name]},{value}" if name in asked else value
     return {
-        "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": path, "rawQueryString": query, "headers": headers,
-        "queryStringParameters": asked or None, "isBase64Encoded": bool(raw) and not is_text, "body": body,
+        "version": "2.0",
+        "routeKey": "ANY /{proxy+}",
+        "rawPath": path,
+        "rawQueryString": query,
+        "headers": headers,
+        "queryStringParameters": asked or None,
+        "isBase64Encoded": bool(raw) and not is_text,
+        "body": body,
         "requestContext": {
-            "http": {"method": environ["REQUEST_METHOD"], "path": path}, "stage": "$default", "requestId": "r-1",
+            "http": {"method": environ["REQUEST_METHOD"], "path": path},
+            "stage": "$default",
+            "requestId": "r-1",
         },
-    }  # fmt: skip
+    }
 
 
 def gateway(call: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[str, Any], Start], Iterable[bytes]]:

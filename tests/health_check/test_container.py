@@ -132,8 +132,9 @@ def test_the_container_writes_its_verdict_and_exits_with_its_code(
     jsonschema.Draft202012Validator(SCHEMA).validate(written)
     assert (written["outcome"], written["exit_code"]) == (outcome, exit_code)
     assert (written["boot_id"], written["booted_at"]) == (
-        "0c5d2f6e-1111-4222-8333-944455556666", "2026-03-01T09:00:00Z",
-    )  # fmt: skip
+        "0c5d2f6e-1111-4222-8333-944455556666",
+        "2026-03-01T09:00:00Z",
+    )
     assert written["started_at"] <= written["ended_at"]
     assert [json.loads(line) for line in out.splitlines()] == [written]
 
@@ -298,8 +299,9 @@ def test_a_suspect_is_examined_first_and_deeper(environment: dict[str, str], buc
     written = only_document(bucket)
     assert written["suspects"] == [3]
     assert written["diagnostics"] == [
-        {"level": 3, "gpus": [3], "exit_code": 0}, {"level": 2, "gpus": None, "exit_code": 0},
-    ]  # fmt: skip
+        {"level": 3, "gpus": [3], "exit_code": 0},
+        {"level": 2, "gpus": None, "exit_code": 0},
+    ]
 
 
 def test_a_suspect_that_is_found_guilty_ends_the_check(

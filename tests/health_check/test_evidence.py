@@ -50,7 +50,7 @@ def passive(seen: KernelLog, said: DriverReport, expected_gpus: int | None = 8) 
         (eight(3, ecc="2"), "ECC_UNCORRECTED", Remedy.RUN_DIAGNOSTIC, 3),
         (answer(*map(gpu_xml, range(7))), "GPU_LOST", Remedy.REBOOT_INSTANCE, None),
     ],
-)  # fmt: skip
+)
 def test_the_driver_says_one_thing_of_one_gpu(said: DriverReport, code: str, remedy: Remedy, gpu: int | None) -> None:
     """And the verdict stands at once where that is an accusation."""
     evidence = evidence_of(QUIET, said)
@@ -133,10 +133,12 @@ def test_a_suspicion_without_a_name_raises_the_level_for_all() -> None:
 @pytest.mark.parametrize(
     ("focus", "suspects", "unnamed"),
     [
-        (("3", "GPU-5"), {3, 5}, False), (("3", "GPU-of-another-instance"), {3}, True),
-        (("9",), set(), True), ((), set(), False),
+        (("3", "GPU-5"), {3, 5}, False),
+        (("3", "GPU-of-another-instance"), {3}, True),
+        (("9",), set(), True),
+        ((), set(), False),
     ],
-)  # fmt: skip
+)
 def test_the_caller_may_name_suspects(focus: tuple[str, ...], suspects: set[int], unnamed: bool) -> None:
     """By index or UUID; a name that the driver does not know is a suspicion without one."""
     evidence = evidence_of(QUIET, focus=focus)
@@ -181,11 +183,14 @@ def test_a_passive_check_of_a_quiet_instance_is_healthy() -> None:
 @pytest.mark.parametrize(
     ("seen", "said", "code"),
     [
-        (UNREAD, answer(), "KERNEL_LOG_UNREAD"), (QUIET, ABSENT, "DRIVER_SILENT"),
-        (QUIET, parse("", "", 124), "DRIVER_HUNG"), (QUIET, parse(smi([]), "", 0), "DRIVER_SILENT"),
-        (log(xid(159)), answer(), "XID_159"), (QUIET, eight(ecc="1"), "ECC_UNCORRECTED"),
+        (UNREAD, answer(), "KERNEL_LOG_UNREAD"),
+        (QUIET, ABSENT, "DRIVER_SILENT"),
+        (QUIET, parse("", "", 124), "DRIVER_HUNG"),
+        (QUIET, parse(smi([]), "", 0), "DRIVER_SILENT"),
+        (log(xid(159)), answer(), "XID_159"),
+        (QUIET, eight(ecc="1"), "ECC_UNCORRECTED"),
     ],
-)  # fmt: skip
+)
 def test_a_passive_check_that_saw_only_half_could_not_tell(seen: KernelLog, said: DriverReport, code: str) -> None:
     """What was not looked at is not passed, and a suspicion has nobody to end it."""
     verdict = passive(seen, said)
@@ -203,12 +208,15 @@ def test_a_silent_source_is_a_note_beside_a_diagnostic() -> None:
 @pytest.mark.parametrize(
     ("seen", "said", "outcome"),
     [
-        (log(xid(79, 3)), answer(version="550.90.07"), Outcome.REBOOT), (log(xid(54)), answer(), Outcome.REPLACE),
-        (QUIET, eight(2, "Reboot"), Outcome.REBOOT), (QUIET, eight(2, failure="Yes"), Outcome.REPLACE),
-        (QUIET, answer(*map(gpu_xml, range(7))), Outcome.REBOOT), (UNREAD, eight(2, "Reset"), Outcome.REBOOT),
+        (log(xid(79, 3)), answer(version="550.90.07"), Outcome.REBOOT),
+        (log(xid(54)), answer(), Outcome.REPLACE),
+        (QUIET, eight(2, "Reboot"), Outcome.REBOOT),
+        (QUIET, eight(2, failure="Yes"), Outcome.REPLACE),
+        (QUIET, answer(*map(gpu_xml, range(7))), Outcome.REBOOT),
+        (UNREAD, eight(2, "Reset"), Outcome.REBOOT),
         (log(xid(78)), answer(), Outcome.CONFIGURATION),
     ],
-)  # fmt: skip
+)
 def test_a_passive_check_accuses_on_evidence(seen: KernelLog, said: DriverReport, outcome: Outcome) -> None:
     """Half of the evidence is enough to accuse."""
     assert passive(seen, said).outcome is outcome

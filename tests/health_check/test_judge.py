@@ -40,8 +40,9 @@ def test_a_severity_that_is_not_printed_is_looked_up_by_the_errors_id() -> None:
     verdict = verdict_on(output("dcgm_3.1_gpu_ids_without_severity.json"), 226)
     assert verdict.outcome is Outcome.REBOOT
     assert [(finding.gpu_index, finding.severity) for finding in verdict.findings] == [
-        (2, Severity.ISOLATE), (3, Severity.ISOLATE),
-    ]  # fmt: skip
+        (2, Severity.ISOLATE),
+        (3, Severity.ISOLATE),
+    ]
 
 
 def test_a_warning_printed_as_fail_is_a_note_on_a_healthy_instance() -> None:
@@ -211,8 +212,9 @@ def test_both_gpus_of_a_group_reported_for_one_bad_one_name_the_one_that_somethi
     evidence = evidence_of(seen, said, expected_gpus=2)
     verdict = judge(examination((both, 205), evidence=evidence), level=2, expected_gpus=2)
     assert [(one.code, one.gpu_index) for one in verdict.findings[:2]] == [
-        ("DCGM_FR_CUDA_DBE", 1), ("DCGM_FR_CUDA_DBE", 0),
-    ]  # fmt: skip
+        ("DCGM_FR_CUDA_DBE", 1),
+        ("DCGM_FR_CUDA_DBE", 0),
+    ]
     assert verdict.summary.startswith("reboot the instance: memory on GPU 1: DCGM_FR_CUDA_DBE")
     assert verdict.summary.endswith("(and 1 more)")
 

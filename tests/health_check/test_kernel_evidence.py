@@ -32,17 +32,37 @@ def classes(seen: KernelLog, said: DriverReport = UNASKED, **changes: Any) -> di
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        (13, Remedy.IGNORE), (31, Remedy.IGNORE), (43, Remedy.IGNORE), (45, Remedy.IGNORE),
-        (46, Remedy.REBOOT_INSTANCE), (48, Remedy.REBOOT_INSTANCE), (54, Remedy.REPLACE_INSTANCE),
-        (62, Remedy.REBOOT_INSTANCE), (63, Remedy.IGNORE), (64, Remedy.REBOOT_INSTANCE), (74, Remedy.RUN_DIAGNOSTIC),
-        (78, Remedy.FIX_CONFIGURATION), (79, Remedy.REBOOT_INSTANCE), (94, Remedy.IGNORE),
-        (95, Remedy.REBOOT_INSTANCE), (109, Remedy.REBOOT_INSTANCE), (119, Remedy.REBOOT_INSTANCE),
-        (120, Remedy.REBOOT_INSTANCE), (137, Remedy.IGNORE), (140, Remedy.REBOOT_INSTANCE), (142, Remedy.IGNORE),
-        (143, Remedy.REBOOT_INSTANCE), (149, Remedy.RUN_DIAGNOSTIC), (151, Remedy.REBOOT_INSTANCE),
-        (159, Remedy.RUN_DIAGNOSTIC), (171, Remedy.RUN_DIAGNOSTIC), (7, Remedy.RUN_DIAGNOSTIC),
-        (173, Remedy.RUN_DIAGNOSTIC), (9_999, Remedy.RUN_DIAGNOSTIC),
+        (13, Remedy.IGNORE),
+        (31, Remedy.IGNORE),
+        (43, Remedy.IGNORE),
+        (45, Remedy.IGNORE),
+        (46, Remedy.REBOOT_INSTANCE),
+        (48, Remedy.REBOOT_INSTANCE),
+        (54, Remedy.REPLACE_INSTANCE),
+        (62, Remedy.REBOOT_INSTANCE),
+        (63, Remedy.IGNORE),
+        (64, Remedy.REBOOT_INSTANCE),
+        (74, Remedy.RUN_DIAGNOSTIC),
+        (78, Remedy.FIX_CONFIGURATION),
+        (79, Remedy.REBOOT_INSTANCE),
+        (94, Remedy.IGNORE),
+        (95, Remedy.REBOOT_INSTANCE),
+        (109, Remedy.REBOOT_INSTANCE),
+        (119, Remedy.REBOOT_INSTANCE),
+        (120, Remedy.REBOOT_INSTANCE),
+        (137, Remedy.IGNORE),
+        (140, Remedy.REBOOT_INSTANCE),
+        (142, Remedy.IGNORE),
+        (143, Remedy.REBOOT_INSTANCE),
+        (149, Remedy.RUN_DIAGNOSTIC),
+        (151, Remedy.REBOOT_INSTANCE),
+        (159, Remedy.RUN_DIAGNOSTIC),
+        (171, Remedy.RUN_DIAGNOSTIC),
+        (7, Remedy.RUN_DIAGNOSTIC),
+        (173, Remedy.RUN_DIAGNOSTIC),
+        (9_999, Remedy.RUN_DIAGNOSTIC),
     ],
-)  # fmt: skip
+)
 def test_an_xid_alone_has_the_remedy_of_its_row(code: int, remedy: Remedy) -> None:
     """Once, nothing beside it, the driver unasked; a code that nobody knows is looked into, never ignored."""
     (finding,) = [one for one in evidence_of(log(xid(code)), UNASKED).findings if one.source == "kernel_log"]
@@ -54,8 +74,12 @@ def test_where_vendors_disagree_the_policy_chooses() -> None:
     seen = log(*(xid(code) for code in (63, 74, 79, 142, 149)))
     assert classes(seen) == {63: C.WATCH, 74: C.DIAG, 79: C.REBOOT, 142: C.WATCH, 149: C.DIAG}
     assert classes(seen, policy=XidPolicy.AWS) == {
-        63: C.REPLACE, 74: C.REBOOT, 79: C.REBOOT, 142: C.REPLACE, 149: C.WATCH,
-    }  # fmt: skip
+        63: C.REPLACE,
+        74: C.REBOOT,
+        79: C.REBOOT,
+        142: C.REPLACE,
+        149: C.WATCH,
+    }
 
 
 # -- the driver's own recovery action ---------------------------------------------------------------------------------

@@ -63,8 +63,11 @@ def test_a_record_that_was_overwritten_meanwhile_is_passed_over(
     path = tmp_path / "kmsg"
     path.touch()
     answers: list[bytes | OSError] = [
-        b"4,1,1,-;one\n", OSError(errno.EPIPE, "Broken pipe"), b"4,9,9,-;nine\n", b"",
-    ]  # fmt: skip
+        b"4,1,1,-;one\n",
+        OSError(errno.EPIPE, "Broken pipe"),
+        b"4,9,9,-;nine\n",
+        b"",
+    ]
 
     def answer(_descriptor: int, _size: int) -> bytes:
         said = answers.pop(0)

@@ -86,6 +86,8 @@ def test_where_the_policies_differ_is_told() -> None:
     differ = {code: other[code].xid_class.value for code in ours if other[code].xid_class is not ours[code].xid_class}
     assert "replace for 63 and 142, reboot for any 74, a note for 144 to 150" in PAGE
     assert {code: word for code, word in differ.items() if word != "WATCH"} == {
-        63: "REPLACE", 74: "REBOOT", 142: "REPLACE",
-    }  # fmt: skip
+        63: "REPLACE",
+        74: "REBOOT",
+        142: "REPLACE",
+    }
     assert set(range(144, 151)) <= differ.keys()

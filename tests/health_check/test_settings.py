@@ -23,11 +23,17 @@ def test_what_is_not_set_has_a_default() -> None:
     """Expected GPUs unknown, the deadline of the level, the container's own /proc."""
     settings = Settings.from_environment(ENVIRONMENT)
     assert (settings.expected_gpus, settings.timeout_s, settings.host_proc, settings.region) == (
-        None, TIMEOUT_S_BY_LEVEL[2], Path("/proc"), None,
-    )  # fmt: skip
+        None,
+        TIMEOUT_S_BY_LEVEL[2],
+        Path("/proc"),
+        None,
+    )
     assert (settings.host_kmsg, settings.focus, settings.since, settings.xid_policy) == (
-        Path("/dev/kmsg"), (), None, XidPolicy.NVIDIA,
-    )  # fmt: skip
+        Path("/dev/kmsg"),
+        (),
+        None,
+        XidPolicy.NVIDIA,
+    )
 
 
 def test_what_is_set_is_taken() -> None:
@@ -35,8 +41,11 @@ def test_what_is_set_is_taken() -> None:
     optional = {"EXPECTED_GPUS": "8", "CHECK_TIMEOUT_S": "30", "HOST_PROC": "/host", "AWS_REGION": "cn-north-1"}
     settings = Settings.from_environment(ENVIRONMENT | optional | {"AWS_DEFAULT_REGION": "us-east-1"})
     assert (settings.expected_gpus, settings.timeout_s, settings.host_proc, settings.region) == (
-        8, 30, Path("/host"), "cn-north-1",
-    )  # fmt: skip
+        8,
+        30,
+        Path("/host"),
+        "cn-north-1",
+    )
 
 
 def test_what_is_asked_about_is_taken() -> None:
@@ -45,8 +54,11 @@ def test_what_is_asked_about_is_taken() -> None:
     settings = Settings.from_environment(ENVIRONMENT | asked | {"CHECK_LEVEL": "0"})
     assert (settings.level, settings.timeout_s) == (0, TIMEOUT_S_BY_LEVEL[0])
     assert (settings.host_kmsg, settings.focus, settings.since, settings.xid_policy) == (
-        Path("/log"), ("3", "GPU-5e"), datetime(2026, 3, 1, 10, tzinfo=UTC), XidPolicy.AWS,
-    )  # fmt: skip
+        Path("/log"),
+        ("3", "GPU-5e"),
+        datetime(2026, 3, 1, 10, tzinfo=UTC),
+        XidPolicy.AWS,
+    )
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
@@ -58,10 +70,16 @@ def test_a_time_without_a_zone_is_utc() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("SINCE", "yesterday"), ("SINCE", "0001-01-01T00:00:00+23:00"), ("FOCUS", "0,all"), ("FOCUS", "-1"),
-        ("FOCUS", "GPU-"), ("FOCUS", ",".join(map(str, range(65)))), ("XID_POLICY", "AWS"), ("XID_POLICY", "none"),
+        ("SINCE", "yesterday"),
+        ("SINCE", "0001-01-01T00:00:00+23:00"),
+        ("FOCUS", "0,all"),
+        ("FOCUS", "-1"),
+        ("FOCUS", "GPU-"),
+        ("FOCUS", ",".join(map(str, range(65)))),
+        ("XID_POLICY", "AWS"),
+        ("XID_POLICY", "none"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_understood_is_named(name: str, value: str) -> None:
     """A check that was asked wrongly checks nothing."""
     with pytest.raises(SettingsError, match=name):
@@ -80,11 +98,19 @@ def test_a_missing_variable_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("CHECK_LEVEL", "-1"), ("CHECK_LEVEL", "5"), ("CHECK_LEVEL", "two"), ("CHECK_LEVEL", "2.0"),
-        ("EXPECTED_GPUS", "-1"), ("EXPECTED_GPUS", "all"), ("EXPECTED_GPUS", "٨"), ("EXPECTED_GPUS", "9" * 5_000),
-        ("CHECK_TIMEOUT_S", "0"), ("CHECK_TIMEOUT_S", "1e3"), ("CHECK_TIMEOUT_S", "1_000"),
+        ("CHECK_LEVEL", "-1"),
+        ("CHECK_LEVEL", "5"),
+        ("CHECK_LEVEL", "two"),
+        ("CHECK_LEVEL", "2.0"),
+        ("EXPECTED_GPUS", "-1"),
+        ("EXPECTED_GPUS", "all"),
+        ("EXPECTED_GPUS", "٨"),
+        ("EXPECTED_GPUS", "9" * 5_000),
+        ("CHECK_TIMEOUT_S", "0"),
+        ("CHECK_TIMEOUT_S", "1e3"),
+        ("CHECK_TIMEOUT_S", "1_000"),
     ],
-)  # fmt: skip
+)
 def test_a_number_out_of_range_is_named(name: str, value: str) -> None:
     """Whole numbers in ASCII digits, nothing that int() would also take."""
     with pytest.raises(SettingsError, match=name):

@@ -95,9 +95,10 @@ def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> No
     assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
     (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
     routes = {
-        name for name, one in template["Resources"].items()
+        name
+        for name, one in template["Resources"].items()
         if one["Type"] == "AWS::ApiGatewayV2::Route" and "/api/v1/" in one["Properties"]["RouteKey"]
-    }  # fmt: skip
+    }
     (made,) = (one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGatewayV2::Stage")
     assert len(routes) == 2 and routes <= set(made["DependsOn"])
 

@@ -54,14 +54,20 @@ def run(api: api_gateway.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
     def carry(request: httpx.Request) -> httpx.Response:
         event = {
-            "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": request.url.raw_path.decode().partition("?")[0],
-            "rawQueryString": request.url.query.decode(), "headers": dict(request.headers),
-            "queryStringParameters": dict(request.url.params) or None, "isBase64Encoded": True,
+            "version": "2.0",
+            "routeKey": "ANY /{proxy+}",
+            "rawPath": request.url.raw_path.decode().partition("?")[0],
+            "rawQueryString": request.url.query.decode(),
+            "headers": dict(request.headers),
+            "queryStringParameters": dict(request.url.params) or None,
+            "isBase64Encoded": True,
             "body": base64.b64encode(request.content).decode(),
             "requestContext": {
-                "http": {"method": request.method, "path": request.url.path}, "stage": "$default", "requestId": "r-1",
+                "http": {"method": request.method, "path": request.url.path},
+                "stage": "$default",
+                "requestId": "r-1",
             },
-        }  # fmt: skip
+        }
         with redirect_stdout(io.StringIO()):  # where the function's metrics go
             answer = api.functions.call("job_api", event)
         return httpx.Response(answer["statusCode"], headers=answer["headers"], text=answer["body"])

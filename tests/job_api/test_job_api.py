@@ -23,9 +23,16 @@ from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 ASKED = {
-    "workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training",
-    "command": ["python", "train.py"], "env": {"LR": "0.1"}, "user": "ana", "attempts_max": 3, "max_runtime_s": 3600,
-}  # fmt: skip
+    "workload": "sft",
+    "nnodes": 2,
+    "n_gpus_per_node": 8,
+    "task_definition": "gpu-training",
+    "command": ["python", "train.py"],
+    "env": {"LR": "0.1"},
+    "user": "ana",
+    "attempts_max": 3,
+    "max_runtime_s": 3600,
+}
 
 
 @pytest.fixture
@@ -37,16 +44,32 @@ def api(functions: Functions) -> Api:
 # -- who may -----------------------------------------------------------------------------------------------------------
 
 ROUTES = [
-    ("POST", "/api/v2/jobs"), ("GET", "/api/v2/jobs"), ("GET", f"/api/v2/jobs/{JOB}"),
-    ("POST", f"/api/v2/jobs/{JOB}/cancel"), ("GET", "/api/v2/instances"), ("GET", f"/api/v2/instances/{A}"),
-    ("POST", f"/api/v2/instances/{A}/release"), ("POST", f"/api/v2/instances/{A}/quarantine"),
-    ("GET", "/api/v2/fleet"), ("POST", "/api/v2/fleet/pause"), ("POST", "/api/v2/fleet/unpause"),
-    ("POST", "/api/v2/fleet/reset-breaker"), ("GET", "/api/v2/dead-letters"), ("POST", "/api/v2/dead-letters/redrive"),
-]  # fmt: skip
+    ("POST", "/api/v2/jobs"),
+    ("GET", "/api/v2/jobs"),
+    ("GET", f"/api/v2/jobs/{JOB}"),
+    ("POST", f"/api/v2/jobs/{JOB}/cancel"),
+    ("GET", "/api/v2/instances"),
+    ("GET", f"/api/v2/instances/{A}"),
+    ("POST", f"/api/v2/instances/{A}/release"),
+    ("POST", f"/api/v2/instances/{A}/quarantine"),
+    ("GET", "/api/v2/fleet"),
+    ("POST", "/api/v2/fleet/pause"),
+    ("POST", "/api/v2/fleet/unpause"),
+    ("POST", "/api/v2/fleet/reset-breaker"),
+    ("GET", "/api/v2/dead-letters"),
+    ("POST", "/api/v2/dead-letters/redrive"),
+]
 WRONG = [
-    None, "", "Bearer ", "Bearer wrong", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}",
+    None,
+    "",
+    "Bearer ",
+    "Bearer wrong",
+    TOKEN,
+    f"Basic {TOKEN}",
+    f"Bearer {TOKEN}x",
+    f"Bearer {TOKEN[:-1]}",
     "Bearer ü",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -164,12 +187,26 @@ def test_a_job_is_taken_in(api: Api) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("workload", None), ("workload", "SFT"), ("workload", 7), ("nnodes", 0), ("nnodes", "2"), ("nnodes", True),
-        ("nnodes", 2.0), ("nnodes", None), ("n_gpus_per_node", 17), ("task_definition", "a b"), ("command", "train"),
-        ("command", [1]), ("env", []), ("env", {"A": 1}), ("attempts_max", 0), ("max_runtime_s", 1), ("user", 3),
+        ("workload", None),
+        ("workload", "SFT"),
+        ("workload", 7),
+        ("nnodes", 0),
+        ("nnodes", "2"),
+        ("nnodes", True),
+        ("nnodes", 2.0),
+        ("nnodes", None),
+        ("n_gpus_per_node", 17),
+        ("task_definition", "a b"),
+        ("command", "train"),
+        ("command", [1]),
+        ("env", []),
+        ("env", {"A": 1}),
+        ("attempts_max", 0),
+        ("max_runtime_s", 1),
+        ("user", 3),
         ("colour", "blue"),
     ],
-)  # fmt: skip
+)
 def test_a_field_that_is_wrong_is_named(api: Api, field: str, value: Any) -> None:
     """422, and nothing is kept."""
     assert refused(api.post("/jobs", ASKED | {field: value}), 422, field)
@@ -281,9 +318,13 @@ def test_a_job_is_read_with_its_failure(api: Api) -> None:
     api.functions.store.create_job(job(status=JobStatus.FAILED, failure=failure(1), deadline_at=later(0.5)), "")
     body = api.get(f"/jobs/{JOB}").body
     assert body["failure"] == {
-        "rank": 1, "instance_id": A, "at": "2026-11-21T09:00:00.000Z", "kind": "FAILED", "exit_code": 1,
+        "rank": 1,
+        "instance_id": A,
+        "at": "2026-11-21T09:00:00.000Z",
+        "kind": "FAILED",
+        "exit_code": 1,
         "sentence": "exited with code 1",
-    }  # fmt: skip
+    }
     assert body["deadline_at"] == "2026-11-21T09:00:00.500Z"
 
 
@@ -320,14 +361,24 @@ def test_jobs_are_filtered_by_status(api: Api) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("status", "BUSY"), ("status", "queued"), ("limit", "0"), ("limit", "201"), ("limit", "-1"), ("limit", "many"),
-        ("limit", ""), ("limit", "9" * 5000), ("cursor", "rubbish"), ("cursor", "bm8="),
+        ("status", "BUSY"),
+        ("status", "queued"),
+        ("limit", "0"),
+        ("limit", "201"),
+        ("limit", "-1"),
+        ("limit", "many"),
+        ("limit", ""),
+        ("limit", "9" * 5000),
+        ("cursor", "rubbish"),
+        ("cursor", "bm8="),
         ("cursor", forged("QUEUED", "0001-01-01T00:00:00+14:00", JOB)),
-        ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "x" * 2_049)), ("cursor", encoded("[" * 20_000)),
-        ("cursor", signed(encoded("[" * 20_000))), ("cursor", signed("rubbish")),
+        ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "x" * 2_049)),
+        ("cursor", encoded("[" * 20_000)),
+        ("cursor", signed(encoded("[" * 20_000))),
+        ("cursor", signed("rubbish")),
         ("cursor", forged("QUEUED", "2026-11-21T09:00:00Z", "\ud800")),
     ],
-)  # fmt: skip
+)
 def test_a_listing_that_is_asked_for_wrongly_is_refused(api: Api, field: str, value: str) -> None:
     """400, with the parameter."""
     refused(api.get("/jobs", **{field: value}), 400, field)
@@ -395,12 +446,23 @@ USUAL: dict[str, int] = {}
 HURRIED, PATIENT = {"suspect_s": 20, "unreachable_s": 60}, {"unreachable_s": 400, "heartbeat_stale_s": 500}
 
 
-@pytest.mark.parametrize(("policy", "unheard_s", "word"), [
-    (USUAL, 45, "HEARD"), (USUAL, 46, "SUSPECT"), (USUAL, 120, "SUSPECT"), (USUAL, 121, "UNREACHABLE"),
-    (USUAL, 180, "UNREACHABLE"), (USUAL, 181, "LOST"),
-    (HURRIED, 21, "SUSPECT"), (HURRIED, 61, "UNREACHABLE"), (HURRIED, 181, "LOST"),
-    (PATIENT, 181, "SUSPECT"), (PATIENT, 401, "UNREACHABLE"), (PATIENT, 501, "LOST"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "unheard_s", "word"),
+    [
+        (USUAL, 45, "HEARD"),
+        (USUAL, 46, "SUSPECT"),
+        (USUAL, 120, "SUSPECT"),
+        (USUAL, 121, "UNREACHABLE"),
+        (USUAL, 180, "UNREACHABLE"),
+        (USUAL, 181, "LOST"),
+        (HURRIED, 21, "SUSPECT"),
+        (HURRIED, 61, "UNREACHABLE"),
+        (HURRIED, 181, "LOST"),
+        (PATIENT, 181, "SUSPECT"),
+        (PATIENT, 401, "UNREACHABLE"),
+        (PATIENT, 501, "LOST"),
+    ],
+)
 def test_how_sure_it_is_that_an_instance_is_there_is_said_in_the_words_of_the_policy(
     api: Api, monkeypatch: pytest.MonkeyPatch, policy: dict[str, int], unheard_s: int, word: str
 ) -> None:

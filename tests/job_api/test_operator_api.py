@@ -17,9 +17,12 @@ from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 OPEN = Fleet(
-    gpu_instances=4, opened_at=NOW, opened_because="3 of 4 instances looked bad within 300 s", incident_id="breaker/x",
+    gpu_instances=4,
+    opened_at=NOW,
+    opened_because="3 of 4 instances looked bad within 300 s",
+    incident_id="breaker/x",
     blamed={A: NOW, B: NOW},
-)  # fmt: skip
+)
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
 LETTER = {"requestContext": {"functionArn": f"{ARN}:$LATEST"}, "requestPayload": {"detail": {}}}
 
@@ -83,14 +86,20 @@ def test_a_reason_is_one_printable_line(api: Api, because: Any) -> None:
 def test_an_instance_shows_why_it_takes_no_work(api: Api) -> None:
     """What it needs, what holds that back, and the incident to follow it by."""
     held = instance(
-        status=InstanceStatus.QUARANTINED, need=Need(Rung.REBOOT, "XID 79", NOW), held=Held(NOW, "sft-2 must leave it"),
-        drained=True, incident_id=f"{A}/7",
-    )  # fmt: skip
+        status=InstanceStatus.QUARANTINED,
+        need=Need(Rung.REBOOT, "XID 79", NOW),
+        held=Held(NOW, "sft-2 must leave it"),
+        drained=True,
+        incident_id=f"{A}/7",
+    )
     api.functions.store.save_instance(held)
     body = api.get(f"/instances/{A}").body
     assert body["need"] == {
-        "rung": "REBOOT", "evidence": "XID 79", "seen_at": "2026-11-21T09:00:00.000Z", "job_id": None
-    }  # fmt: skip
+        "rung": "REBOOT",
+        "evidence": "XID 79",
+        "seen_at": "2026-11-21T09:00:00.000Z",
+        "job_id": None,
+    }
     assert body["held"] == {"since": "2026-11-21T09:00:00.000Z", "because": "sft-2 must leave it"}
     assert (body["drained"], body["incident_id"]) == (True, f"{A}/7")
 
@@ -218,8 +227,10 @@ class Sqs:
         self.bodies = {"m-1": json.dumps(LETTER), "m-2": "no JSON"}
         self.hidden: set[str] = set()
         functions.aws.answers |= {
-            "GetQueueAttributes": self._depth, "ReceiveMessage": self._receive, "DeleteMessage": self._delete,
-        }  # fmt: skip
+            "GetQueueAttributes": self._depth,
+            "ReceiveMessage": self._receive,
+            "DeleteMessage": self._delete,
+        }
 
     def _depth(self, asked: dict[str, Any]) -> dict[str, Any]:
         number = len(self.bodies) if asked["QueueUrl"] == FUNCTION["FAILED_QUEUE_URL"] else 0
@@ -251,8 +262,9 @@ def test_dead_letters_are_given_again_and_what_stays_is_named(api: Api) -> None:
     sqs = Sqs(api.functions)
     body = api.post("/dead-letters/redrive").body
     assert [(one["message_id"], one["kept_because"]) for one in body["letters"]] == [
-        ("m-1", None), ("m-2", "its body is not JSON")
-    ]  # fmt: skip
+        ("m-1", None),
+        ("m-2", "its body is not JSON"),
+    ]
     (asked,) = api.functions.aws.asked("Invoke")
     assert (asked["FunctionName"], asked["InvocationType"]) == (ARN, "Event")
     assert json.loads(asked["Payload"]) == LETTER["requestPayload"]

@@ -52,13 +52,18 @@ class Graveyard:
 def failed(number: int = 1, arn: Any = f"{FUNCTION}:$LATEST", event: Any = None, body: str | None = None) -> Letter:
     """What Lambda sends to the on-failure destination."""
     document = {
-        "version": "1.0", "timestamp": "2026-11-21T03:00:00.000Z",
+        "version": "1.0",
+        "timestamp": "2026-11-21T03:00:00.000Z",
         "requestContext": {
-            "requestId": "r", "functionArn": arn, "condition": "RetriesExhausted", "approximateInvokeCount": 3,
+            "requestId": "r",
+            "functionArn": arn,
+            "condition": "RetriesExhausted",
+            "approximateInvokeCount": 3,
         },
-        "requestPayload": event or EVENT, "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+        "requestPayload": event or EVENT,
+        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
         "responsePayload": {"errorMessage": "broken"},
-    }  # fmt: skip
+    }
     return Letter(Grave.FAILED, f"m-{number}", body if body is not None else json.dumps(document))
 
 
@@ -172,8 +177,9 @@ def test_a_look_takes_nothing() -> None:
     found = look(yard, ALL)
     depth, fates = found[Grave.FAILED]
     assert (depth, [(fate.to, bool(fate.why)) for fate in fates]) == (
-        2, [("gpu-recovery-ecs_task_handler", False), ("", True)]
-    )  # fmt: skip
+        2,
+        [("gpu-recovery-ecs_task_handler", False), ("", True)],
+    )
     assert found[Grave.UNDELIVERED] == found[Grave.SCHEDULER] == (0, [])
     assert (yard.done, yard.hidden, len(yard.letters)) == ([], set(), 2)
 

@@ -88,12 +88,18 @@ def test_a_specification_may_be_yaml(api: Api, kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("workload: sft\nnnodes: [1", "line 2"), ("workload: &a sft", "quoted"), ("env: *a", "quoted"),
-        ("workload: !!python/object:os.system x", "quoted"), ("nnodes: 2\nnnodes: 4", "twice"),
-        ("env:\n\tLR: x", "U+0009"), ("--- a\n--- b", "one document"), ("env: {A: yes}", "quote it"),
-        ("a: " + "[" * 5_000, "nested"), ("\ufeffworkload: sft", "U+FEFF"),
+        ("workload: sft\nnnodes: [1", "line 2"),
+        ("workload: &a sft", "quoted"),
+        ("env: *a", "quoted"),
+        ("workload: !!python/object:os.system x", "quoted"),
+        ("nnodes: 2\nnnodes: 4", "twice"),
+        ("env:\n\tLR: x", "U+0009"),
+        ("--- a\n--- b", "one document"),
+        ("env: {A: yes}", "quote it"),
+        ("a: " + "[" * 5_000, "nested"),
+        ("\ufeffworkload: sft", "U+FEFF"),
     ],
-)  # fmt: skip
+)
 def test_yaml_that_is_none_or_too_much_is_refused_with_its_line(api: Api, text: str, said: str) -> None:
     """400, and nothing is stored."""
     assert said in refused(submitted(api, text), 400, "body")
@@ -123,10 +129,19 @@ def test_a_body_of_a_megabyte_is_refused_before_it_is_read(api: Api, kind: str) 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("nnodes", -1), ("n_gpus_per_node", -8), ("priority", "URGENT"), ("group", "../x"), ("suspend_grace_s", 0),
-     ("checkpoint_dir", "relative"), ("backend", "slurm"), ("entrypoint", "python x.py"), ("colour", "blue"),
-     ("image", "me train")],
-)  # fmt: skip
+    [
+        ("nnodes", -1),
+        ("n_gpus_per_node", -8),
+        ("priority", "URGENT"),
+        ("group", "../x"),
+        ("suspend_grace_s", 0),
+        ("checkpoint_dir", "relative"),
+        ("backend", "slurm"),
+        ("entrypoint", "python x.py"),
+        ("colour", "blue"),
+        ("image", "me train"),
+    ],
+)
 def test_what_is_wrong_is_named_twice_over(api: Api, field: str, value: Any) -> None:
     """`field` for people, `errors` for programs, `code` for both; nothing is stored."""
     answer = api.post("/jobs", ASKED | {field: value})

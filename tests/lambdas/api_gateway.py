@@ -33,18 +33,31 @@ class Api:
     functions: Functions
 
     def call(
-        self, method: str, path: str, body: Any = None, *, token: str | None = f"Bearer {TOKEN}",
-        raw: str | None = None, encoded: bool = False, headers: dict[str, str] | None = None, **query: str,
-    ) -> Answer:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = f"Bearer {TOKEN}",
+        raw: str | None = None,
+        encoded: bool = False,
+        headers: dict[str, str] | None = None,
+        **query: str,
+    ) -> Answer:
         text = raw if raw is not None else None if body is None else json.dumps(body)
         event = {
-            "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": path, "rawQueryString": "",
+            "version": "2.0",
+            "routeKey": "ANY /{proxy+}",
+            "rawPath": path,
+            "rawQueryString": "",
             "headers": {"content-type": "application/json"}
             | ({} if token is None else {"authorization": token})
             | (headers or {}),
-            "queryStringParameters": query or None, "isBase64Encoded": encoded, "body": text,
+            "queryStringParameters": query or None,
+            "isBase64Encoded": encoded,
+            "body": text,
             "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
-        }  # fmt: skip
+        }
         answer = self.functions.call("job_api", event)
         sent = {name.lower(): value for name, value in answer["headers"].items()}
         return Answer(answer["statusCode"], sent["content-type"], json.loads(answer["body"]), sent)

@@ -34,9 +34,14 @@ HANDLERS = (
     "node_api",
 )
 WARM = (
-    *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.operator_token", "gpu_recovery.aws.dead_letters",
-    "gpu_recovery.aws.container_logs", "gpu_recovery.aws.ray_client", "gpu_recovery.aws.job_api_wiring",
-)  # fmt: skip
+    *HANDLERS,
+    "gpu_recovery.aws.wiring",
+    "gpu_recovery.aws.operator_token",
+    "gpu_recovery.aws.dead_letters",
+    "gpu_recovery.aws.container_logs",
+    "gpu_recovery.aws.ray_client",
+    "gpu_recovery.aws.job_api_wiring",
+)
 """The modules that keep something from one invocation to the next."""
 
 

@@ -53,7 +53,8 @@ def as_rank(detail: dict[str, Any], rank: int, main: str = "", **changes: Any) -
     main = main or (containers[0]["name"] if containers else "main")
     environment = ours["detail"]["overrides"]["containerOverrides"][0]["environment"]
     names = {
-        "taskArn": task_arn(f"{JOB}-1-{rank}"), "startedBy": attempt_id(JOB, 1),
+        "taskArn": task_arn(f"{JOB}-1-{rank}"),
+        "startedBy": attempt_id(JOB, 1),
         "overrides": {"containerOverrides": [{"name": main, "environment": environment}]},
-    }  # fmt: skip
+    }
     return {**ours, "detail": {"lastStatus": "STOPPED", **detail, **names, **changes}}

@@ -54,17 +54,24 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
     """A missing variable is an error of every invocation, never a default."""
     monkeypatch.delenv("ECS_CLUSTER_NAME")
     events = {
-        "ecs_task_handler": rank_event(JOB, 1, 0, "RUNNING"), "dcgm_task_monitor": check_event(A, 1, 0),
-        "ecs_instance_monitor": instance_event(A, 1), "reconciler": {}, "scheduler": {},
+        "ecs_task_handler": rank_event(JOB, 1, 0, "RUNNING"),
+        "dcgm_task_monitor": check_event(A, 1, 0),
+        "ecs_instance_monitor": instance_event(A, 1),
+        "reconciler": {},
+        "scheduler": {},
         "job_api": {
-            "version": "2.0", "rawPath": "/api/v2/jobs", "headers": {},
+            "version": "2.0",
+            "rawPath": "/api/v2/jobs",
+            "headers": {},
             "requestContext": {"http": {"method": "GET", "path": "/api/v2/jobs"}, "stage": "$default"},
         },
         "node_api": {
-            "version": "2.0", "rawPath": "/api/v1/reports", "headers": {},
+            "version": "2.0",
+            "rawPath": "/api/v1/reports",
+            "headers": {},
             "requestContext": {"http": {"method": "POST", "path": "/api/v1/reports"}, "stage": "$default"},
         },
-    }  # fmt: skip
+    }
     with pytest.raises(SettingsMissing, match="ECS_CLUSTER_NAME"):
         functions.call(name, events[name])
     assert functions.aws.calls == []

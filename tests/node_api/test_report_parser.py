@@ -30,7 +30,8 @@ BOOT = "0B7F3C1E-6a55-4e0c-9f3b-2a9c7d1e4f60"
 RANK = {"job": JOB, "attempt": 2, "rank": 1}
 BEAT: dict[str, Any] = {"boot_id": BOOT, "uptime_s": 12, "sequence": 1}
 WHOLE: dict[str, Any] = BEAT | {
-    "age_s": 3.5, "interval_s": 15,
+    "age_s": 3.5,
+    "interval_s": 15,
     "running": [RANK | {"epoch": 4, "pid": 4242, "ticks": 77, "log": 9}],
     "exits": [RANK | {"code": 134, "age_s": 0.5}, RANK | {"signal": 9, "epoch": 4, "age_s": 1}],
     "health": {"status": "impaired", "sentence": "GPU 3 has fallen off the bus", "digest": "sha256:1f"},
@@ -38,7 +39,7 @@ WHOLE: dict[str, Any] = BEAT | {
     "sxids": [{"sxid": 24007, "fatal": True, "count": 3, "age_s": 2, "bursts": 2, "boot": BOOT}],
     "run": "0123456789abcdef",
     "inventory": {"agent": "0.3.0", "driver": "580.95.05", "gpus": [{"uuid": "GPU-1", "ecc": {"corrected": 0}}]},
-}  # fmt: skip
+}
 MISSING = object()
 
 
@@ -52,13 +53,22 @@ def invalid(body: Any) -> tuple[str, str]:
 def test_every_field_of_a_report_is_read() -> None:
     """In its type and with its meaning."""
     assert report(A, WHOLE) == Report(
-        instance_id=A, boot_id=BOOT.lower(), uptime_s=12.0, sequence=1, age_s=3.5, interval_s=15,
+        instance_id=A,
+        boot_id=BOOT.lower(),
+        uptime_s=12.0,
+        sequence=1,
+        age_s=3.5,
+        interval_s=15,
         running=(RunningRank(JOB, 2, 1, 4, 4242, 77),),
         exits=(RankExit(JOB, 2, 1, code=134, age_s=0.5), RankExit(JOB, 2, 1, 4, signal=9, age_s=1.0)),
-        health=GpuHealth.IMPAIRED, sentence="GPU 3 has fallen off the bus", digest="sha256:1f",
+        health=GpuHealth.IMPAIRED,
+        sentence="GPU 3 has fallen off the bus",
+        digest="sha256:1f",
         xids=(XidSeen(79, "GPU-1", 2, 1.5, 2, 1, BOOT.lower()),),
-        sxids=(SxidSeen(24007, True, 3, 2.0, 2, BOOT.lower()),), run="0123456789abcdef", inventory=WHOLE["inventory"],
-    )  # fmt: skip
+        sxids=(SxidSeen(24007, True, 3, 2.0, 2, BOOT.lower()),),
+        run="0123456789abcdef",
+        inventory=WHOLE["inventory"],
+    )
 
 
 def test_a_report_of_nothing_new_needs_three_fields() -> None:
@@ -78,21 +88,45 @@ def test_a_rank_of_which_only_the_log_is_known_is_known_by_its_log() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "culprit"),
     [
-        ("boot_id", MISSING, "boot_id"), ("boot_id", "not a uuid", "boot_id"), ("boot_id", 7, "boot_id"),
-        ("boot_id", BOOT + "\n", "boot_id"), ("boot_id", "\u0660" * 8 + BOOT[8:], "boot_id"),
-        ("uptime_s", MISSING, "uptime_s"), ("uptime_s", -1, "uptime_s"), ("uptime_s", "12", "uptime_s"),
-        ("uptime_s", True, "uptime_s"), ("uptime_s", float("inf"), "uptime_s"), ("uptime_s", float("nan"), "uptime_s"),
-        ("uptime_s", 10**400, "uptime_s"), ("uptime_s", SECONDS_MAX + 1, "uptime_s"),
-        ("sequence", MISSING, "sequence"), ("sequence", 0, "sequence"), ("sequence", 1.0, "sequence"),
-        ("sequence", True, "sequence"), ("sequence", SAFE_MAX + 1, "sequence"), ("sequence", "1", "sequence"),
-        ("run", "no", "run"), ("run", 7, "run"), ("run", "g" * 16, "run"), ("run", "a" * 33, "run"),
-        ("sxids", [{"fatal": True}], "sxids[0].sxid"), ("sxids", [{"sxid": 0}], "sxids[0].sxid"),
-        ("sxids", [{"sxid": 1, "fatal": 1}], "sxids[0].fatal"), ("sxids", [{"sxid": 1}] * 33, "sxids"),
-        ("xids", [{"xid": 79, "bursts": 0}], "xids[0].bursts"), ("xids", [{"xid": 79, "boot": "b"}], "xids[0].boot"),
-        ("age_s", -0.1, "age_s"), ("age_s", [], "age_s"), ("interval_s", 0, "interval_s"),
-        ("interval_s", 86_401, "interval_s"), ("running", {}, "running"), ("running", "none", "running"),
-        ("running", [RANK | {"pid": 1, "ticks": 1}] * 9, "running"), ("running", [7], "running[0]"),
-        ("running", [RANK], "running[0].pid"), ("running", [RANK | {"pid": 1}], "running[0].ticks"),
+        ("boot_id", MISSING, "boot_id"),
+        ("boot_id", "not a uuid", "boot_id"),
+        ("boot_id", 7, "boot_id"),
+        ("boot_id", BOOT + "\n", "boot_id"),
+        ("boot_id", "\u0660" * 8 + BOOT[8:], "boot_id"),
+        ("uptime_s", MISSING, "uptime_s"),
+        ("uptime_s", -1, "uptime_s"),
+        ("uptime_s", "12", "uptime_s"),
+        ("uptime_s", True, "uptime_s"),
+        ("uptime_s", float("inf"), "uptime_s"),
+        ("uptime_s", float("nan"), "uptime_s"),
+        ("uptime_s", 10**400, "uptime_s"),
+        ("uptime_s", SECONDS_MAX + 1, "uptime_s"),
+        ("sequence", MISSING, "sequence"),
+        ("sequence", 0, "sequence"),
+        ("sequence", 1.0, "sequence"),
+        ("sequence", True, "sequence"),
+        ("sequence", SAFE_MAX + 1, "sequence"),
+        ("sequence", "1", "sequence"),
+        ("run", "no", "run"),
+        ("run", 7, "run"),
+        ("run", "g" * 16, "run"),
+        ("run", "a" * 33, "run"),
+        ("sxids", [{"fatal": True}], "sxids[0].sxid"),
+        ("sxids", [{"sxid": 0}], "sxids[0].sxid"),
+        ("sxids", [{"sxid": 1, "fatal": 1}], "sxids[0].fatal"),
+        ("sxids", [{"sxid": 1}] * 33, "sxids"),
+        ("xids", [{"xid": 79, "bursts": 0}], "xids[0].bursts"),
+        ("xids", [{"xid": 79, "boot": "b"}], "xids[0].boot"),
+        ("age_s", -0.1, "age_s"),
+        ("age_s", [], "age_s"),
+        ("interval_s", 0, "interval_s"),
+        ("interval_s", 86_401, "interval_s"),
+        ("running", {}, "running"),
+        ("running", "none", "running"),
+        ("running", [RANK | {"pid": 1, "ticks": 1}] * 9, "running"),
+        ("running", [7], "running[0]"),
+        ("running", [RANK], "running[0].pid"),
+        ("running", [RANK | {"pid": 1}], "running[0].ticks"),
         ("running", [RANK | {"pid": 0, "ticks": 1}], "running[0].pid"),
         ("running", [RANK | {"pid": 1, "ticks": 2**63}], "running[0].ticks"),
         ("running", [RANK | {"pid": 1, "ticks": 1, "epoch": -1}], "running[0].epoch"),
@@ -102,23 +136,33 @@ def test_a_rank_of_which_only_the_log_is_known_is_known_by_its_log() -> None:
         ("running", [RANK | {"job": ""}], "running[0].job"),
         ("running", [RANK | {"attempt": -1}], "running[0].attempt"),
         ("running", [RANK | {"rank": -1}], "running[0].rank"),
-        ("exits", [RANK], "exits[0].code"), ("exits", [RANK | {"code": 1, "signal": 9}], "exits[0].code"),
-        ("exits", [RANK | {"code": 256}], "exits[0].code"), ("exits", [RANK | {"signal": 0}], "exits[0].signal"),
-        ("exits", [RANK | {"code": 0}] * 33, "exits"), ("exits", [RANK | {"code": 0, "age_s": -1}], "exits[0].age_s"),
-        ("health", "ok", "health"), ("health", {}, "health.status"), ("health", {"status": "fine"}, "health.status"),
+        ("exits", [RANK], "exits[0].code"),
+        ("exits", [RANK | {"code": 1, "signal": 9}], "exits[0].code"),
+        ("exits", [RANK | {"code": 256}], "exits[0].code"),
+        ("exits", [RANK | {"signal": 0}], "exits[0].signal"),
+        ("exits", [RANK | {"code": 0}] * 33, "exits"),
+        ("exits", [RANK | {"code": 0, "age_s": -1}], "exits[0].age_s"),
+        ("health", "ok", "health"),
+        ("health", {}, "health.status"),
+        ("health", {"status": "fine"}, "health.status"),
         ("health", {"status": "ok", "sentence": "x" * 501}, "health.sentence"),
         ("health", {"status": "ok", "digest": 7}, "health.digest"),
-        ("xids", [{}], "xids[0].xid"), ("xids", [{"xid": 0}], "xids[0].xid"), ("xids", [{"xid": 79}] * 33, "xids"),
-        ("xids", [{"xid": 79, "action": 6}], "xids[0].action"), ("xids", [{"xid": 79, "count": 0}], "xids[0].count"),
+        ("xids", [{}], "xids[0].xid"),
+        ("xids", [{"xid": 0}], "xids[0].xid"),
+        ("xids", [{"xid": 79}] * 33, "xids"),
+        ("xids", [{"xid": 79, "action": 6}], "xids[0].action"),
+        ("xids", [{"xid": 79, "count": 0}], "xids[0].count"),
         ("xids", [{"xid": 79, "gpu": "x" * 101}], "xids[0].gpu"),
-        ("inventory", [], "inventory"), ("inventory", {"gpus": [7]}, "inventory.gpus[0]"),
+        ("inventory", [], "inventory"),
+        ("inventory", {"gpus": [7]}, "inventory.gpus[0]"),
         ("inventory", {"gpus": [{}] * (GPUS_MAX + 1)}, "inventory.gpus"),
         ("inventory", {"gpus": [{"x": "y" * 262_144}]}, "inventory.gpus"),
         ("inventory", {"gpus": [{"x": "\u00fc" * 50_000}]}, "inventory.gpus"),
         ("inventory", {"gpus": [{"x": float("inf")}]}, "inventory.gpus"),
-        ("inventory", {"agent": "x" * 101}, "inventory.agent"), ("inventory", {"driver": 580}, "inventory.driver"),
+        ("inventory", {"agent": "x" * 101}, "inventory.agent"),
+        ("inventory", {"driver": 580}, "inventory.driver"),
     ],
-)  # fmt: skip
+)
 def test_a_field_out_of_its_bounds_is_named(field: str, value: Any, culprit: str) -> None:
     """Its place in the body, so that the agent's log says what to mend."""
     body = {name: one for name, one in (BEAT | {field: value}).items() if one is not MISSING}
@@ -149,12 +193,33 @@ def test_an_inventory_keeps_what_the_protocol_names() -> None:
 @pytest.mark.parametrize(
     ("value", "read"),
     [
-        (17, 17), ("17", 17), (" 17 ", 17), (17.0, 17), ("17.0", 17), (SAFE_MAX, SAFE_MAX), (str(SAFE_MAX), SAFE_MAX),
-        (0, 0), (SAFE_MAX + 1, None), (-1, None), ("-1", None), (1.5, None), ("", None), ("seventeen", None),
-        ("1e3", None), ("0x11", None), ("1_0", None), ("\u0661", None), (None, None), (True, None), ([], None),
-        ({}, None), (float("inf"), None), (10**400, None), ("9" * 400, None),
+        (17, 17),
+        ("17", 17),
+        (" 17 ", 17),
+        (17.0, 17),
+        ("17.0", 17),
+        (SAFE_MAX, SAFE_MAX),
+        (str(SAFE_MAX), SAFE_MAX),
+        (0, 0),
+        (SAFE_MAX + 1, None),
+        (-1, None),
+        ("-1", None),
+        (1.5, None),
+        ("", None),
+        ("seventeen", None),
+        ("1e3", None),
+        ("0x11", None),
+        ("1_0", None),
+        ("\u0661", None),
+        (None, None),
+        (True, None),
+        ([], None),
+        ({}, None),
+        (float("inf"), None),
+        (10**400, None),
+        ("9" * 400, None),
     ],
-)  # fmt: skip
+)
 def test_a_running_log_may_be_a_number_or_a_text(value: Any, read: int | None) -> None:
     """Seed 000's files hold either; an entry that cannot be read is passed over and the others count."""
     said = report_of_tasks(A, {"tasks": [{"running_log_id": value}, {"running_log_id": 5}, "nonsense", None, {}]})
@@ -178,9 +243,12 @@ def test_no_older_list_is_read_without_end() -> None:
         ),
         ({"uuid": "GPU-1", "index": "[N/A]", "name": 7, "memory_total": None}, {}),
         ({"uuid": "GPU-1", "name": "H200", "processes": [{"command": "x"}], "other": 1}, {"name": "H200"}),
-        ({"uuid": "", "index": 1}, None), ({"uuid": "x" * 101}, None), ({"index": 1}, None), ("GPU-1", None),
+        ({"uuid": "", "index": 1}, None),
+        ({"uuid": "x" * 101}, None),
+        ({"index": 1}, None),
+        ("GPU-1", None),
     ],
-)  # fmt: skip
+)
 def test_of_a_gpu_is_kept_what_can_be_read(gpu: Any, kept: dict[str, Any] | None) -> None:
     """A value that the driver does not give (`[N/A]`) spoils no other; a GPU without a name is none."""
     said = report_of_gpus(A, {"gpus": [gpu]}).inventory
@@ -193,7 +261,7 @@ OLD_TASKS = {"tasks": [{"running_log_id": "17", "remote_pid": "1", "remote_pgid"
 OLD_GPUS = {
     "gpus": [{"uuid": "GPU-1", "index": 0, "name": "H200", "utilization": "7", "memory_total": 1, "memory_used": 1}],
     "timestamp": 1,
-}  # fmt: skip
+}
 thorough = settings(max_examples=300, deadline=None, derandomize=True)
 
 
@@ -207,8 +275,10 @@ def is_sound(said: Report) -> bool:
         said.instance_id == A
         and all(0 <= one <= SECONDS_MAX for one in times)
         and all(type(one) is int and 0 <= one <= SAFE_MAX for one in numbers)
-        and len(said.running or ()) <= 8 and len(said.exits) <= 32 and len(said.xids) <= 32
-    )  # fmt: skip
+        and len(said.running or ()) <= 8
+        and len(said.exits) <= 32
+        and len(said.xids) <= 32
+    )
 
 
 def read_or_refused(read: Callable[[str, Any], Report], body: Any) -> None:

@@ -61,16 +61,27 @@ class Agent:
     issued: Issued
 
     def call(
-        self, path: str, body: Any = None, *, raw: str | None = None, method: str = "POST", encoded: bool = False,
-        token: str | None = None, signer: str | None = None, headers: dict[str, str] | None = None,
-    ) -> Said:  # fmt: skip
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        raw: str | None = None,
+        method: str = "POST",
+        encoded: bool = False,
+        token: str | None = None,
+        signer: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Said:
         token = self.issued.token if token is None else token
         given = {"authorization": f"Bearer {token}"} if headers is None else headers
         event = {
-            "version": "2.0", "rawPath": path, "headers": given, "isBase64Encoded": encoded,
+            "version": "2.0",
+            "rawPath": path,
+            "headers": given,
+            "isBase64Encoded": encoded,
             "body": json.dumps(body) if raw is None else raw,
             "requestContext": {"http": {"method": method, "path": path}, "stage": "$default"},
-        }  # fmt: skip
+        }
         if signer is not None:
             event["requestContext"]["authorizer"] = {"iam": {"userArn": signer}}
         answer = self.functions.call("node_api", event)
@@ -125,18 +136,29 @@ def test_the_gpus_of_an_older_agent_are_heard(agent: Agent, path: str) -> None:
     """As its inventory, without the command lines and names of whoever uses them."""
     process = {"pid": 1, "command": "python train.py --key=secret", "gpu_memory_usage": 10, "username": "ana"}
     gpu = {
-        "uuid": "GPU-1", "index": "0", "name": "NVIDIA H200", "utilization": "37", "memory_total": 143771,
-        "memory_used": "1024", "processes": [process],
-    }  # fmt: skip
+        "uuid": "GPU-1",
+        "index": "0",
+        "name": "NVIDIA H200",
+        "utilization": "37",
+        "memory_total": 143771,
+        "memory_used": "1024",
+        "processes": [process],
+    }
     said = agent.older(path, gpus=[gpu], timestamp="1763715600")
     assert (said.status, said.body) == (200, {"ok": True, "ts": int(NOW.timestamp())})
     (report,) = agent.heard.reports
     assert report.running_logs is None and report.inventory == {
         "gpus": [
-            {"uuid": "GPU-1", "name": "NVIDIA H200", "index": 0, "utilization": 37, "memory_total": 143771,
-             "memory_used": 1024}
+            {
+                "uuid": "GPU-1",
+                "name": "NVIDIA H200",
+                "index": 0,
+                "utilization": 37,
+                "memory_total": 143771,
+                "memory_used": 1024,
+            }
         ]
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -173,10 +195,11 @@ def test_an_older_call_without_an_object_is_invalid_json(agent: Agent, path: str
 @pytest.mark.parametrize(
     ("trouble", "status", "error", "wait"),
     [
-        (TooManyReports(7), 429, "too_many", "7"), (TryAgainSoon("busy"), 503, "busy", "5"),
+        (TooManyReports(7), 429, "too_many", "7"),
+        (TryAgainSoon("busy"), 503, "busy", "5"),
         (TooContended("busy"), 503, "busy", "5"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("path", OLDER)
 def test_an_older_call_that_must_wait_is_told_how_long(
     agent: Agent, path: str, trouble: Exception, status: int, error: str, wait: str
@@ -210,10 +233,13 @@ def test_the_answer_tells_the_agent_what_to_do(agent: Agent) -> None:
         wants_inventory=True, orders=(order,), refused=((RunningRank(JOB, 1, 0), "attempt 1 is over"),)
     )
     assert agent.call(REPORTS, BEAT).body == {
-        "ok": True, "ts": int(NOW.timestamp()), "next_s": 15, "inventory": True,
+        "ok": True,
+        "ts": int(NOW.timestamp()),
+        "next_s": 15,
+        "inventory": True,
         "orders": [{"id": "o-1", "kind": "stop", "job": JOB, "attempt": 2, "grace_s": 30}],
         "refused": [{"job": JOB, "attempt": 1, "why": "attempt 1 is over"}],
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(("suspect_s", "next_s"), [(45, 15), (1, 1), (120, 40)])
@@ -228,13 +254,15 @@ def test_three_reports_fit_into_the_time_until_suspicion(
 @pytest.mark.parametrize(
     ("headers", "status", "error"),
     [
-        ({}, 401, "missing_token"), ({"authorization": ""}, 401, "missing_token"),
-        ({"authorization": "Bearer "}, 401, "missing_token"), ({"authorization": "Basic eDp5"}, 401, "missing_token"),
+        ({}, 401, "missing_token"),
+        ({"authorization": ""}, 401, "missing_token"),
+        ({"authorization": "Bearer "}, 401, "missing_token"),
+        ({"authorization": "Basic eDp5"}, 401, "missing_token"),
         ({"authorization": "Bearer wrong"}, 403, "invalid_token"),
         ({"authorization": "Bearer grn_0123456789ab_" + 43 * "x"}, 403, "invalid_token"),
         ({"authorization": "Bearer \ud800"}, 403, "invalid_token"),
     ],
-)  # fmt: skip
+)
 def test_a_report_needs_a_token(agent: Agent, headers: dict[str, str], status: int, error: str) -> None:
     """In the header and nowhere else; before the body is read."""
     said = agent.call(REPORTS, raw="no JSON", headers=headers)
@@ -306,10 +334,11 @@ def test_an_agent_whose_place_another_took_is_told_so(agent: Agent) -> None:
 @pytest.mark.parametrize(
     ("trouble", "status", "error", "wait"),
     [
-        (TooManyReports(12), 429, "too_many", "12"), (TryAgainSoon("x"), 503, "busy", "5"),
+        (TooManyReports(12), 429, "too_many", "12"),
+        (TryAgainSoon("x"), 503, "busy", "5"),
         (TooContended("x"), 503, "busy", "5"),
     ],
-)  # fmt: skip
+)
 def test_a_report_that_must_wait_is_told_how_long(
     agent: Agent, trouble: Exception, status: int, error: str, wait: str
 ) -> None:
@@ -401,9 +430,8 @@ def test_both_tokens_of_a_rotation_speak_for_the_instance(agent: Agent) -> None:
 
 @pytest.mark.parametrize(
     "signer",
-    [SIGNER.format(A), SIGNER.format("mi-0123456789abcdef0"),
-     f"arn:aws-cn:sts::444455556666:assumed-role/nodes/{A}"],
-)  # fmt: skip
+    [SIGNER.format(A), SIGNER.format("mi-0123456789abcdef0"), f"arn:aws-cn:sts::444455556666:assumed-role/nodes/{A}"],
+)
 def test_an_instance_may_sign_with_the_role_of_the_settings(agent: Agent, signer: str) -> None:
     """The role session's name is the instance; no token is needed, and none is read."""
     assert agent.call(SIGNED, BEAT, headers={}, signer=signer).status == 200
@@ -414,11 +442,18 @@ def test_an_instance_may_sign_with_the_role_of_the_settings(agent: Agent, signer
 @pytest.mark.parametrize(
     "signer",
     [
-        None, "", SIGNER.format("ana"), SIGNER.format("i-0123"), SIGNER.format(A).replace("nodes/", "nodes2/"),
-        SIGNER.format(A).replace("123456789012", "210987654321"), SIGNER.format(A).replace("aws:", "aws-cn:"),
-        f"arn:aws:iam::123456789012:user/{A}", SIGNER.format(A) + "\n", SIGNER.format(f"{B}/{A}"),
+        None,
+        "",
+        SIGNER.format("ana"),
+        SIGNER.format("i-0123"),
+        SIGNER.format(A).replace("nodes/", "nodes2/"),
+        SIGNER.format(A).replace("123456789012", "210987654321"),
+        SIGNER.format(A).replace("aws:", "aws-cn:"),
+        f"arn:aws:iam::123456789012:user/{A}",
+        SIGNER.format(A) + "\n",
+        SIGNER.format(f"{B}/{A}"),
     ],
-)  # fmt: skip
+)
 def test_nobody_else_may_sign(agent: Agent, signer: str | None) -> None:
     """Another role, account or partition, a person's session name, a user; a token does not help."""
     refused(agent.call(SIGNED, BEAT, signer=signer), 403, "invalid_signer")

@@ -35,9 +35,17 @@ from simulator.cloud.fleet import Fleet
 from tests.aws.environment import ACCOUNT, REGION
 
 MUTATING = {
-    "RunTask", "StopTask", "UpdateContainerInstancesState", "RebootInstances", "PutItem", "UpdateItem",
-    "TransactWriteItems", "Publish", "PutEvents", "SendMessage",
-}  # fmt: skip
+    "RunTask",
+    "StopTask",
+    "UpdateContainerInstancesState",
+    "RebootInstances",
+    "PutItem",
+    "UpdateItem",
+    "TransactWriteItems",
+    "Publish",
+    "PutEvents",
+    "SendMessage",
+}
 """The calls of the product that change something."""
 BY_MOTO = {"dynamodb": "dynamodb", "sns": "sns", "sqs": "sqs", "eventbridge": "events", "s3": "s3"}
 REAL_CLIENT = boto3.client

@@ -56,9 +56,14 @@ Heal = Callable[..., Incident]
 
 
 def heal(
-    monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None, nnodes: int = 2, runs_s: float = 20,
-    limit_s: float = 8 * 3600, prepare: Callable[[PlatformWorld], None] = lambda world: None, **given: Any,
-) -> Incident:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault | None = None,
+    nnodes: int = 2,
+    runs_s: float = 20,
+    limit_s: float = 8 * 3600,
+    prepare: Callable[[PlatformWorld], None] = lambda world: None,
+    **given: Any,
+) -> Incident:
     """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end within `limit_s`.
 
     That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself. A launch has

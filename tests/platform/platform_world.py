@@ -76,10 +76,14 @@ class Bucket(dict[str, Verdict]):
     def __setitem__(self, check_id: str, verdict: Verdict) -> None:
         super().__setitem__(check_id, verdict)
         document = {
-            "schema_version": 1, "check_id": check_id, "outcome": verdict.outcome.value, "summary": verdict.summary,
-            "boot_id": verdict.boot_id, "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
+            "schema_version": 1,
+            "check_id": check_id,
+            "outcome": verdict.outcome.value,
+            "summary": verdict.summary,
+            "boot_id": verdict.boot_id,
+            "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
             "findings": [],
-        }  # fmt: skip
+        }
         self.s3.put_object(Bucket=self.name, Key=f"verdicts/{check_id}.json", Body=json.dumps(document).encode())
 
 

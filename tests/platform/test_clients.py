@@ -30,11 +30,19 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dynamodb": lambda db: db.get_item(TableName="t", Key={"k": {"S": "1"}}),
 }
 CODES = [
-    ("ecs", "ThrottlingException"), ("ec2", "RequestLimitExceeded"), ("sns", "Throttled"), ("sns", "Throttling"),
-    ("sns", "KMSThrottling"), ("sqs", "RequestThrottled"), ("sqs", "KmsThrottled"), ("events", "ThrottlingException"),
-    ("s3", "SlowDown"), ("dynamodb", "ProvisionedThroughputExceededException"), ("dynamodb", "ThrottlingException"),
+    ("ecs", "ThrottlingException"),
+    ("ec2", "RequestLimitExceeded"),
+    ("sns", "Throttled"),
+    ("sns", "Throttling"),
+    ("sns", "KMSThrottling"),
+    ("sqs", "RequestThrottled"),
+    ("sqs", "KmsThrottled"),
+    ("events", "ThrottlingException"),
+    ("s3", "SlowDown"),
+    ("dynamodb", "ProvisionedThroughputExceededException"),
+    ("dynamodb", "ThrottlingException"),
     ("dynamodb", "RequestLimitExceeded"),
-]  # fmt: skip
+]
 
 
 SILENCE = ReadTimeoutError(endpoint_url="https://aws")

@@ -35,11 +35,21 @@ def numbers(undisturbed: Incident) -> dict[tuple[str, ...], list[int]]:
 
 
 KINDS = [
-    ("PutItem", "ecs-job-sub"), ("PutItem", "ecs_container_instance"), ("UpdateItem", "ecs-job-sub"),
-    ("UpdateItem", "ecs_container_instance"), ("TransactWriteItems", ""), ("RunTask", "rank"), ("RunTask", "check"),
-    ("StopTask", ""), ("UpdateContainerInstancesState", "DRAINING"), ("UpdateContainerInstancesState", "ACTIVE"),
-    ("RebootInstances", ""), ("Publish", ""), ("PutEvents", ""), ("SendMessage", ""),
-]  # fmt: skip
+    ("PutItem", "ecs-job-sub"),
+    ("PutItem", "ecs_container_instance"),
+    ("UpdateItem", "ecs-job-sub"),
+    ("UpdateItem", "ecs_container_instance"),
+    ("TransactWriteItems", ""),
+    ("RunTask", "rank"),
+    ("RunTask", "check"),
+    ("StopTask", ""),
+    ("UpdateContainerInstancesState", "DRAINING"),
+    ("UpdateContainerInstancesState", "ACTIVE"),
+    ("RebootInstances", ""),
+    ("Publish", ""),
+    ("PutEvents", ""),
+    ("SendMessage", ""),
+]
 
 
 def test_the_incident_makes_every_kind_of_call(undisturbed: Incident) -> None:

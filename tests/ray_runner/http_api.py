@@ -47,21 +47,34 @@ class Api:
             recovery=self.scene.afar,
             submissions=DynamoSubmissions(store.jobs.client, store.jobs.name, store.machines.name),
             attempts=DynamoAttemptHistory(store.jobs.client, store.jobs.name),
-            capacity=Capacity(lambda statuses: store.instances_in(statuses, [])), logs=nobody, node_tokens=nobody,
-            user_tokens=nobody, users=nobody, letters=nobody, operator_token=lambda: TOKEN, describe=lambda name: None,
-            random=lambda: secrets.token_hex(2), check_family="check", job_id_prefix="",
-            log=logging.getLogger("api"), ray_logs=Invoked(),
-        )  # fmt: skip
+            capacity=Capacity(lambda statuses: store.instances_in(statuses, [])),
+            logs=nobody,
+            node_tokens=nobody,
+            user_tokens=nobody,
+            users=nobody,
+            letters=nobody,
+            operator_token=lambda: TOKEN,
+            describe=lambda name: None,
+            random=lambda: secrets.token_hex(2),
+            check_family="check",
+            job_id_prefix="",
+            log=logging.getLogger("api"),
+            ray_logs=Invoked(),
+        )
 
     def call(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, Any]:
         """(status, body) of an answer."""
         event = {
-            "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": f"/api/v2{path}", "rawQueryString": "",
+            "version": "2.0",
+            "routeKey": "ANY /{proxy+}",
+            "rawPath": f"/api/v2{path}",
+            "rawQueryString": "",
             "headers": {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"},
-            "queryStringParameters": query or None, "isBase64Encoded": False,
+            "queryStringParameters": query or None,
+            "isBase64Encoded": False,
             "body": None if body is None else json.dumps(body),
             "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
-        }  # fmt: skip
+        }
         context: Any = Context("job_api")
         answer = self._app.resolve(event, context)
         return answer["statusCode"], json.loads(answer["body"])

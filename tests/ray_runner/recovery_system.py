@@ -49,9 +49,13 @@ class Scene:
         """The loop as the API and the reconciler have it."""
         actions: Any = self.aws
         return Recovery(
-            store=self.store, actions=actions, policy=POLICY, clock=lambda: self.now, journal=Quiet(),
+            store=self.store,
+            actions=actions,
+            policy=POLICY,
+            clock=lambda: self.now,
+            journal=Quiet(),
             ray=FromAfar(self),
-        )  # fmt: skip
+        )
 
     def wake(self, job_id: str, key: str) -> None:
         """The queue: the same message is kept once."""

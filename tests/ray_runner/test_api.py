@@ -21,8 +21,10 @@ from tests.ray_runner.recovery_system import over
 from tests.recovery.conftest import CLIENT
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore:No application metrics"),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore:No application metrics"),
+]
 S = JobStatus
 PATIENCE_S = 60
 

@@ -148,12 +148,14 @@ def test_a_job_that_a_stranger_deleted_has_ended(cluster: RayCluster, jobs: JobS
         ("kill -SEGV $$", {}, FailureKind.RUNTIME_ERROR, "code -11"),
         ("no-such-command --x", {}, FailureKind.USER_ERROR, "entrypoint cannot be run"),
         (
-            "true", {"runtime_env": {"working_dir": "https://127.0.0.1:9/code.zip"}}, FailureKind.USER_ERROR,
+            "true",
+            {"runtime_env": {"working_dir": "https://127.0.0.1:9/code.zip"}},
+            FailureKind.USER_ERROR,
             "runtime_env could not be set up",
         ),
         ("true", {"resources": {"worker_node": -1}}, FailureKind.USER_ERROR, "cannot be negative"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_says_who_is_to_blame(
     cluster: RayCluster, entrypoint: str, changes: dict[str, object], kind: FailureKind, words: str
 ) -> None:

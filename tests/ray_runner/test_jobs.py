@@ -71,8 +71,12 @@ def test_a_job_goes_through_every_status_and_succeeds(scene: Scene, head: Head, 
     end.touch()
     done = scene.until(job_id, S.SUCCEEDED)
     assert [entry.after for entry in done.history if entry.before != entry.after] == [
-        S.QUEUED, S.SUBMITTING, S.SUBMITTED, S.RUNNING, S.SUCCEEDED,
-    ]  # fmt: skip
+        S.QUEUED,
+        S.SUBMITTING,
+        S.SUBMITTED,
+        S.RUNNING,
+        S.SUCCEEDED,
+    ]
 
 
 def test_a_record_on_dynamodb_goes_the_same_way(scene: Scene, head: Head, tmp_path: Path) -> None:

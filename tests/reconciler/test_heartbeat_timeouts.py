@@ -328,9 +328,12 @@ def test_many_silent_at_once_make_nobody_lost_and_stop_every_repair(store: Store
     assert fleet.deaf is not None and (fleet.deaf.silent, fleet.deaf.reporting) == (3, 10)
     assert scene.job.status is S.RUNNING and not any(scene.instance(n).silent_since for n in range(10))
     assert len(scene.aws.said) == 1
-    scene.recovery.tell(IDS[0], events.HealthReported(
-        at=scene.now, kind=HealthKind.INSTANCE_STATUS, status=HealthStatus.IMPAIRED, since=scene.now
-    ))  # fmt: skip
+    scene.recovery.tell(
+        IDS[0],
+        events.HealthReported(
+            at=scene.now, kind=HealthKind.INSTANCE_STATUS, status=HealthStatus.IMPAIRED, since=scene.now
+        ),
+    )
     assert not scene.aws.rebooted
     scene.beats()
     scene.sweep()
@@ -460,10 +463,11 @@ def test_a_boot_that_was_heard_by_a_function_that_died_is_found_by_the_sweep(sce
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(("beat", "beat", "without", "late", "sweep", "round", "crash", "wait")),
-        st.integers(0, 3), st.sampled_from((1, 15, 60, 100, 200)),
+        st.integers(0, 3),
+        st.sampled_from((1, 15, 60, 100, 200)),
     ),
     max_size=40,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -115,9 +115,13 @@ class Aws:
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
         name = container_instance_id.removeprefix("ci-")
         return name, InstanceObserved(
-            at=NOW, ecs_version=3, ecs_status="ACTIVE", agent_connected=name not in self.disconnected,
-            container_instance_id=container_instance_id, gpus=GPUS,
-        )  # fmt: skip
+            at=NOW,
+            ecs_version=3,
+            ecs_status="ACTIVE",
+            agent_connected=name not in self.disconnected,
+            container_instance_id=container_instance_id,
+            gpus=GPUS,
+        )
 
 
 @dataclass
@@ -138,9 +142,15 @@ class Scene:
         self.hearing = Hearing(self.recovery)
         world, count = spec(nnodes=len(self.ids)), len(self.ids)
         record = job(
-            spec=world, status=JobStatus.RUNNING, attempt=1, instances=self.ids, launched=True, launch_ended=True,
-            running_at=NOW, look_at=NOW + timedelta(seconds=self.policy.look_s),
-        )  # fmt: skip
+            spec=world,
+            status=JobStatus.RUNNING,
+            attempt=1,
+            instances=self.ids,
+            launched=True,
+            launch_ended=True,
+            running_at=NOW,
+            look_at=NOW + timedelta(seconds=self.policy.look_s),
+        )
         self.store.create_job(record, "")
         self.store.begin_attempt(Plan(JOB, 1, self.ids, (0,) * count, 0, tuple(f"task-{n}" for n in range(count))))
         for rank, instance_id in enumerate(self.ids):
@@ -159,9 +169,12 @@ class Scene:
         instance_id = self.ids[which]
         self.sequence[instance_id] = self.sequence.get(instance_id, 0) + 1
         usual: dict[str, Any] = {
-            "boot_id": BOOT, "uptime_s": 7_200.0 + (self.now - NOW).total_seconds(),
-            "sequence": self.sequence[instance_id], "interval_s": 15, "running": (RunningRank(JOB, 1, which, 0),),
-        }  # fmt: skip
+            "boot_id": BOOT,
+            "uptime_s": 7_200.0 + (self.now - NOW).total_seconds(),
+            "sequence": self.sequence[instance_id],
+            "interval_s": 15,
+            "running": (RunningRank(JOB, 1, which, 0),),
+        }
         return Report(instance_id, **{**usual, **changes})
 
     def beats(self, *which: int, **changes: Any) -> Answer:

@@ -125,8 +125,10 @@ class Node:
     def start(self) -> subprocess.Popen[bytes]:
         """An agent, that goes on where the one before it was."""
         environment = agents.environment(self.place, self.folder, self.api_url, self.token_file) | {
-            "GPU_RECOVERY_LOOK_MS": "200", "GPU_RECOVERY_INTERVAL_MS": "2000", "WALL_SHIFT_FILE": str(self.wall_shift),
-        }  # fmt: skip
+            "GPU_RECOVERY_LOOK_MS": "200",
+            "GPU_RECOVERY_INTERVAL_MS": "2000",
+            "WALL_SHIFT_FILE": str(self.wall_shift),
+        }
         environment["PYTHONPATH"] = f"{ANOTHER_CLOCK}:{environment['PYTHONPATH']}"
         with self.log.open("ab") as log:
             process = subprocess.Popen(

@@ -23,9 +23,15 @@ from tests.sandbox.node_agents import Node, Road, post, road_to, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 QUICK = {
-    "suspect_s": 6, "unreachable_s": 7, "heartbeat_stale_s": 8, "repair_budget_percent": 100,
-    "look_s": 5, "pending_retry_s": 5, "reboot_settle_s": 600, "reboot_timeout_s": 600,
-}  # fmt: skip
+    "suspect_s": 6,
+    "unreachable_s": 7,
+    "heartbeat_stale_s": 8,
+    "repair_budget_percent": 100,
+    "look_s": 5,
+    "pending_retry_s": 5,
+    "reboot_settle_s": 600,
+    "reboot_timeout_s": 600,
+}
 """Silence is found within seconds, and a reboot is believed for no other reason than that it is proved."""
 STUBBORN = "gpu-training-stubborn"
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)"
@@ -195,8 +201,9 @@ def test_gputaskers_agent_brings_a_lost_rank_back(fleet: Fleet) -> None:
     body = {"token": fleet.state["node_tokens"][fleet.at], "tasks": [task], "timestamp": "1763715600"}
     told = [post(fleet.state, "/api/v1/report_tasks/", body) for _ in range(2)]
     assert [(status, said["ok"], said["updated"], said["revived"]) for status, said, _ in told] == [
-        (200, True, 1, 1), (200, True, 1, 0),
-    ]  # fmt: skip
+        (200, True, 1, 1),
+        (200, True, 1, 0),
+    ]
     assert fleet.becomes(fleet.job, "RUNNING")["attempt"] == 1
     node.start()
 

@@ -50,7 +50,7 @@ class Logs:
         ({"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/g"}}, None),
         ({}, None),
     ],
-)  # fmt: skip
+)
 def test_the_stream_is_named_after_prefix_container_and_task(logging: Any, place: Any) -> None:
     """As ECS names it; whoever logs elsewhere, or under no prefix, is not followed."""
     assert place_of(definition(**logging), "main", "t") == place

@@ -21,10 +21,14 @@ PATIENCE_S = 60.0
 BOOT = "0b7f3c1e-6a55-4e0c-9f3b-2a9c7d1e4f60"
 BEAT = {"boot_id": BOOT, "uptime_s": 120.5, "sequence": 1, "running": []}
 GPU = {
-    "uuid": "GPU-5d0f1b7e-0000-4000-8000-000000000001", "index": "0", "name": "NVIDIA H200", "utilization": "3",
-    "memory_total": "143771", "memory_used": "1024",
+    "uuid": "GPU-5d0f1b7e-0000-4000-8000-000000000001",
+    "index": "0",
+    "name": "NVIDIA H200",
+    "utilization": "3",
+    "memory_total": "143771",
+    "memory_used": "1024",
     "processes": [{"pid": "4242", "command": "python", "gpu_memory_usage": "900", "username": "ana"}],
-}  # fmt: skip
+}
 TASK = {"running_log_id": "17", "remote_pid": "4242", "remote_pgid": "4242"}
 
 
@@ -59,9 +63,12 @@ def test_gputaskers_report_of_tasks_is_accepted(state: dict[str, Any], path: str
 def test_gputaskers_agent_is_told_of_ranks_that_are_ours(state: dict[str, Any]) -> None:
     """By the number that the rank was given; that of its next attempt, which is not there, counts for nothing."""
     spec = {
-        "workload": "heard", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
+        "workload": "heard",
+        "nnodes": 1,
+        "n_gpus_per_node": 8,
+        "task_definition": sandbox.TRAINING_FAMILY,
         "command": ["python", "-c", "import time; time.sleep(600)"],
-    }  # fmt: skip
+    }
     with RecoveryClient(state["api_url"], state["operator_token"]) as client:
         job_id = client.submit(spec)["job_id"]
         deadline = time.monotonic() + PATIENCE_S
@@ -83,12 +90,13 @@ def test_gputaskers_agent_is_told_of_ranks_that_are_ours(state: dict[str, Any]) 
     [
         ("/api/v1/report_tasks/", {"tasks": []}, 401, "missing_token"),
         ("/api/v1/report_gpu/", {"token": "guessed", "gpus": []}, 403, "invalid_token"),
-        ("/api/v1/report_gpu/", b"{", 400, "invalid_json"), ("/api/v1/report_gpu/", {}, 400, "missing_gpus"),
+        ("/api/v1/report_gpu/", b"{", 400, "invalid_json"),
+        ("/api/v1/report_gpu/", {}, 400, "missing_gpus"),
         ("/api/v1/report_gpu/", {"gpus": "none"}, 400, "invalid_gpus"),
         ("/api/v1/report_tasks/", {}, 400, "missing_tasks"),
         ("/api/v1/report_tasks/", {"tasks": {}}, 400, "invalid_tasks"),
     ],
-)  # fmt: skip
+)
 def test_gputaskers_agent_is_refused_in_the_words_it_knows(
     state: dict[str, Any], path: str, body: Any, status: int, error: str
 ) -> None:

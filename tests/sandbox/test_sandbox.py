@@ -21,9 +21,19 @@ from .ministack_server import ROOT, wait_for
 
 pytestmark = pytest.mark.slow
 SURFACE = {
-    "endpoint_url", "ecs_endpoint_url", "ec2_endpoint_url", "api_url", "operator_token", "node_token", "node_tokens",
-    "cluster", "tables", "topic_arn", "event_source", "bus",
-}  # fmt: skip
+    "endpoint_url",
+    "ecs_endpoint_url",
+    "ec2_endpoint_url",
+    "api_url",
+    "operator_token",
+    "node_token",
+    "node_tokens",
+    "cluster",
+    "tables",
+    "topic_arn",
+    "event_source",
+    "bus",
+}
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 

@@ -33,12 +33,21 @@ class Shared:
     def submit(self, user: str, name: str, steps: int, **fields: Any) -> str:
         folder = self.directory / name
         environment = {
-            "TOTAL_STEPS": str(steps), "STEP_SECONDS": "0.1", "CHECKPOINT_EVERY": "50", "COLLECTIVE_TIMEOUT_S": "30",
-        }  # fmt: skip
+            "TOTAL_STEPS": str(steps),
+            "STEP_SECONDS": "0.1",
+            "CHECKPOINT_EVERY": "50",
+            "COLLECTIVE_TIMEOUT_S": "30",
+        }
         spec = {
-            "workload": name, "nnodes": 2, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
-            "command": UNDER_THE_WRAPPER, "env": environment, "checkpoint_dir": str(folder), **fields,
-        }  # fmt: skip
+            "workload": name,
+            "nnodes": 2,
+            "n_gpus_per_node": 8,
+            "task_definition": sandbox.TRAINING_FAMILY,
+            "command": UNDER_THE_WRAPPER,
+            "env": environment,
+            "checkpoint_dir": str(folder),
+            **fields,
+        }
         return str(self.users[user].submit(spec)["job_id"])
 
     def until(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:

@@ -99,9 +99,7 @@ def test_a_machine_that_a_person_quarantines_at_the_last_moment_is_not_rebooted(
     nemesis = Once(DRAIN)
     world, machine = idle(policy=ADAPTIVE, nemesis=nemesis)
     order = QuarantineRequested(at=world.timeline.now, by="ada", because="hands inside")
-    nemesis.do = lambda: world.recovery.tell(
-        machine.instance_id, replace(order, at=world.timeline.now)
-    )  # fmt: skip
+    nemesis.do = lambda: world.recovery.tell(machine.instance_id, replace(order, at=world.timeline.now))
     world.fleet.say(health.impair, machine, StatusCheck.INSTANCE)
     world.let_pass(HOUR_S)
     assert "hands inside" in world.instance(machine).reason and not touched(world)
@@ -163,9 +161,11 @@ def test_a_machine_without_gpus_is_nobodys_to_reboot() -> None:
     world.let_pass(30)
     machine = next(one for one in world.machines() if not one.gpus)
     request = {
-        "cluster": CLUSTER, "taskDefinition": TRAINING_FAMILY, "startedBy": "ecs-svc/1",
+        "cluster": CLUSTER,
+        "taskDefinition": TRAINING_FAMILY,
+        "startedBy": "ecs-svc/1",
         "placementConstraints": [{"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}],
-    }  # fmt: skip
+    }
     definition = dict(world._described(TRAINING_FAMILY) or {})
     world.fleet.change(lambda now: model_tasks.run_task(world.cluster, request, definition, now))
     world.let_pass(60)
@@ -364,9 +364,11 @@ def test_a_persons_task_without_gpus_is_not_rebooted_away() -> None:
     """It prepares data on a machine whose GPUs nobody uses at the moment."""
     world, machine = idle(policy=ADAPTIVE)
     request = {
-        "cluster": CLUSTER, "taskDefinition": TRAINING_FAMILY, "startedBy": "bob",
+        "cluster": CLUSTER,
+        "taskDefinition": TRAINING_FAMILY,
+        "startedBy": "bob",
         "placementConstraints": [{"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}],
-    }  # fmt: skip
+    }
     definition = dict(world._described(TRAINING_FAMILY) or {})
     world.fleet.change(lambda now: model_tasks.run_task(world.cluster, request, definition, now))
     world.let_pass(60)

@@ -95,8 +95,9 @@ def test_a_rank_whose_events_were_lost_is_stopped_with_its_gang() -> None:
     job = world.job(HAND_JOB)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
     assert [task.stop_code for task in world.cluster.tasks.values() if task.started_by == "alice"] == [
-        "EssentialContainerExited", "UserInitiated",
-    ]  # fmt: skip
+        "EssentialContainerExited",
+        "UserInitiated",
+    ]
 
 
 def test_a_rank_that_starts_after_its_gang_was_stopped_is_stopped_too() -> None:

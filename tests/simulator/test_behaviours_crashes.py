@@ -19,9 +19,15 @@ from tests.simulator.incidents import INCIDENTS, Told, ending
 
 QUICK = ("adaptive_gpu_fault_with_spare", "adaptive_application_error", "adoption_recover")
 LONG = (
-    "adaptive_gpu_fault", "adaptive_crash_on_healthy_gpus", "adaptive_spot_interruption", "adaptive_user_stop",
-    "classic_faulty", "classic_faulty_twice", "classic_reboot_never_returns", "adoption_observe",
-)  # fmt: skip
+    "adaptive_gpu_fault",
+    "adaptive_crash_on_healthy_gpus",
+    "adaptive_spot_interruption",
+    "adaptive_user_stop",
+    "classic_faulty",
+    "classic_faulty_twice",
+    "classic_reboot_never_returns",
+    "adoption_observe",
+)
 
 
 def crash_points(steps: list[Step]) -> Iterator[KillAt]:

@@ -19,9 +19,15 @@ from tests.simulator.incidents import INCIDENTS, ending
 
 SEEDS = 200
 NO_EVENT_NEEDED = (
-    "adaptive_gpu_fault", "adaptive_gpu_fault_with_spare", "adaptive_application_error", "adaptive_user_stop",
-    "adaptive_success", "classic_faulty", "classic_faulty_twice", "classic_healthy",
-)  # fmt: skip
+    "adaptive_gpu_fault",
+    "adaptive_gpu_fault_with_spare",
+    "adaptive_application_error",
+    "adaptive_user_stop",
+    "adaptive_success",
+    "classic_faulty",
+    "classic_faulty_twice",
+    "classic_healthy",
+)
 
 
 @pytest.mark.parametrize("name", NO_EVENT_NEEDED)

@@ -106,8 +106,9 @@ def test_a_host_that_fails_is_exchanged_for_another(delivery: Delivery) -> None:
     until(world, machine, InstanceStatus.AVAILABLE)
     assert (machine.boot_id != boot_id, machine.impaired) == (True, {})
     assert [step.name for step in world.lives.done if step.name.endswith("Instances")] == [
-        "StopInstances", "StartInstances",
-    ]  # fmt: skip
+        "StopInstances",
+        "StartInstances",
+    ]
     assert not world.fleet.boots
 
 
@@ -152,7 +153,7 @@ def test_nobody_replaces_a_machine_where_it_is_not_allowed() -> None:
         lambda machine: setattr(machine, "lifecycle", "capacity-block"),
     ],
     ids=["not ours", "instance store", "capacity block"],
-)  # fmt: skip
+)
 def test_a_machine_that_may_not_be_stopped_is_a_persons(spoil: Any) -> None:
     """One that nobody handed over, or that would not come back."""
     world, machine = idle()

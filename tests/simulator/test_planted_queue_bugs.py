@@ -11,11 +11,16 @@ from tests.simulator import planted_queue_bugs as planted
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 PLANTED: dict[Bug, tuple[str, ...]] = {
-    planted.no_term: ("I11", "I9", "I1"), planted.counted_later: ("I9",), planted.never_given_back: ("I9",),
-    planted.quota_not_asked: ("I9",), planted.given_back_early: ("I1",), planted.queued_anew: ("I10",),
-    planted.to_the_end_of_the_line: ("I10",), planted.claims_what_is_taken: ("I1",),
+    planted.no_term: ("I11", "I9", "I1"),
+    planted.counted_later: ("I9",),
+    planted.never_given_back: ("I9",),
+    planted.quota_not_asked: ("I9",),
+    planted.given_back_early: ("I1",),
+    planted.queued_anew: ("I10",),
+    planted.to_the_end_of_the_line: ("I10",),
+    planted.claims_what_is_taken: ("I1",),
     planted.ticks_find_nothing: ("I10",),
-}  # fmt: skip
+}
 RARE = {planted.no_term: 920}
 """Where the search begins for a bug that takes a second scheduler between what the first decides and what it keeps."""
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 8, 200

@@ -27,9 +27,10 @@ class Asked:
         self.unreadable: list[Exception] = []
         self.refusals = 0
         self.recovery: Recovery = replace(
-            world.recovery, store=Half(self.store, instances_in=self.instances_in),
+            world.recovery,
+            store=Half(self.store, instances_in=self.instances_in),
             actions=Half(self.actions, machine_statuses=self.machine_statuses),
-        )  # fmt: skip
+        )
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None

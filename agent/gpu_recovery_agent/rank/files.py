@@ -96,10 +96,15 @@ def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
 
     A task that a person started was told no attempt: it is 0, and the server knows which that is.
     """
-    return rank_in({
-        "job_id": environment.get("JOB_ID"), "attempt": environment.get("ATTEMPT") or 0, "rank": rank,
-        "epoch": environment.get("EPOCH"), "running_log_id": environment.get("RUNNING_LOG_ID"),
-    })  # fmt: skip
+    return rank_in(
+        {
+            "job_id": environment.get("JOB_ID"),
+            "attempt": environment.get("ATTEMPT") or 0,
+            "rank": rank,
+            "epoch": environment.get("EPOCH"),
+            "running_log_id": environment.get("RUNNING_LOG_ID"),
+        }
+    )
 
 
 def running_in(found: dict[str, Any]) -> Running:

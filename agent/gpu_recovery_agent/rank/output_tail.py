@@ -105,10 +105,17 @@ def tell(lines: Sequence[str], rank: Rank, path: Path) -> None:
     """Tells the agent that listens at `path`; nobody may, and nothing follows of that."""
     reports = [
         {
-            "type": "written", "id": f"written-{rank.rank}-{rank.attempt}-{os.getpid()}-{part}", "job": rank.job,
-            "attempt": rank.attempt, "rank": rank.rank, "part": part, "lines": told, "urgent": True,
-        } for part, told in enumerate(_parts(lines))
-    ]  # fmt: skip
+            "type": "written",
+            "id": f"written-{rank.rank}-{rank.attempt}-{os.getpid()}-{part}",
+            "job": rank.job,
+            "attempt": rank.attempt,
+            "rank": rank.rank,
+            "part": part,
+            "lines": told,
+            "urgent": True,
+        }
+        for part, told in enumerate(_parts(lines))
+    ]
     if not reports:
         return
     datagram = b"\n".join(_encoded(one) for one in reports)

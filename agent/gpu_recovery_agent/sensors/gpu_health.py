@@ -34,9 +34,17 @@ ACTIONS = (
 )
 """By the number of field 230."""
 GAUGES = {
-    "memory", "clocks_event_reasons", "temperature", "memory_temperature", "power_mw", "utilization", "pcie_width",
-    "pcie_replays", "link_errors", "processes",
-}  # fmt: skip
+    "memory",
+    "clocks_event_reasons",
+    "temperature",
+    "memory_temperature",
+    "power_mw",
+    "utilization",
+    "pcie_width",
+    "pcie_replays",
+    "link_errors",
+    "processes",
+}
 """What moves without anything having happened: it is in an inventory, and no reason to send one."""
 
 

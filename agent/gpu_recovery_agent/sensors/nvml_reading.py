@@ -136,9 +136,11 @@ class _Gpu:
     def _remapped(self) -> dict[str, Any]:
         corrected, uncorrected, pending, failure = self._nvml.nvmlDeviceGetRemappedRows(self._handle)
         return {
-            "corrected": int(corrected), "uncorrected": int(uncorrected),
-            "pending": bool(pending), "failure": bool(failure),
-        }  # fmt: skip
+            "corrected": int(corrected),
+            "uncorrected": int(uncorrected),
+            "pending": bool(pending),
+            "failure": bool(failure),
+        }
 
     def _memory(self) -> dict[str, int]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)

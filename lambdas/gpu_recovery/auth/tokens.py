@@ -148,9 +148,12 @@ def revoke(store: TokenStore, instance_id: str, token_id: str, now: datetime) ->
 
 
 def issue_to(
-    store: KeepsTokens[KeptList, KeptToken], holder: str, prefix: str, now: datetime,
+    store: KeepsTokens[KeptList, KeptToken],
+    holder: str,
+    prefix: str,
+    now: datetime,
     made: Callable[[str, str], KeptToken],
-) -> Issued[KeptToken]:  # fmt: skip
+) -> Issued[KeptToken]:
     """A new token for `holder`, kept as `made` of its id and digest. Raises TokensFull."""
     token_id = secrets.token_hex(6)
     token = f"{prefix}{token_id}_{secrets.token_urlsafe(32)}"
@@ -188,9 +191,10 @@ def checked(instance_id: str) -> str:
 
 
 def _change(
-    store: KeepsTokens[KeptList, KeptToken], holder: str,
+    store: KeepsTokens[KeptList, KeptToken],
+    holder: str,
     change: Callable[[KeptList], tuple[KeptList, KeptToken] | None],
-) -> KeptList:  # fmt: skip
+) -> KeptList:
     """The list after `change`, which is decided anew as long as others write it; None changes nothing."""
     for _ in range(SAVES_MAX):
         listed = store.load_tokens(holder)

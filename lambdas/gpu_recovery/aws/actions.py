@@ -73,9 +73,12 @@ class AwsActions:
         settings = self.settings
         limit_s = min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s)
         check = ecs_requests.CheckTask(
-            settings.check_task_definition, settings.verdict_bucket, settings.check_level, settings.check_reserves_gpus,
+            settings.check_task_definition,
+            settings.verdict_bucket,
+            settings.check_level,
+            settings.check_reserves_gpus,
             limit_s,
-        )  # fmt: skip
+        )
         return self.ecs.run(ecs_requests.check_request(settings.cluster, check, instance, check_id, refusals))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
@@ -160,7 +163,9 @@ class AwsActions:
         self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster))
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        answer = self._events.put_events(Entries=[notification_requests.event_entry(event, causation_id, self.settings.bus_name)])
+        answer = self._events.put_events(
+            Entries=[notification_requests.event_entry(event, causation_id, self.settings.bus_name)]
+        )
         if answer["FailedEntryCount"]:
             refused = answer["Entries"][0]
             if refused.get("ErrorCode") in THROTTLES:
@@ -169,9 +174,11 @@ class AwsActions:
 
     def poke_scheduler(self, key: str) -> None:
         self._sqs.send_message(
-            QueueUrl=self.settings.scheduler_queue_url, MessageBody=json.dumps({"key": key}),
-            MessageGroupId="scheduler", MessageDeduplicationId=ecs_requests.token(key),
-        )  # fmt: skip
+            QueueUrl=self.settings.scheduler_queue_url,
+            MessageBody=json.dumps({"key": key}),
+            MessageGroupId="scheduler",
+            MessageDeduplicationId=ecs_requests.token(key),
+        )
 
     def record_submitted(self, job: Job, submitted: str) -> None:
         self._s3.put_object(**job_archive.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
@@ -189,8 +196,10 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
         if document.get("check_id") != check_id:
             return None
         return Verdict(
-            CheckOutcome(document["outcome"]), str(document.get("summary", "")), document.get("boot_id"),
+            CheckOutcome(document["outcome"]),
+            str(document.get("summary", "")),
+            document.get("boot_id"),
             time_of(document.get("booted_at")),
-        )  # fmt: skip
+        )
     except (ValueError, KeyError, AttributeError) as error:
         raise VerdictUnreadable(f"the document of {check_id} is no verdict: {error}") from error

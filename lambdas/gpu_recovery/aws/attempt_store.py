@@ -33,9 +33,13 @@ class AttemptStore(JobStore):
     def begin_attempt(self, plan: Plan) -> Plan:
         key = plan_key(plan.job_id, plan.attempt)
         progress = {
-            "job_id_rank": progress_key(plan.job_id, plan.attempt), "job_id": plan.job_id, "attempt": plan.attempt,
-            "world": len(plan.instances), "checked": {}, "schema": SCHEMA,
-        }  # fmt: skip
+            "job_id_rank": progress_key(plan.job_id, plan.attempt),
+            "job_id": plan.job_id,
+            "attempt": plan.attempt,
+            "world": len(plan.instances),
+            "checked": {},
+            "schema": SCHEMA,
+        }
         self.jobs.put(progress, "attribute_not_exists(job_id_rank)")
         if self.jobs.put({"job_id_rank": key, **item_of(plan)}, "attribute_not_exists(job_id_rank)"):
             return plan
@@ -89,9 +93,12 @@ class AttemptStore(JobStore):
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
         names, values = {"#r": str(rank)}, {":c": encode(result)}
         after = self.jobs.update(
-            progress_key(job_id, attempt), "SET checked.#r = :c",
-            "attribute_exists(world) AND attribute_not_exists(checked.#r)", names, values,
-        )  # fmt: skip
+            progress_key(job_id, attempt),
+            "SET checked.#r = :c",
+            "attribute_exists(world) AND attribute_not_exists(checked.#r)",
+            names,
+            values,
+        )
         return Addition(_progress(after)) if after else None
 
 

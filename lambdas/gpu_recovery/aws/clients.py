@@ -19,11 +19,23 @@ PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_
 ONCE = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
 """For the one call that must not be made twice behind our back: RebootInstances has no client token."""
 
-THROTTLES = frozenset({
-    "Throttling", "ThrottlingException", "Throttled", "ThrottledException", "RequestThrottled",
-    "RequestThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "EC2ThrottledException",
-    "ProvisionedThroughputExceededException", "SlowDown", "KMSThrottling", "KmsThrottled",
-})  # fmt: skip
+THROTTLES = frozenset(
+    {
+        "Throttling",
+        "ThrottlingException",
+        "Throttled",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "EC2ThrottledException",
+        "ProvisionedThroughputExceededException",
+        "SlowDown",
+        "KMSThrottling",
+        "KmsThrottled",
+    }
+)
 """Errors by which a service refuses a request unread."""
 _UNANSWERED = "gpu_recovery_unanswered"
 

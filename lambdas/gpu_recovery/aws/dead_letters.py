@@ -15,10 +15,16 @@ from gpu_recovery.job_api.redrive import Grave, Letter, LetterRefused
 
 WAIT_S = 1
 """Without any wait SQS asks only some of its servers, and may say that a queue is empty which is not."""
-REFUSALS = frozenset({
-    "AccessDenied", "AccessDeniedException", "ResourceNotFoundException", "InvalidRequestContentException",
-    "RequestTooLargeException", "InvalidParameterValueException",
-})  # fmt: skip
+REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ResourceNotFoundException",
+        "InvalidRequestContentException",
+        "RequestTooLargeException",
+        "InvalidParameterValueException",
+    }
+)
 """Errors of Invoke that say no for good: no such function, none that we may call, nothing that it could take."""
 
 
@@ -37,9 +43,10 @@ class AwsDeadLetters:
 
     def __init__(self, settings: Settings) -> None:
         self._urls = {
-            Grave.FAILED: settings.failed_queue_url, Grave.UNDELIVERED: settings.undelivered_queue_url,
+            Grave.FAILED: settings.failed_queue_url,
+            Grave.UNDELIVERED: settings.undelivered_queue_url,
             Grave.SCHEDULER: settings.scheduler_dead_letters_url,
-        }  # fmt: skip
+        }
         self._scheduler_url = settings.scheduler_queue_url
 
     def depth(self, grave: Grave) -> int:
@@ -49,9 +56,12 @@ class AwsDeadLetters:
 
     def receive(self, grave: Grave, most: int, held_s: int) -> Sequence[Letter]:
         answer = _sqs().receive_message(
-            QueueUrl=self._url(grave), MaxNumberOfMessages=most, VisibilityTimeout=held_s, WaitTimeSeconds=WAIT_S,
+            QueueUrl=self._url(grave),
+            MaxNumberOfMessages=most,
+            VisibilityTimeout=held_s,
+            WaitTimeSeconds=WAIT_S,
             MessageAttributeNames=["All"],
-        )  # fmt: skip
+        )
         return [_letter(grave, message) for message in answer.get("Messages", [])]
 
     def invoke(self, function_arn: str, payload: str) -> None:
@@ -65,9 +75,11 @@ class AwsDeadLetters:
 
     def call_scheduler(self, letter: Letter) -> None:
         _sqs().send_message(
-            QueueUrl=self._scheduler_url, MessageBody=letter.body, MessageGroupId="scheduler",
+            QueueUrl=self._scheduler_url,
+            MessageBody=letter.body,
+            MessageGroupId="scheduler",
             MessageDeduplicationId=ecs_requests.token("redrive", letter.message_id),
-        )  # fmt: skip
+        )
 
     def delete(self, letter: Letter) -> None:
         _sqs().delete_message(QueueUrl=self._url(letter.grave), ReceiptHandle=letter.receipt)

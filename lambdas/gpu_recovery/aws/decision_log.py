@@ -40,12 +40,17 @@ class LogJournal:
         self.logger.info(
             f"{kind}_decided",
             extra={
-                f"{kind}_id": name, "event_type": type(event).__name__, "outcome": decision.outcome.value,
-                "before": record.status.value, "after": decision.record.status.value, "reason": decision.reason,
-                "attempt": getattr(record, "attempt", None), "version": decision.record.version,
+                f"{kind}_id": name,
+                "event_type": type(event).__name__,
+                "outcome": decision.outcome.value,
+                "before": record.status.value,
+                "after": decision.record.status.value,
+                "reason": decision.reason,
+                "attempt": getattr(record, "attempt", None),
+                "version": decision.record.version,
                 "incident_id": decision.record.incident_id or record.incident_id or None,
             },
-        )  # fmt: skip
+        )
         # A record that no store has written yet is a new one: its first status counts as entered.
         self._measure(measures.of_decision(record if record.revision else None, decision))
 

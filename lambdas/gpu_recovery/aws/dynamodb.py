@@ -165,9 +165,12 @@ class Table:
     ) -> dict[str, Any] | None:
         """Change one item if `condition` holds; the item afterwards, None if it did not hold."""
         request: dict[str, Any] = {
-            "TableName": self.name, "Key": typed({self.key: key}), "UpdateExpression": change,
-            "ConditionExpression": condition, "ReturnValues": "ALL_NEW",
-        }  # fmt: skip
+            "TableName": self.name,
+            "Key": typed({self.key: key}),
+            "UpdateExpression": change,
+            "ConditionExpression": condition,
+            "ReturnValues": "ALL_NEW",
+        }
         if names:
             request["ExpressionAttributeNames"] = dict(names)
         if values:
@@ -181,14 +184,22 @@ class Table:
         return plain(answer["Attributes"])
 
     def query(
-        self, index: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any], limit: int | None = None,
+        self,
+        index: str,
+        condition: str,
+        names: Mapping[str, str],
+        values: Mapping[str, Any],
+        limit: int | None = None,
         start: Mapping[str, Any] | None = None,
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    ) -> Iterator[dict[str, Any]]:
         """The items of an index in key order, at most `limit`, every page read."""
         request: dict[str, Any] = {
-            "TableName": self.name, "IndexName": index, "KeyConditionExpression": condition,
-            "ExpressionAttributeNames": dict(names), "ExpressionAttributeValues": typed(values),
-        }  # fmt: skip
+            "TableName": self.name,
+            "IndexName": index,
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeNames": dict(names),
+            "ExpressionAttributeValues": typed(values),
+        }
         if start:
             request["ExclusiveStartKey"] = typed(start)
         left = limit
@@ -223,9 +234,14 @@ class Table:
             self._settle(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
 
     def _settle(
-        self, key: str, done: Sequence[str], deferred: Mapping[str, datetime], due: Mapping[str, Any] | None,
-        condition: str, read: Mapping[str, Any],
-    ) -> bool:  # fmt: skip
+        self,
+        key: str,
+        done: Sequence[str],
+        deferred: Mapping[str, datetime],
+        due: Mapping[str, Any] | None,
+        condition: str,
+        read: Mapping[str, Any],
+    ) -> bool:
         """One write, if `condition` holds; whether it did. `due` None leaves the due time as it is."""
         names = {"#rev": "revision"} | {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
         names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses a name that is not used

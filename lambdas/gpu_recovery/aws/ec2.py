@@ -28,28 +28,39 @@ GONE = (MachineState.SHUTTING_DOWN, MachineState.TERMINATED)
 IMPAIRED_AT_LEAST = timedelta(minutes=5)
 """A status check of EC2 may fail for a minute under load: only what lasts is a word about the machine."""
 IN_TROUBLE = (
-    "Unavailable", "InternalError", "InternalFailure", "ServiceUnavailable", "ResourceContention",
-    "ScalingActivityInProgress", "RequestExpired",
-)  # fmt: skip
+    "Unavailable",
+    "InternalError",
+    "InternalFailure",
+    "ServiceUnavailable",
+    "ResourceContention",
+    "ScalingActivityInProgress",
+    "RequestExpired",
+)
 """Noes that say nothing about the instance, and not even whether the order was heard, as any that has HTTP 5xx."""
 SERVER_ERROR = 500
 NOT_NOW = (
-    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+    "InsufficientInstanceCapacity",
+    "InsufficientHostCapacity",
+    "InsufficientReservedInstanceCapacity",
     "IncorrectInstanceState",
-)  # fmt: skip
+)
 """Noes to StartInstances that pass: EC2 has no host of that kind to spare, or the machine has not stopped yet."""
 
 HEALTH = {
-    "ok": HealthStatus.OK, "impaired": HealthStatus.IMPAIRED, "insufficient-data": HealthStatus.INSUFFICIENT_DATA,
+    "ok": HealthStatus.OK,
+    "impaired": HealthStatus.IMPAIRED,
+    "insufficient-data": HealthStatus.INSUFFICIENT_DATA,
     "initializing": HealthStatus.INITIALIZING,
-}  # fmt: skip
+}
 """EC2's words for a status check; `not-applicable` is none, for the machine is off."""
 CHECKS = {"SystemStatus": HealthKind.SYSTEM_STATUS, "InstanceStatus": HealthKind.INSTANCE_STATUS}
 SCHEDULED = {
-    "instance-retirement": DepartureKind.RETIREMENT, "instance-stop": DepartureKind.RETIREMENT,
-    "instance-reboot": DepartureKind.MAINTENANCE, "system-reboot": DepartureKind.MAINTENANCE,
+    "instance-retirement": DepartureKind.RETIREMENT,
+    "instance-stop": DepartureKind.RETIREMENT,
+    "instance-reboot": DepartureKind.MAINTENANCE,
+    "system-reboot": DepartureKind.MAINTENANCE,
     "system-maintenance": DepartureKind.MAINTENANCE,
-}  # fmt: skip
+}
 """EC2's scheduled events. A machine that is to be stopped has a host that is given up."""
 OVER = ("[Completed]", "[Canceled]")
 """How the description of a scheduled event begins that is described for a week after its end."""
@@ -212,9 +223,13 @@ def _departure(shown: Mapping[str, Any], now: datetime) -> DepartureAnnounced:
     leaves_at = shown.get("NotBefore") or now
     sentence = f"EC2 has scheduled {code} for {_minute(leaves_at)}"
     return DepartureAnnounced(
-        at=now, kind=SCHEDULED[code], source=shown.get("InstanceEventId") or code, leaves_at=leaves_at,
-        sentence=f"{sentence}: {description}" if description else sentence, called_off=description.startswith(OVER),
-    )  # fmt: skip
+        at=now,
+        kind=SCHEDULED[code],
+        source=shown.get("InstanceEventId") or code,
+        leaves_at=leaves_at,
+        sentence=f"{sentence}: {description}" if description else sentence,
+        called_off=description.startswith(OVER),
+    )
 
 
 def _minute(time: datetime) -> str:

@@ -39,14 +39,22 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
     return {
         **({"GPU_RECOVERY_STOP_TIMEOUT_S": str(stops_s)} if stops_s is not None else {}),
         **job.spec.env,
-        "JOB_ID": job.job_id, "ATTEMPT": str(plan.attempt), "RANK": str(rank), "WORLD_SIZE": world,
-        "NODE_RANK": str(rank), "NNODES": world, "GPUS_PER_NODE": str(job.spec.gpus_per_node),
-        "MASTER_IP": master_ip, "MASTER_ADDR": master_ip, "MASTER_PORT": str(MASTER_PORT + plan.port_offset),
-        "INSTANCE_ID": plan.instances[rank], "SUSPEND_GRACE_S": str(job.spec.suspend_grace_s),
+        "JOB_ID": job.job_id,
+        "ATTEMPT": str(plan.attempt),
+        "RANK": str(rank),
+        "WORLD_SIZE": world,
+        "NODE_RANK": str(rank),
+        "NNODES": world,
+        "GPUS_PER_NODE": str(job.spec.gpus_per_node),
+        "MASTER_IP": master_ip,
+        "MASTER_ADDR": master_ip,
+        "MASTER_PORT": str(MASTER_PORT + plan.port_offset),
+        "INSTANCE_ID": plan.instances[rank],
+        "SUSPEND_GRACE_S": str(job.spec.suspend_grace_s),
         **({"CHECKPOINT_DIR": job.spec.checkpoint_dir} if job.spec.checkpoint_dir else {}),
         "RUNNING_LOG_ID": str(running_log_id(job.job_id, plan.attempt, rank)),
         **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
-    }  # fmt: skip
+    }
 
 
 def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, Any]:
@@ -59,9 +67,13 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) 
     if job.spec.command:
         override["command"] = list(job.spec.command)
     return _request(
-        cluster, job.spec.task_definition, plan.instances[rank], override,
-        started_by=attempt_id(job.job_id, plan.attempt), client_token=token(job.job_id, plan.attempt, rank),
-    )  # fmt: skip
+        cluster,
+        job.spec.task_definition,
+        plan.instances[rank],
+        override,
+        started_by=attempt_id(job.job_id, plan.attempt),
+        client_token=token(job.job_id, plan.attempt, rank),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +99,14 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
     """
     passive = instance.check is not None and instance.check.passive
     environment = {
-        "CHECK_ID": check_id, "INSTANCE_ID": instance.instance_id, "VERDICT_BUCKET": check.bucket,
+        "CHECK_ID": check_id,
+        "INSTANCE_ID": instance.instance_id,
+        "VERDICT_BUCKET": check.bucket,
         "VERDICT_KEY": verdict_key(check_id),
         "CHECK_LEVEL": str(PASSIVE_LEVEL if passive else check.level),
         "EXPECTED_GPUS": str(instance.gpus_most),
         "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
-    }  # fmt: skip
+    }
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
     if instance.check is not None and instance.check.focus:
@@ -101,9 +115,13 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]
     return _request(
-        cluster, check.task_definition, instance.instance_id, override,
-        started_by=check_id, client_token=token(check_id, refusals),
-    )  # fmt: skip
+        cluster,
+        check.task_definition,
+        instance.instance_id,
+        override,
+        started_by=check_id,
+        client_token=token(check_id, refusals),
+    )
 
 
 def verdict_key(check_id: str) -> str:
@@ -121,11 +139,15 @@ def _request(
     client_token: str,
 ) -> dict[str, Any]:
     return {
-        "cluster": cluster, "taskDefinition": task_definition, "count": 1, "launchType": "EC2",
+        "cluster": cluster,
+        "taskDefinition": task_definition,
+        "count": 1,
+        "launchType": "EC2",
         "placementConstraints": [{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
         "overrides": {"containerOverrides": [dict(override)]},
-        "startedBy": started_by, "clientToken": client_token,
-    }  # fmt: skip
+        "startedBy": started_by,
+        "clientToken": client_token,
+    }
 
 
 def _pairs(environment: Mapping[str, str]) -> list[dict[str, str]]:

@@ -32,8 +32,10 @@ METRICS = {
     "StatusCheckFailed": HealthKind.INSTANCE_STATUS,
 }
 ALARMS = {
-    "ALARM": HealthStatus.IMPAIRED, "OK": HealthStatus.OK, "INSUFFICIENT_DATA": HealthStatus.INSUFFICIENT_DATA,
-}  # fmt: skip
+    "ALARM": HealthStatus.IMPAIRED,
+    "OK": HealthStatus.OK,
+    "INSUFFICIENT_DATA": HealthStatus.INSUFFICIENT_DATA,
+}
 PLANS = {
     "RETIREMENT_SCHEDULED": DepartureKind.RETIREMENT,
     "RETIREMENT_EXPEDITED": DepartureKind.RETIREMENT,
@@ -43,8 +45,9 @@ PLANS = {
 }
 """How the codes of AWS Health end that plan something with a machine. A stop or a termination takes its host away."""
 PLAN_WORDS = {
-    DepartureKind.RETIREMENT: "EC2 takes its host away", DepartureKind.MAINTENANCE: "EC2 maintains it or its host",
-}  # fmt: skip
+    DepartureKind.RETIREMENT: "EC2 takes its host away",
+    DepartureKind.MAINTENANCE: "EC2 maintains it or its host",
+}
 
 
 def is_watchers(event: Mapping[str, Any]) -> bool:
@@ -86,10 +89,14 @@ def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
         yield Warned(
             instance_id,
             HealthReported(
-                at=at, kind=HealthKind(kind), status=HealthStatus(status), since=since, sentence=sentence,
+                at=at,
+                kind=HealthKind(kind),
+                status=HealthStatus(status),
+                since=since,
+                sentence=sentence,
                 xid=int(xid[1]) if xid else None,
             ),
-        )  # fmt: skip
+        )
 
 
 # -- EC2 ---------------------------------------------------------------------------------------------------------------
@@ -130,9 +137,14 @@ def _rebalance(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
 
 
 def _announced(
-    instance_id: str, at: datetime, kind: DepartureKind, leaves_at: datetime, sentence: str, source: str = "",
+    instance_id: str,
+    at: datetime,
+    kind: DepartureKind,
+    leaves_at: datetime,
+    sentence: str,
+    source: str = "",
     called_off: bool = False,
-) -> Warned:  # fmt: skip
+) -> Warned:
     event = DepartureAnnounced(
         at=at, kind=kind, source=source or kind, leaves_at=leaves_at, sentence=sentence, called_off=called_off
     )

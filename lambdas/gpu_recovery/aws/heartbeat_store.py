@@ -74,9 +74,12 @@ class BeatStore(InstanceStore):
         """Whether the write was made, and the item before it, or as it is."""
         try:
             answer = self.machines.client.update_item(
-                TableName=self.machines.name, Key=typed({"container_inst_id": beat_key(instance_id)}),
-                ReturnValues="ALL_OLD", ReturnValuesOnConditionCheckFailure="ALL_OLD", **request,
-            )  # fmt: skip
+                TableName=self.machines.name,
+                Key=typed({"container_inst_id": beat_key(instance_id)}),
+                ReturnValues="ALL_OLD",
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                **request,
+            )
         except ClientError as error:
             if not condition_failed(error):
                 raise

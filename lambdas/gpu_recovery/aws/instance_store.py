@@ -88,9 +88,16 @@ class InstanceStore:
             return self._claim_for_person(instance_id, job_id, claim)
         names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT, "#s": "status"}
         values: dict[str, Any] = {
-            ":c": encode(claim), ":one": 1, ":nobody": "", ":g": claim.gpus, ":epoch": epoch, ":job": job_id,
-            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":none": {},
-        }  # fmt: skip
+            ":c": encode(claim),
+            ":one": 1,
+            ":nobody": "",
+            ":g": claim.gpus,
+            ":epoch": epoch,
+            ":job": job_id,
+            ":available": InstanceStatus.AVAILABLE,
+            ":active": EcsStatus.ACTIVE,
+            ":none": {},
+        }
         change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         free = (
             "#s = :available AND ecs_status = :active AND epoch = :epoch"
@@ -111,8 +118,12 @@ class InstanceStore:
             names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
             left = instance.gpus_unclaimed - claim.gpus + (before.gpus if before is not None else 0)
             values: dict[str, Any] = {
-                ":c": encode(claim), ":one": 1, ":nobody": "", ":left": left, ":read": instance.revision,
-            }  # fmt: skip
+                ":c": encode(claim),
+                ":one": 1,
+                ":nobody": "",
+                ":left": left,
+                ":read": instance.revision,
+            }
             change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = :left"
             if self.machines.update(instance_id, change, "#rev = :read", names, values) is not None:
                 return True
@@ -131,9 +142,13 @@ class InstanceStore:
         )
 
     def release_instance(
-        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        self,
+        instance_id: str,
+        job_id: str,
+        keep_claim: bool,
+        attempt: int | None = None,
         left_out_at: datetime | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:

@@ -27,13 +27,21 @@ def desk() -> Desk:
     submissions = DynamoSubmissions(client, told.job_table, told.instance_table)
     known = TokensReadAlong(users, submissions, loop.clock)
     return Desk(
-        recovery=loop, submissions=submissions, attempts=DynamoAttemptHistory(client, told.job_table),
+        recovery=loop,
+        submissions=submissions,
+        attempts=DynamoAttemptHistory(client, told.job_table),
         capacity=Capacity(lambda statuses: loop.store.instances_in(statuses, [])),
-        logs=AwsJobLogs(), node_tokens=tokens(), user_tokens=users,
-        users=Entrance(known, loop.clock, USER_TOKEN), letters=lambda: AwsDeadLetters(told),
-        operator_token=lambda: operator_token(told.operator_token_secret), describe=task_definition,
-        random=lambda: secrets.token_hex(2), job_id_prefix=told.job_id_prefix, log=logger,
+        logs=AwsJobLogs(),
+        node_tokens=tokens(),
+        user_tokens=users,
+        users=Entrance(known, loop.clock, USER_TOKEN),
+        letters=lambda: AwsDeadLetters(told),
+        operator_token=lambda: operator_token(told.operator_token_secret),
+        describe=task_definition,
+        random=lambda: secrets.token_hex(2),
+        job_id_prefix=told.job_id_prefix,
+        log=logger,
         check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],
         ray_logs=AwsRayLogs(told.ray_function) if told.ray_function else None,
         records=f"s3://{told.verdict_bucket}" if told.policy.record_attempts else "",
-    )  # fmt: skip
+    )

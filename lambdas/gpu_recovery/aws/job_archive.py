@@ -31,10 +31,13 @@ def submitted_request(bucket: str, job_id: str, text: str) -> dict[str, Any]:
 def attempt_request(bucket: str, cluster: str, job: Job, plan: Plan, view: Mapping[str, Any]) -> dict[str, Any]:
     """PutObject for what is known of an attempt: `view` as clients see it, and what the backend was sent."""
     document = {
-        "job_id": job.job_id, **view, "config": encode(job.spec), "sent": sent(cluster, job, plan),
+        "job_id": job.job_id,
+        **view,
+        "config": encode(job.spec),
+        "sent": sent(cluster, job, plan),
         "backend": job.spec.backend.value,
         "backend_ids": list(plan.task_ids) or [attempt_id(job.job_id, plan.attempt)],
-    }  # fmt: skip
+    }
     body = json.dumps(document, indent=1, ensure_ascii=False).encode()
     key = f"{records_of(job.job_id)}a{plan.attempt:02d}/attempt.json"
     return {"Bucket": bucket, "Key": key, "Body": body, "ContentType": JSON}

@@ -29,16 +29,21 @@ def event_entry(event: PublishEvent, causation_id: str, bus_name: str) -> dict[s
     metadata = {"schema_version": SCHEMA_VERSION, "correlation_id": correlation_id, "causation_id": causation_id}
     detail = {"metadata": metadata, "data": encode(event.data)}
     return {
-        "EventBusName": bus_name, "Source": SOURCE, "DetailType": event.detail_type, "Detail": json.dumps(detail),
-    }  # fmt: skip
+        "EventBusName": bus_name,
+        "Source": SOURCE,
+        "DetailType": event.detail_type,
+        "Detail": json.dumps(detail),
+    }
 
 
 def mail_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
     """Publish for people's mailboxes: plain text."""
     return {
-        "TopicArn": topic_arn, "Subject": message.subject, "Message": message.body,
+        "TopicArn": topic_arn,
+        "Subject": message.subject,
+        "Message": message.body,
         "MessageAttributes": _attributes(message, cluster),
-    }  # fmt: skip
+    }
 
 
 def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
@@ -47,9 +52,10 @@ def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[
     Source: Amazon Q Developer in chat applications, custom notifications (schema version 1.0).
     """
     return {
-        "TopicArn": topic_arn, "Message": json.dumps(chat_document(message, topic_arn, cluster)),
+        "TopicArn": topic_arn,
+        "Message": json.dumps(chat_document(message, topic_arn, cluster)),
         "MessageAttributes": _attributes(message, cluster),
-    }  # fmt: skip
+    }
 
 
 def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
@@ -60,14 +66,19 @@ def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict
     context = {"severity": message.severity, "cluster": cluster, "correlation_id": message.incident_id}
     context |= {key: value for key, value in _about(message).items() if value}
     content = {
-        "textType": "client-markdown", "title": title, "description": "\n\n".join(told),
+        "textType": "client-markdown",
+        "title": title,
+        "description": "\n\n".join(told),
         "nextSteps": [_step(line) for line in parts.get(Part.YOU, [])],
         "keywords": [word for word in (message.severity, message.phase, *_about(message).values()) if word],
-    }  # fmt: skip
+    }
     metadata = {
-        "threadId": message.incident_id, "summary": _plain(message.subject), "eventType": message.phase,
-        "relatedResources": _resources(message, topic_arn, cluster), "additionalContext": context,
-    }  # fmt: skip
+        "threadId": message.incident_id,
+        "summary": _plain(message.subject),
+        "eventType": message.phase,
+        "relatedResources": _resources(message, topic_arn, cluster),
+        "additionalContext": context,
+    }
     message_id = ecs_requests.token(message.incident_id, message.phase, message.subject, message.body)
     return {"version": "1.0", "source": "custom", "id": message_id, "content": content, "metadata": metadata}
 
@@ -75,9 +86,13 @@ def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict
 def _attributes(message: NotifyOperator, cluster: str) -> dict[str, dict[str, str]]:
     """What subscriptions may filter by. SNS refuses an attribute that is empty."""
     values = {
-        "severity": message.severity, "event_type": message.phase, "cluster": cluster,
-        "incident_id": message.incident_id, "correlation_id": message.incident_id, **_about(message),
-    }  # fmt: skip
+        "severity": message.severity,
+        "event_type": message.phase,
+        "cluster": cluster,
+        "incident_id": message.incident_id,
+        "correlation_id": message.incident_id,
+        **_about(message),
+    }
     return {name: {"DataType": "String", "StringValue": value} for name, value in values.items() if value}
 
 

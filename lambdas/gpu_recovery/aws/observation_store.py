@@ -45,10 +45,13 @@ class ReportStore(AttemptStore):
                 return
             told = json.dumps([to_json(one) for one in after.reports], separators=(",", ":"), ensure_ascii=False)
             written = {
-                "job_id_rank": key, "schema": SCHEMA, "revision": read + 1, "lost": after.lost,
+                "job_id_rank": key,
+                "schema": SCHEMA,
+                "revision": read + 1,
+                "lost": after.lost,
                 "reports": zlib.compress(told.encode(errors="replace"), 6),
                 TTL: int(max(one.at_s for one in after.reports)) + KEPT_S,
-            }  # fmt: skip
+            }
             condition = "revision = :read" if item else "attribute_not_exists(job_id_rank)"
             if self.jobs.put(written, condition, {":read": read} if item else {}):
                 return

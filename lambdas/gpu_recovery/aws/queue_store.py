@@ -81,15 +81,22 @@ class LineStore:
             return LastPass()
         at, next_at = item.get("at"), item.get("next_at")
         return LastPass(
-            int(item["term"]), from_iso(at) if at else None, from_iso(next_at) if next_at else None,
+            int(item["term"]),
+            from_iso(at) if at else None,
+            from_iso(next_at) if next_at else None,
             int(item.get("waiting", 0)),
-        )  # fmt: skip
+        )
 
     def begin_term(self) -> int:
         # Until a pass comes to its end nothing is known: whoever dies on the way leaves the next tick something to do.
         change = "SET term = if_not_exists(term, :none) + :one REMOVE #at"
-        item = self.jobs.update(SCHEDULER, change, "attribute_not_exists(job_id_rank) OR attribute_exists(job_id_rank)",
-                                {"#at": "at"}, {":none": 0, ":one": 1})  # fmt: skip
+        item = self.jobs.update(
+            SCHEDULER,
+            change,
+            "attribute_not_exists(job_id_rank) OR attribute_exists(job_id_rank)",
+            {"#at": "at"},
+            {":none": 0, ":one": 1},
+        )
         assert item is not None  # the condition always holds
         return int(item["term"])
 
@@ -145,29 +152,35 @@ class LineStore:
 def _during(table: str, term: int) -> dict[str, Any]:
     return {
         "ConditionCheck": {
-            "TableName": table, "Key": typed({"job_id_rank": SCHEDULER}), "ConditionExpression": "term = :term",
+            "TableName": table,
+            "Key": typed({"job_id_rank": SCHEDULER}),
+            "ConditionExpression": "term = :term",
             "ExpressionAttributeValues": typed({":term": term}),
         }
-    }  # fmt: skip
+    }
 
 
 def _counted(table: str, quota: QuotaChange) -> dict[str, Any]:
     return {
         "Update": {
-            "TableName": table, "Key": typed({"job_id_rank": QUOTA + quota.key}),
-            "UpdateExpression": "ADD used :n", "ExpressionAttributeValues": typed({":n": quota.nodes}),
+            "TableName": table,
+            "Key": typed({"job_id_rank": QUOTA + quota.key}),
+            "UpdateExpression": "ADD used :n",
+            "ExpressionAttributeValues": typed({":n": quota.nodes}),
         }
-    }  # fmt: skip
+    }
 
 
 def _ran(table: str, ran: RanFor) -> dict[str, Any]:
     return {
         "Update": {
-            "TableName": table, "Key": typed({"job_id_rank": RUN_TIMES + ran.kind}),
-            "UpdateExpression": "SET #slot = :s", "ExpressionAttributeNames": {"#slot": f"{SLOT}{ran.slot}"},
+            "TableName": table,
+            "Key": typed({"job_id_rank": RUN_TIMES + ran.kind}),
+            "UpdateExpression": "SET #slot = :s",
+            "ExpressionAttributeNames": {"#slot": f"{SLOT}{ran.slot}"},
             "ExpressionAttributeValues": typed({":s": ran.seconds}),
         }
-    }  # fmt: skip
+    }
 
 
 def _entry(item: Mapping[str, Any]) -> Entry:

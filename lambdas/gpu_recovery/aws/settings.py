@@ -114,6 +114,8 @@ def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
         )
     stale_s = int(text)
     return replace(
-        policy, heartbeat_stale_s=stale_s, unreachable_s=min(policy.unreachable_s, stale_s),
+        policy,
+        heartbeat_stale_s=stale_s,
+        unreachable_s=min(policy.unreachable_s, stale_s),
         suspect_s=min(policy.suspect_s, stale_s),
-    )  # fmt: skip
+    )

@@ -97,10 +97,13 @@ def _seconds(time: datetime) -> int:
 
 def _submission_item(submission: Submission) -> dict[str, Any]:
     return {
-        "job_id_rank": _key(submission.name), "schema": SCHEMA, "digest": submission.digest,
-        "job_id": submission.job_id, "kept_until": to_iso(submission.kept_until),
+        "job_id_rank": _key(submission.name),
+        "schema": SCHEMA,
+        "digest": submission.digest,
+        "job_id": submission.job_id,
+        "kept_until": to_iso(submission.kept_until),
         TTL: _seconds(submission.kept_until),
-    }  # fmt: skip
+    }
 
 
 def _submission(name: str, item: Mapping[str, Any]) -> Submission:

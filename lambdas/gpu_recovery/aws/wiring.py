@@ -62,8 +62,13 @@ def recovery() -> Recovery:
     told = settings()
     store = DynamoStore(dynamodb(), told.job_table, told.instance_table)
     return Recovery(
-        store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
-        journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,
+        store=store,
+        actions=AwsActions(told, utc_now),
+        policy=told.policy,
+        clock=utc_now,
+        journal=LogJournal(logger, metrics),
+        adoption=told.adoption,
+        each=in_parallel,
         channels=(Channel.MAIL, Channel.CHAT) if told.chat_topic_arn else (Channel.MAIL,),
         ray=FromAfar(ray_queue()) if told.ray_queue_url else None,
-    )  # fmt: skip
+    )

@@ -16,9 +16,14 @@ from gpu_recovery.core.queue.snapshot import Host, Snapshot
 
 
 def snapshot_of(
-    entries: Collection[Entry], instances: Iterable[Instance], policy: RecoveryPolicy, now: datetime,
-    used: Mapping[QuotaKey, int], limits: Limits, usual: Mapping[Kind, int] = NOTHING,
-) -> Snapshot:  # fmt: skip
+    entries: Collection[Entry],
+    instances: Iterable[Instance],
+    policy: RecoveryPolicy,
+    now: datetime,
+    used: Mapping[QuotaKey, int],
+    limits: Limits,
+    usual: Mapping[Kind, int] = NOTHING,
+) -> Snapshot:
     """One view of everyone in line who may start now, everyone who has a place, and every instance.
 
     usual: how long jobs of a kind run, where users name no limit.
@@ -39,9 +44,10 @@ def snapshot_of(
             _host(instance, kept, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
             for instance in instances
         ),
-        used=used, limits=limits,
+        used=used,
+        limits=limits,
         suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
-    )  # fmt: skip
+    )
 
 
 def _at_home(entry: Entry, groups: Mapping[str, str]) -> Entry:
@@ -80,20 +86,28 @@ def _lemon(instance: Instance, policy: RecoveryPolicy, now: datetime) -> float:
 
 def _host(
     instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
-) -> Host:  # fmt: skip
+) -> Host:
     reserved_for, until = kept.get(instance.instance_id, ("", None))
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
     departure = instance.departure
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
-        host_id=instance.instance_id, group=instance.group, gpus=instance.gpus, free=instance.gpus_to_give(unclaimed),
+        host_id=instance.instance_id,
+        group=instance.group,
+        gpus=instance.gpus,
+        free=instance.gpus_to_give(unclaimed),
         usable=is_usable(instance),
-        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED), epoch=instance.epoch,
-        rack=instance.rack, zone=instance.availability_zone, reserved_for=reserved_for, reserved_until=until,
+        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED),
+        epoch=instance.epoch,
+        rack=instance.rack,
+        zone=instance.availability_zone,
+        reserved_for=reserved_for,
+        reserved_until=until,
         port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
-        leaves_at=departure.leaves_at if departure is not None else None, lemon=lemon,
-    )  # fmt: skip
+        leaves_at=departure.leaves_at if departure is not None else None,
+        lemon=lemon,
+    )
 
 
 def is_usable(instance: Instance) -> bool:

@@ -245,11 +245,36 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, GatherEvidence,
-    CheckInstances, TellInstance, ReleaseInstances, PokeScheduler, RecordAttempt, NotifyOperator, PublishEvent,
-)  # fmt: skip
+    LaunchAttempt,
+    ClaimInstance,
+    StopAttempt,
+    SuspendAttempt,
+    EndRanks,
+    ObserveAttempt,
+    GatherEvidence,
+    CheckInstances,
+    TellInstance,
+    ReleaseInstances,
+    PokeScheduler,
+    RecordAttempt,
+    NotifyOperator,
+    PublishEvent,
+)
 INSTANCE_COMMANDS = (
-    RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,
-    ReplaceInstance, StartInstance, DeregisterInstance, TellJob, ReportCheck, ConfirmEnd, PokeScheduler,
-    NotifyOperator, PublishEvent,
-)  # fmt: skip
+    RunCheck,
+    StopCheck,
+    ObserveCheck,
+    ObserveInstance,
+    DrainInstance,
+    ActivateInstance,
+    RebootInstance,
+    ReplaceInstance,
+    StartInstance,
+    DeregisterInstance,
+    TellJob,
+    ReportCheck,
+    ConfirmEnd,
+    PokeScheduler,
+    NotifyOperator,
+    PublishEvent,
+)

@@ -72,9 +72,14 @@ def acquired(
     if lock.owner not in ("", owner) and not holder_is_silent and now < over_since + GRACE:
         raise LockRefused(f"GPU locked by {lock.owner}, whose lease is over and whose instance may still work", lock)
     return replace(
-        lock, owner=owner, holder=holder, instance_id=instance_id, token=lock.token + 1, acquired_at=now,
+        lock,
+        owner=owner,
+        holder=holder,
+        instance_id=instance_id,
+        token=lock.token + 1,
+        acquired_at=now,
         expires_at=until,
-    )  # fmt: skip
+    )
 
 
 def renewed(lock: GpuLock, owner: str, token: int, lease_s: int, now: datetime) -> GpuLock:

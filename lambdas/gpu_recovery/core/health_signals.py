@@ -34,9 +34,12 @@ class HealthKind(StrEnum):
 
 
 ON_THE_MACHINE = (
-    HealthKind.CONTAINER_RUNTIME, HealthKind.ACCELERATED_COMPUTE, HealthKind.DAEMON, HealthKind.AGENT_CONNECTIVITY,
+    HealthKind.CONTAINER_RUNTIME,
+    HealthKind.ACCELERATED_COMPUTE,
+    HealthKind.DAEMON,
+    HealthKind.AGENT_CONNECTIVITY,
     HealthKind.NODE_AGENT,
-)  # fmt: skip
+)
 """The watchers on the machine itself, who begin anew when it boots."""
 
 

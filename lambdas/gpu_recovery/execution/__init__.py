@@ -23,9 +23,22 @@ from gpu_recovery.execution.health_checks import check_ended
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
 __all__ = [
-    "ACTS", "DONE", "OPTIONAL", "SEEN_BY_SCHEDULER", "WORDS", "Acted", "Each", "Kit", "Message", "RayMissing", "act",
-    "check_ended", "died_before", "failure_of", "untold_to",
-]  # fmt: skip
+    "ACTS",
+    "DONE",
+    "OPTIONAL",
+    "SEEN_BY_SCHEDULER",
+    "WORDS",
+    "Acted",
+    "Each",
+    "Kit",
+    "Message",
+    "RayMissing",
+    "act",
+    "check_ended",
+    "died_before",
+    "failure_of",
+    "untold_to",
+]
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""

@@ -114,9 +114,16 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     few = len(instances) <= INSTANCES_MAX
     gpus = _gpus(heard, diagnosis, instances)
     return Conclusion(
-        plan.attempt, diagnosis.cause, str(diagnosis.scope)[:200], instances if few else (), diagnosis.remedy,
-        round(100 * diagnosis.confidence), diagnosis.decided and few, masked(strongest.english)[:500], gpus,
-    )  # fmt: skip
+        plan.attempt,
+        diagnosis.cause,
+        str(diagnosis.scope)[:200],
+        instances if few else (),
+        diagnosis.remedy,
+        round(100 * diagnosis.confidence),
+        diagnosis.decided and few,
+        masked(strongest.english)[:500],
+        gpus,
+    )
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
@@ -144,10 +151,14 @@ def _ends(store: Store, job: Job, plan: Plan) -> Iterator[Report]:
 def _end(failure: RankFailure) -> ExitReport:
     code = failure.ending.exit_code
     return ExitReport(
-        report_id=f"exit/{failure.rank}", at_s=failure.at.timestamp(), instance_id=failure.instance_id,
-        rank=failure.rank, code=code, signal=code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None,
+        report_id=f"exit/{failure.rank}",
+        at_s=failure.at.timestamp(),
+        instance_id=failure.instance_id,
+        rank=failure.rank,
+        code=code,
+        signal=code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None,
         by_us=failure.ending.kind in (EndingKind.STOPPED_BY_US, EndingKind.STOPPED_BY_PERSON),
-    )  # fmt: skip
+    )
 
 
 def _of_machines(
@@ -160,15 +171,17 @@ def _of_machines(
             for number, found in enumerate(NAMED_XID.finditer(health.sentence)):
                 xid = int(found["xid"])
                 yield XidReport(
-                    report_id=f"xid/{name}/{source}/{number}", at_s=health.since.timestamp(), instance_id=name, xid=xid,
-                    asks=class_of(xid, policy.xid_profile), gpu=found["gpu"] or "",
-                )  # fmt: skip
+                    report_id=f"xid/{name}/{source}/{number}",
+                    at_s=health.since.timestamp(),
+                    instance_id=name,
+                    xid=xid,
+                    asks=class_of(xid, policy.xid_profile),
+                    gpu=found["gpu"] or "",
+                )
     for name, beat in store.beats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()
         if silent_s > policy.suspect_s:
-            yield SilenceReport(
-                report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s
-            )  # fmt: skip
+            yield SilenceReport(report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s)
 
 
 def _written(told: Iterable[Report], plan: Plan) -> dict[int, list[str]]:
@@ -211,6 +224,12 @@ def _logs(
 def _findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
     for one in classify(lines).findings:
         yield LogFinding(
-            report_id=f"log/{rank}/{one.number}", at_s=now.timestamp(), instance_id=plan.instances[rank],
-            rank=rank, line=one.line[:500], kind=one.kind, role=one.role, generic=one.generic,
-        )  # fmt: skip
+            report_id=f"log/{rank}/{one.number}",
+            at_s=now.timestamp(),
+            instance_id=plan.instances[rank],
+            rank=rank,
+            line=one.line[:500],
+            kind=one.kind,
+            role=one.role,
+            generic=one.generic,
+        )

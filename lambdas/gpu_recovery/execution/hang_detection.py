@@ -34,9 +34,7 @@ def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan,
 def _said(store: Store, job: Job, attempt: int, instance_ids: Sequence[str]) -> list[Progress]:
     """What the processes of the attempt on these instances have said of how far they are."""
     kept = store.reports_of(job.job_id, attempt, instance_ids).values()
-    return [
-        one for found in kept for one in found.reports if isinstance(one, Progress) and one.value is not None
-    ]  # fmt: skip
+    return [one for found in kept for one in found.reports if isinstance(one, Progress) and one.value is not None]
 
 
 def _by_whom(said: Iterable[Progress]) -> Iterable[list[Progress]]:

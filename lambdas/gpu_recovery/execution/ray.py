@@ -25,8 +25,12 @@ from gpu_recovery.execution.diagnosis import conclusion_on
 from gpu_recovery.ports.store import Refusal
 
 RAY_COMMANDS = (
-    commands.LaunchAttempt, commands.StopAttempt, commands.EndRanks, commands.ObserveAttempt, commands.PokeScheduler,
-)  # fmt: skip
+    commands.LaunchAttempt,
+    commands.StopAttempt,
+    commands.EndRanks,
+    commands.ObserveAttempt,
+    commands.PokeScheduler,
+)
 """The orders of a job that concern what runs it; all others are the same for every job."""
 
 

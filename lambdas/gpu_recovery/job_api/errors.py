@@ -13,8 +13,16 @@ from gpu_recovery.recovery import TooContended, Unsaid
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)
 KINDS: tuple[type[Exception], ...] = (
-    Refused, SpecInvalid, KeyReused, TokensFull, CursorInvalid, Unsaid, TooManyReports, RayAway, *BUSY,
-)  # fmt: skip
+    Refused,
+    SpecInvalid,
+    KeyReused,
+    TokensFull,
+    CursorInvalid,
+    Unsaid,
+    TooManyReports,
+    RayAway,
+    *BUSY,
+)
 """Every other error is a defect, or an AWS that refuses us: it is raised."""
 
 
@@ -31,14 +39,22 @@ def _refusal(error: Exception) -> Refused:
             return Refused(403, "foreign_user", "Not in another's name", error.detail, error.field)
         case KeyReused():
             return Refused(
-                422, "idempotency_mismatch", "Another specification", str(error), "Idempotency-Key",
+                422,
+                "idempotency_mismatch",
+                "Another specification",
+                str(error),
+                "Idempotency-Key",
                 job_id=error.job_id,
-            )  # fmt: skip
+            )
         case SpecInvalid():
             return Refused(
-                422, "invalid", "The request cannot be accepted", error.detail, error.field,
+                422,
+                "invalid",
+                "The request cannot be accepted",
+                error.detail,
+                error.field,
                 errors=[{"field": error.field, "detail": error.detail}],
-            )  # fmt: skip
+            )
         case TokensFull():
             return Refused(409, "enough_tokens", "Enough tokens", str(error))
         case CursorInvalid():

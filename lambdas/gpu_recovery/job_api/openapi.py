@@ -37,12 +37,14 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
             "responses": {f"Problem{status}": _problem(status) for status in PROBLEMS},
             "securitySchemes": {
                 "token": {
-                    "type": "http", "scheme": "bearer", "description": "the operator's secret, or a token of a user",
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "the operator's secret, or a token of a user",
                 },
             },
         },
         "security": [{"token": []}],
-    }  # fmt: skip
+    }
 
 
 def _operation(route: Route) -> dict[str, Any]:

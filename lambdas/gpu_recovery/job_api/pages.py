@@ -27,9 +27,13 @@ PAGING = (
 
 
 def page_of(
-    desk: Desk, request: Request, purpose: str, items: Iterable[Item], name: Callable[[Item], str],
+    desk: Desk,
+    request: Request,
+    purpose: str,
+    items: Iterable[Item],
+    name: Callable[[Item], str],
     order: Callable[[Item], tuple[Any, ...]],
-) -> tuple[list[Item], str | None]:  # fmt: skip
+) -> tuple[list[Item], str | None]:
     """The page that is asked for, and the cursor of the next; None if it is the last. Raises Refused, CursorInvalid.
 
     name: which one it is; order: what the list is sorted by: plain values, different for every item.

@@ -51,9 +51,15 @@ class View:
         for short in self.placement.short:
             if short.job_id == job_id:
                 return Foresight(
-                    False, short.sentence + self._taken_to_run(job_id), (), short.short_of, short.position,
-                    short.blockers, short.earliest_at, suspended,
-                )  # fmt: skip
+                    False,
+                    short.sentence + self._taken_to_run(job_id),
+                    (),
+                    short.short_of,
+                    short.position,
+                    short.blockers,
+                    short.earliest_at,
+                    suspended,
+                )
         entry = self.entries.get(job_id)
         return Foresight(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
 

@@ -17,9 +17,15 @@ class Refused(RecoveryError):
     """An answer that is none of 2xx. `code` is a word that stays, `more` goes into the body, `headers` beside it."""
 
     def __init__(
-        self, status: int, code: str, title: str, detail: str, field: str | None = None,
-        headers: Mapping[str, str] | None = None, **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        status: int,
+        code: str,
+        title: str,
+        detail: str,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(detail)
         self.status, self.code, self.title, self.detail, self.field = status, code, title, detail, field
         self.headers, self.more = dict(headers or {}), more

@@ -28,9 +28,18 @@ from gpu_recovery.job_api.routes import (
 ID_CHARACTERS_MAX = 255
 OPENAPI = "/api/v2/openapi.json"
 _PARTS = (
-    *jobs.ROUTES, *job_actions.ROUTES, *logs.ROUTES, *diagnoses.ROUTES, *queue.ROUTES, *quotas.ROUTES, *instances.ROUTES,
-    *user_tokens.ROUTES, *fleet.ROUTES, *dead_letters.ROUTES, *gpu_locks.ROUTES,
-)  # fmt: skip
+    *jobs.ROUTES,
+    *job_actions.ROUTES,
+    *logs.ROUTES,
+    *diagnoses.ROUTES,
+    *queue.ROUTES,
+    *quotas.ROUTES,
+    *instances.ROUTES,
+    *user_tokens.ROUTES,
+    *fleet.ROUTES,
+    *dead_letters.ROUTES,
+    *gpu_locks.ROUTES,
+)
 
 
 def read_openapi(desk: Desk, request: Request) -> Answer:
@@ -39,14 +48,20 @@ def read_openapi(desk: Desk, request: Request) -> Answer:
 
 
 ROUTES = (
-    *_PARTS, Route("GET", OPENAPI, read_openapi, "What can be asked", {200: "OpenApi"}, needs=None),
-)  # fmt: skip
+    *_PARTS,
+    Route("GET", OPENAPI, read_openapi, "What can be asked", {200: "OpenApi"}, needs=None),
+)
 
 
 def serve(
-    desk: Desk, route: Route, path: str, named: Mapping[str, str], query: Mapping[str, str],
-    headers: Mapping[str, str], read: Callable[[], str],
-) -> Answer:  # fmt: skip
+    desk: Desk,
+    route: Route,
+    path: str,
+    named: Mapping[str, str],
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    read: Callable[[], str],
+) -> Answer:
     """The answer of `route`, or the problem document that says why there is none.
 
     Who calls is known before anything else is looked at. What is no fault of the request's is raised.

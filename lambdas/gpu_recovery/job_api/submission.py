@@ -190,9 +190,13 @@ class WithoutKeys:
 
 
 def submit(
-    recovery: Recovery, document: Any, submitted: str, prefix: str, describe: Callable[[str], Mapping[str, Any] | None],
+    recovery: Recovery,
+    document: Any,
+    submitted: str,
+    prefix: str,
+    describe: Callable[[str], Mapping[str, Any] | None],
     random: Callable[[], str],
-) -> Job:  # fmt: skip
+) -> Job:
     """The new job of a decoded `document` that an operator submits without a key; raises as `Intake.submit`."""
     intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now, is_empty: None, random, prefix)
     return intake.submit(document, submitted, None)[0]

@@ -32,8 +32,17 @@ _DOUBTFUL = re.compile(
 """Plain words that are a number, a date or a truth value to some readers and a text to others."""
 _FORBIDDEN_FIRST = "&*!|>%@`,[]{}#'\""
 _ESCAPES = {
-    '"': '"', "\\": "\\", "/": "/", "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", " ": " ",
-}  # fmt: skip
+    '"': '"',
+    "\\": "\\",
+    "/": "/",
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "0": "\0",
+    " ": " ",
+}
 _CODE_LENGTHS = {"x": 2, "u": 4, "U": 8}
 _ODD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 

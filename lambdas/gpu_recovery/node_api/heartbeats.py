@@ -124,10 +124,17 @@ class Hearing:
         ranks, refused = self._ranks(report, more) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
         beat = Beat(
-            report.instance_id, now, report.boot_id or "", booted_at, report.sequence or 0, report.interval_s,
+            report.instance_id,
+            now,
+            report.boot_id or "",
+            booted_at,
+            report.sequence or 0,
+            report.interval_s,
             {str(log): RankBeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
-            health=report.health, digest=report.digest, run=report.run,
-        )  # fmt: skip
+            health=report.health,
+            digest=report.digest,
+            run=report.run,
+        )
         before = self._kept(beat, present, by)
         known_digest = before.digest if before is not None else ""
         # A new one is kept whatever it costs; the same again, with other gauges, comes with the next report as well.
@@ -141,9 +148,13 @@ class Hearing:
         left_out = keep_observed(recovery.store, report, before, ranks, self._look_up, now)
         lacks = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return Answer(
-            len(ranks), revived, lacks or waits,
-            self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (), refused, left_out,
-        )  # fmt: skip
+            len(ranks),
+            revived,
+            lacks or waits,
+            self._orders(before, ranks, report) if present and _speaks_of_ranks(report) else (),
+            refused,
+            left_out,
+        )
 
     def _kept(self, beat: Beat, present: bool, by: str) -> Beat | None:
         """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""

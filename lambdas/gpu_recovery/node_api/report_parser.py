@@ -194,9 +194,13 @@ def _running(read: _Object) -> RunningRank | int:
         return log
     of = _rank(read)
     return RunningRank(
-        of.job_id, of.attempt, of.rank, of.epoch,
-        pid=read.whole("pid", 1, PID_MAX), start_ticks=read.whole("ticks", 0, TICKS_MAX),
-    )  # fmt: skip
+        of.job_id,
+        of.attempt,
+        of.rank,
+        of.epoch,
+        pid=read.whole("pid", 1, PID_MAX),
+        start_ticks=read.whole("ticks", 0, TICKS_MAX),
+    )
 
 
 def _exit(read: _Object) -> RankExit:
@@ -211,17 +215,25 @@ def _exit(read: _Object) -> RankExit:
 
 def _xid(read: _Object) -> XidSeen:
     return XidSeen(
-        xid=read.whole("xid", 1, XID_MAX), gpu=read.text("gpu", NAME_MAX, ""),
-        count=read.whole("count", 1, SAFE_MAX, 1), age_s=read.seconds("age_s", 0.0),
-        action=read.known("action", 0, ACTION_MAX), bursts=read.known("bursts", 1, SAFE_MAX), boot_id=_boot(read),
-    )  # fmt: skip
+        xid=read.whole("xid", 1, XID_MAX),
+        gpu=read.text("gpu", NAME_MAX, ""),
+        count=read.whole("count", 1, SAFE_MAX, 1),
+        age_s=read.seconds("age_s", 0.0),
+        action=read.known("action", 0, ACTION_MAX),
+        bursts=read.known("bursts", 1, SAFE_MAX),
+        boot_id=_boot(read),
+    )
 
 
 def _sxid(read: _Object) -> SxidSeen:
     return SxidSeen(
-        sxid=read.whole("sxid", 1, SXID_MAX), fatal=read.flag("fatal"), count=read.whole("count", 1, SAFE_MAX, 1),
-        age_s=read.seconds("age_s", 0.0), bursts=read.known("bursts", 1, SAFE_MAX), boot_id=_boot(read),
-    )  # fmt: skip
+        sxid=read.whole("sxid", 1, SXID_MAX),
+        fatal=read.flag("fatal"),
+        count=read.whole("count", 1, SAFE_MAX, 1),
+        age_s=read.seconds("age_s", 0.0),
+        bursts=read.known("bursts", 1, SAFE_MAX),
+        boot_id=_boot(read),
+    )
 
 
 def _boot(read: _Object) -> str:

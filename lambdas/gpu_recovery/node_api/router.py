@@ -67,9 +67,11 @@ class NodeApi:
         self._recovery, self._hearing, self._door, self._tell = hearing.recovery, hearing, door, tell
         self._roles = [found.group(*ROLE.groupindex) for role in node_roles if (found := ROLE.fullmatch(role))]
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
-            "/api/v1/report_gpu": self._gpus, "/api/v1/report_tasks": self._tasks,
-            "/api/v1/reports": self._with_token, "/api/v1/signed/reports": self._signed,
-        }  # fmt: skip
+            "/api/v1/report_gpu": self._gpus,
+            "/api/v1/report_tasks": self._tasks,
+            "/api/v1/reports": self._with_token,
+            "/api/v1/signed/reports": self._signed,
+        }
 
     def answer(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request, payload format 2.0. What is no fault of the request's is raised."""
@@ -136,18 +138,23 @@ class NodeApi:
         heard = self._hearing.hear(said, spare, by)
         next_s = self._recovery.policy.suspect_s // BEATS_PER_SUSPICION
         return {
-            "ok": True, "ts": self._ts(), "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),
+            "ok": True,
+            "ts": self._ts(),
+            "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),
             "inventory": heard.wants_inventory,
             "orders": [
                 {
-                    "id": one.order_id, "kind": one.kind.value, "job": one.job_id, "attempt": one.attempt,
+                    "id": one.order_id,
+                    "kind": one.kind.value,
+                    "job": one.job_id,
+                    "attempt": one.attempt,
                     "grace_s": one.grace_s,
                 }
                 for one in heard.orders
             ],
             "refused": [{"job": one.job_id, "attempt": one.attempt, "why": why} for one, why in heard.refused],
             **({"left_out": heard.left_out} if heard.left_out else {}),
-        }  # fmt: skip
+        }
 
     def _ts(self) -> int:
         return int(self._recovery.clock().timestamp())

@@ -17,9 +17,13 @@ from gpu_recovery.ports.store import Store
 
 
 def keep_observed(
-    store: Store, report: Report, before: Beat | None, ranks: Mapping[int, RunningRank],
-    look_up: Callable[[str], Iterable[RunningRank]], now: datetime,
-) -> int:  # fmt: skip
+    store: Store,
+    report: Report,
+    before: Beat | None,
+    ranks: Mapping[int, RunningRank],
+    look_up: Callable[[str], Iterable[RunningRank]],
+    now: datetime,
+) -> int:
     """Keep what `report` brings; how many of its reports were left out. Raises TryAgainSoon.
 
     ranks: those that it reports and that are known there. look_up: the ranks that have GPUs there, for one read.

@@ -138,10 +138,21 @@ class JobPage:
 
 
 LISTED = (
-    JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUBMITTED, JobStatus.SUBMITTING, JobStatus.SUSPENDING,
-    JobStatus.STOPPING, JobStatus.DIAGNOSING, JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES,
-    JobStatus.SUSPENDED, JobStatus.FAILED, JobStatus.CANCELED, JobStatus.SUCCEEDED,
-)  # fmt: skip
+    JobStatus.RUNNING,
+    JobStatus.LOST,
+    JobStatus.SUBMITTED,
+    JobStatus.SUBMITTING,
+    JobStatus.SUSPENDING,
+    JobStatus.STOPPING,
+    JobStatus.DIAGNOSING,
+    JobStatus.RECOVERING,
+    JobStatus.QUEUED,
+    JobStatus.PENDING_RESOURCES,
+    JobStatus.SUSPENDED,
+    JobStatus.FAILED,
+    JobStatus.CANCELED,
+    JobStatus.SUCCEEDED,
+)
 """The order of a listing of everything: what is under way first."""
 
 
@@ -273,9 +284,13 @@ class Store(Protocol):
         """
 
     def release_instance(
-        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        self,
+        instance_id: str,
+        job_id: str,
+        keep_claim: bool,
+        attempt: int | None = None,
         left_out_at: datetime | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take the job's reservation off the instance and, unless `keep_claim`, its claim.
 
         With `attempt`, the claim of a later attempt stays. With `left_out_at`, it is remembered of the instance, in the

@@ -25,9 +25,7 @@ from gpu_recovery.reconciler.agent_alerts import tell_unheard
 from gpu_recovery.reconciler.cycle import Round
 from gpu_recovery.recovery import Recovery
 
-LISTENED_TO = (
-    InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED
-)  # fmt: skip
+LISTENED_TO = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
 """The statuses of an instance that should be heard of: one under repair is expected to be silent."""
 
 

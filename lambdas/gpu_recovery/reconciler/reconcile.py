@@ -60,11 +60,15 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         is_lost = job.status is JobStatus.LOST
         dead, unsure, deaf = heartbeat_timeouts.what_others_say(recovery, job) if is_lost else ({}, (), "")
         return events.JobDeadlineReached(
-            at=now, attempt=job.attempt, deadline_at=job.deadline_at,
+            at=now,
+            attempt=job.attempt,
+            deadline_at=job.deadline_at,
             unconfirmed=progress.unconfirmed(plan) if progress and plan else (),
             results=progress.results(plan) if progress and plan else {},
-            dead=dead, unsure=unsure, deaf=deaf,
-        )  # fmt: skip
+            dead=dead,
+            unsure=unsure,
+            deaf=deaf,
+        )
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)
     return None

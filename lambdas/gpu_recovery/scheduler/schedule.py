@@ -222,15 +222,30 @@ def _moves(
 ) -> Iterator[tuple[str, events.JobEvent]]:
     """What jobs must hear that the pass moves: first who has to make room, then who starts."""
     for made in placement.suspensions:
-        yield made.job_id, events.SuspendRequested(
-            at=now, attempt=made.attempt, version=made.version, by="the scheduler", because=made.sentence,
-            for_job=made.for_job,
-        )  # fmt: skip
+        yield (
+            made.job_id,
+            events.SuspendRequested(
+                at=now,
+                attempt=made.attempt,
+                version=made.version,
+                by="the scheduler",
+                because=made.sentence,
+                for_job=made.for_job,
+            ),
+        )
     for chosen in placed:
-        yield chosen.job_id, events.JobPlaced(
-            at=now, attempt=chosen.attempt, version=chosen.version, instances=chosen.instances, epochs=chosen.epochs,
-            port_offset=chosen.port_offset, term=term,
-        )  # fmt: skip
+        yield (
+            chosen.job_id,
+            events.JobPlaced(
+                at=now,
+                attempt=chosen.attempt,
+                version=chosen.version,
+                instances=chosen.instances,
+                epochs=chosen.epochs,
+                port_offset=chosen.port_offset,
+                term=term,
+            ),
+        )
 
 
 def _news_of_waiting(

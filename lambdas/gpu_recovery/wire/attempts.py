@@ -59,12 +59,17 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: Progress | 
     if job.spec.backend is Backend.RAY:
         where = {"submission_id": attempt_id(job.job_id, number)}
     return {
-        "attempt": number, "attempt_id": attempt_id(job.job_id, number), "status": status.value,
-        "started_at": jobs.time_text(began), "ended_at": jobs.time_text(ended),
+        "attempt": number,
+        "attempt_id": attempt_id(job.job_id, number),
+        "status": status.value,
+        "started_at": jobs.time_text(began),
+        "ended_at": jobs.time_text(ended),
         "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
         "failure_kind": _kind(own, progress).value if own else None,
-        "message": own.ending.sentence if own else None, "counted": _counted(job, number, ended), **where,
-    }  # fmt: skip
+        "message": own.ending.sentence if own else None,
+        "counted": _counted(job, number, ended),
+        **where,
+    }
 
 
 def _kind(own: RankFailure, progress: Progress | None) -> FailureKind:

@@ -88,27 +88,46 @@ def records_of(job_id: str) -> str:
 def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """A job in a listing."""
     return {
-        "job_id": job.job_id, "status": job.status.value, "reason": job.reason, "attempt": job.attempt,
-        "attempts_counted": job.attempts_counted, "attempts_max": job.attempts_max(policy),
-        "workload": job.spec.workload, "user": job.spec.user, "group": job.spec.group,
-        "priority": effective(job.spec.priority, job.ran_s, policy).name, "asked_priority": job.spec.priority.name,
-        "backend": job.spec.backend.value, "nnodes": job.spec.nnodes,
-        "n_gpus_per_node": job.spec.gpus_per_node, "task_definition": job.spec.task_definition,
-        "origin": job.origin.value, "instances": list(job.instances), "repairing": list(job.repairing),
-        "queued_at": time_text(job.queued_at), "status_at": time_text(job.status_at),
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "reason": job.reason,
+        "attempt": job.attempt,
+        "attempts_counted": job.attempts_counted,
+        "attempts_max": job.attempts_max(policy),
+        "workload": job.spec.workload,
+        "user": job.spec.user,
+        "group": job.spec.group,
+        "priority": effective(job.spec.priority, job.ran_s, policy).name,
+        "asked_priority": job.spec.priority.name,
+        "backend": job.spec.backend.value,
+        "nnodes": job.spec.nnodes,
+        "n_gpus_per_node": job.spec.gpus_per_node,
+        "task_definition": job.spec.task_definition,
+        "origin": job.origin.value,
+        "instances": list(job.instances),
+        "repairing": list(job.repairing),
+        "queued_at": time_text(job.queued_at),
+        "status_at": time_text(job.status_at),
         "deadline_at": time_text(job.deadline_at),
-        "incident_id": job.incident_id, "held": job.held, "short_of": job.short_of or None,
+        "incident_id": job.incident_id,
+        "held": job.held,
+        "short_of": job.short_of or None,
         "next_run_at": time_text(job.next_run_at),
-    }  # fmt: skip
+    }
 
 
 def conclusion_view(conclusion: Conclusion) -> dict[str, Any]:
     """What the diagnosis of an attempt came to; its confidence in percent."""
     return {
-        "attempt": conclusion.attempt, "cause": conclusion.cause, "where": conclusion.where,
-        "instances": list(conclusion.instances), "remedy": conclusion.remedy, "confidence": conclusion.confidence,
-        "decided": conclusion.decided, "sentence": conclusion.sentence,
-    }  # fmt: skip
+        "attempt": conclusion.attempt,
+        "cause": conclusion.cause,
+        "where": conclusion.where,
+        "instances": list(conclusion.instances),
+        "remedy": conclusion.remedy,
+        "confidence": conclusion.confidence,
+        "decided": conclusion.decided,
+        "sentence": conclusion.sentence,
+    }
 
 
 def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
@@ -128,44 +147,70 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "ran_s": job.ran_s,
         "attempts_uncounted": dict(job.attempts_uncounted),
         "diagnosis": None if job.conclusion is None else conclusion_view(job.conclusion),
-        "failure": None if failure is None else {
-            "rank": failure.rank, "instance_id": failure.instance_id, "at": time_text(failure.at),
-            "kind": failure.ending.kind.value, "exit_code": failure.ending.exit_code,
+        "failure": None
+        if failure is None
+        else {
+            "rank": failure.rank,
+            "instance_id": failure.instance_id,
+            "at": time_text(failure.at),
+            "kind": failure.ending.kind.value,
+            "exit_code": failure.ending.exit_code,
             "sentence": failure.ending.sentence,
         },
         "history": [history_view(entry) for entry in job.history],
-    }  # fmt: skip
+    }
 
 
 def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
     """An instance in a listing: with their histories, some 400 would be more than Lambda can answer with (6 MB)."""
     return {
-        "instance_id": instance.instance_id, "status": instance.status.value, "reason": instance.reason,
-        "agent_connected": instance.agent_connected, "ecs_status": instance.ecs_status,
-        "container_instance_id": instance.container_instance_id, "gpus": instance.gpus,
+        "instance_id": instance.instance_id,
+        "status": instance.status.value,
+        "reason": instance.reason,
+        "agent_connected": instance.agent_connected,
+        "ecs_status": instance.ecs_status,
+        "container_instance_id": instance.container_instance_id,
+        "gpus": instance.gpus,
         "claims": {job: claim.attempt for job, claim in instance.claims.items()},
-        "reserved_for": instance.reserved_for or None, "boot_id": instance.boot_id,
-        "booted_at": time_text(instance.booted_at), "epoch": instance.epoch, "status_at": time_text(instance.status_at),
-        "deadline_at": time_text(instance.deadline_at), "incident_id": instance.incident_id or None,
-        "drained": instance.drained, "availability_zone": instance.availability_zone,
-        "silent_since": time_text(instance.silent_since), "suspicion": instance.suspicion or None,
+        "reserved_for": instance.reserved_for or None,
+        "boot_id": instance.boot_id,
+        "booted_at": time_text(instance.booted_at),
+        "epoch": instance.epoch,
+        "status_at": time_text(instance.status_at),
+        "deadline_at": time_text(instance.deadline_at),
+        "incident_id": instance.incident_id or None,
+        "drained": instance.drained,
+        "availability_zone": instance.availability_zone,
+        "silent_since": time_text(instance.silent_since),
+        "suspicion": instance.suspicion or None,
         "health": {
             kind: {"status": one.status.value, "since": time_text(one.since), "sentence": one.sentence}
             for kind, one in sorted(instance.health.items())
         },
-        "departure": None if instance.departure is None else {
-            "kind": instance.departure.kind.value, "leaves_at": time_text(instance.departure.leaves_at),
-            "source": instance.departure.source, "sentence": instance.departure.sentence,
+        "departure": None
+        if instance.departure is None
+        else {
+            "kind": instance.departure.kind.value,
+            "leaves_at": time_text(instance.departure.leaves_at),
+            "source": instance.departure.source,
+            "sentence": instance.departure.sentence,
         },
-        "need": None if instance.need is None else {
-            "rung": instance.need.rung.value, "evidence": instance.need.evidence,
-            "seen_at": time_text(instance.need.seen_at), "job_id": _needed_by(instance.need),
+        "need": None
+        if instance.need is None
+        else {
+            "rung": instance.need.rung.value,
+            "evidence": instance.need.evidence,
+            "seen_at": time_text(instance.need.seen_at),
+            "job_id": _needed_by(instance.need),
         },
-        "held": None if instance.held is None or instance.status is not InstanceStatus.QUARANTINED else {
-            "since": time_text(instance.held.since), "because": instance.held.sentence,
+        "held": None
+        if instance.held is None or instance.status is not InstanceStatus.QUARANTINED
+        else {
+            "since": time_text(instance.held.since),
+            "because": instance.held.sentence,
         },
         "lemon": lemon_view(instance, now),
-    }  # fmt: skip
+    }
 
 
 def _needed_by(need: Need) -> str | None:
@@ -183,9 +228,10 @@ def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
     """What is remembered against an instance: its score in percent, and how often each signal counts at this time."""
     recent = [one.kind for one in instance.past if faded(one.at_s, now.timestamp())]
     return {
-        "score": percent(instance.past, now), "made_of": made_of(instance.past, now) or None,
+        "score": percent(instance.past, now),
+        "made_of": made_of(instance.past, now) or None,
         "signals": {kind.value: recent.count(kind) for kind in LemonSignal if kind in recent},
-    }  # fmt: skip
+    }
 
 
 def heartbeat_view(
@@ -195,14 +241,17 @@ def heartbeat_view(
     if beat is None:
         return None
     return {
-        "seen_at": time_text(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value,
-        "boot_id": beat.boot_id or None, "booted_at": time_text(beat.booted_at), "health": beat.health,
+        "seen_at": time_text(beat.seen_at),
+        "liveness": liveness(now - beat.seen_at, policy).value,
+        "boot_id": beat.boot_id or None,
+        "booted_at": time_text(beat.booted_at),
+        "health": beat.health,
         "ranks": [
             {"job_id": one.job_id, "attempt": one.attempt, "rank": one.rank, "seen_at": time_text(one.seen_at)}
             for one in sorted(beat.ranks.values(), key=lambda one: (one.job_id, one.attempt, one.rank))
         ],
         "inventory": None if inventory is None else {"at": time_text(inventory[2]), **json.loads(inventory[1])},
-    }  # fmt: skip
+    }
 
 
 def fleet_view(
@@ -215,33 +264,53 @@ def fleet_view(
     probe_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
     waiting = sorted(quarantined, key=lambda one: one.instance_id)
     return {
-        "gpu_instances": fleet.gpu_instances, "observe_only": policy.observe_only, "replace": policy.replace,
-        "repairing": sorted(fleet.repairing), "repairs_at_once_max": budget(fleet, policy),
+        "gpu_instances": fleet.gpu_instances,
+        "observe_only": policy.observe_only,
+        "replace": policy.replace,
+        "repairing": sorted(fleet.repairing),
+        "repairs_at_once_max": budget(fleet, policy),
         "breaker": {
-            "state": fleet.breaker.value, "since": time_text(fleet.opened_at), "because": fleet.opened_because or None,
-            "probe": fleet.probe or None, "probe_at": time_text(probe_at), "incident_id": fleet.incident_id or None,
+            "state": fleet.breaker.value,
+            "since": time_text(fleet.opened_at),
+            "because": fleet.opened_because or None,
+            "probe": fleet.probe or None,
+            "probe_at": time_text(probe_at),
+            "incident_id": fleet.incident_id or None,
             "blamed": {one: time_text(at) for one, at in sorted(fleet.blamed.items())},
             "opens_at": breaker_limit(fleet, policy),
         },
-        "deaf": None if fleet.deaf is None else {
-            "since": time_text(fleet.deaf.since), "because": fleet.deaf.sentence, "incident_id": fleet.deaf.incident_id,
+        "deaf": None
+        if fleet.deaf is None
+        else {
+            "since": time_text(fleet.deaf.since),
+            "because": fleet.deaf.sentence,
+            "incident_id": fleet.deaf.incident_id,
         },
-        "pause": None if fleet.pause is None else {
-            "by": fleet.pause.by, "because": fleet.pause.because, "at": time_text(fleet.pause.at),
+        "pause": None
+        if fleet.pause is None
+        else {
+            "by": fleet.pause.by,
+            "because": fleet.pause.because,
+            "at": time_text(fleet.pause.at),
         },
         "held": [
             {
-                "instance_id": one.instance_id, "since": time_text(one.held.since), "because": one.held.sentence,
-                "rung": one.need.rung.value if one.need else None, "evidence": one.need.evidence if one.need else None,
+                "instance_id": one.instance_id,
+                "since": time_text(one.held.since),
+                "because": one.held.sentence,
+                "rung": one.need.rung.value if one.need else None,
+                "evidence": one.need.evidence if one.need else None,
             }
-            for one in waiting if one.held is not None
+            for one in waiting
+            if one.held is not None
         ],
         "for_a_person": [
             {"instance_id": one.instance_id, "since": time_text(one.status_at), "because": one.reason}
-            for one in waiting if one.held is None
+            for one in waiting
+            if one.held is None
         ],
         "unreadable": [str(error) for error in unreadable],
-    }  # fmt: skip
+    }
 
 
 def grave_view(grave: Grave, depth: int, shown: Iterable[Fate]) -> dict[str, Any]:
@@ -252,35 +321,52 @@ def grave_view(grave: Grave, depth: int, shown: Iterable[Fate]) -> dict[str, Any
 def fate_view(fate: Fate) -> dict[str, Any]:
     """A dead letter: whom it is for, and why it stays, None if it goes."""
     return {
-        "queue": fate.letter.grave.value, "message_id": fate.letter.message_id, "for": fate.to or None,
+        "queue": fate.letter.grave.value,
+        "message_id": fate.letter.message_id,
+        "for": fate.to or None,
         "kept_because": fate.why or None,
-    }  # fmt: skip
+    }
 
 
 def token_view(token: NodeToken, now: datetime) -> dict[str, Any]:
     """A node's token as operators see it: by its id, without what opens."""
     return {
-        "token_id": token.token_id, "instance_id": token.instance_id, "live": token.lives(now),
-        "issued_at": time_text(token.issued_at), "expires_at": time_text(token.expires_at),
-        "revoked_at": time_text(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
-    }  # fmt: skip
+        "token_id": token.token_id,
+        "instance_id": token.instance_id,
+        "live": token.lives(now),
+        "issued_at": time_text(token.issued_at),
+        "expires_at": time_text(token.expires_at),
+        "revoked_at": time_text(token.revoked_at),
+        "issued_by": token.issued_by,
+        "note": token.note,
+    }
 
 
 def user_token_view(token: UserToken, now: datetime) -> dict[str, Any]:
     """A user's token as operators see it: by its id, without what opens."""
     return {
-        "id": token.token_id, "user": token.user, "role": token.role.value, "live": token.lives(now),
-        "issued_at": time_text(token.issued_at), "expires_at": time_text(token.expires_at),
-        "revoked_at": time_text(token.revoked_at), "issued_by": token.issued_by, "note": token.note,
-    }  # fmt: skip
+        "id": token.token_id,
+        "user": token.user,
+        "role": token.role.value,
+        "live": token.lives(now),
+        "issued_at": time_text(token.issued_at),
+        "expires_at": time_text(token.expires_at),
+        "revoked_at": time_text(token.revoked_at),
+        "issued_by": token.issued_by,
+        "note": token.note,
+    }
 
 
 def history_view(entry: HistoryEntry) -> dict[str, Any]:
     """One decision as it was taken."""
     return {
-        "at": time_text(entry.at), "from": entry.before or None, "to": entry.after, "event": entry.event,
-        "attempt": entry.attempt, "reason": entry.reason,
-    }  # fmt: skip
+        "at": time_text(entry.at),
+        "from": entry.before or None,
+        "to": entry.after,
+        "event": entry.event,
+        "attempt": entry.attempt,
+        "reason": entry.reason,
+    }
 
 
 def problem(status: int, title: str, detail: str, field: str | None = None) -> Mapping[str, Any]:

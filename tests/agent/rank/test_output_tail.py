@@ -111,9 +111,13 @@ def test_what_goes_to_one_file_stays_in_its_order(node: Node) -> None:
     program = "import os\nfor n in range(2_000): os.write(1 + n % 2, b'%d\\n' % n)"
     environment = {**node.environment, "JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0"}
     found = subprocess.run(
-        [*WRAPPER, sys.executable, "-c", program], env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=WITHIN_S,
-    )  # fmt: skip
+        [*WRAPPER, sys.executable, "-c", program],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=True,
+        timeout=WITHIN_S,
+    )
     assert found.stdout == b"".join(b"%d\n" % n for n in range(2_000))
 
 

@@ -42,9 +42,13 @@ class Rank:
         self.now, self.said = 1_000.0, list[str]()
         self.folder = folder
         self.judge = Suspension(
-            within, NoticeFolder(folder) if folder else None, leads=leads, say=self.said.append,
-            rehearse_s=rehearse_s, now=lambda: self.now,
-        )  # fmt: skip
+            within,
+            NoticeFolder(folder) if folder else None,
+            leads=leads,
+            say=self.said.append,
+            rehearse_s=rehearse_s,
+            now=lambda: self.now,
+        )
 
     def told(self, number: int = TERM) -> int:
         return self.judge.told(number)
@@ -297,12 +301,16 @@ def test_what_is_typed(typed: list[str], environment: dict[str, str], expected: 
 @pytest.mark.parametrize(
     ("typed", "environment", "named"),
     [
-        ([], {}, "no command"), (["--"], {}, "no command"), (["--simulate", "3"], {}, "no command"),
-        (["--simulate"], {}, "--simulate"), (["--simulate", "a", "b"], {}, "--simulate"),
-        (["--simulate", "nan", "b"], {}, "--simulate"), (["--simulate", "-1", "b"], {}, "--simulate"),
+        ([], {}, "no command"),
+        (["--"], {}, "no command"),
+        (["--simulate", "3"], {}, "no command"),
+        (["--simulate"], {}, "--simulate"),
+        (["--simulate", "a", "b"], {}, "--simulate"),
+        (["--simulate", "nan", "b"], {}, "--simulate"),
+        (["--simulate", "-1", "b"], {}, "--simulate"),
         (["a"], {"GPU_RECOVERY_SIMULATE": "yes"}, "GPU_RECOVERY_SIMULATE"),
     ],
-)  # fmt: skip
+)
 def test_what_is_typed_wrongly_is_refused_by_name(typed: list[str], environment: dict[str, str], named: str) -> None:
     """Whoever typed it sits in front of it."""
     with pytest.raises(SettingsError, match=named):

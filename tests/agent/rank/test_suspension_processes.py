@@ -274,9 +274,7 @@ time.sleep(600)
 def test_a_command_that_handles_sigterm_itself_can_have_it_at_once(place: Place) -> None:
     """GPU_RECOVERY_FORWARD_SIGTERM=1: no notice, no grace, nobody kills it."""
     trap = "trap 'echo heard; exit 3' TERM; touch began; while :; do sleep 0.05; done"
-    rank = place.node.rank(
-        "sh", "-c", f"cd {place.folder}; {trap}", GPU_RECOVERY_FORWARD_SIGTERM="1", **LONG
-    )  # fmt: skip
+    rank = place.node.rank("sh", "-c", f"cd {place.folder}; {trap}", GPU_RECOVERY_FORWARD_SIGTERM="1", **LONG)
     wait_until(lambda: place.has("began"))
     rank.terminate()
     status, out, err = place.ended(rank)
@@ -379,9 +377,12 @@ def test_a_rehearsal_suspends_the_command_and_begins_it_again(place: Place, how:
     else:
         wrapper = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()"]
         rank = subprocess.Popen(
-            [*wrapper, "--simulate", "0.2", "--", *words], env={**place.node.environment, **variables},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [*wrapper, "--simulate", "0.2", "--", *words],
+            env={**place.node.environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         place.node.processes.append(rank)
     status, out, err = place.ended(rank)
     saved = (place.folder / "checkpoint").read_text()

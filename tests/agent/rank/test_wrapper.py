@@ -41,9 +41,13 @@ def test_the_file_is_there_before_the_command_begins_and_gone_after_it(node: Nod
 
 @pytest.mark.parametrize(
     ("script", "status", "how"),
-    [("exit 0", 0, {"code": 0}), ("exit 7", 7, {"code": 7}), ("kill -KILL $$", 137, {"signal": 9}),
-     ("kill -SEGV $$", 139, {"signal": 11})],
-)  # fmt: skip
+    [
+        ("exit 0", 0, {"code": 0}),
+        ("exit 7", 7, {"code": 7}),
+        ("kill -KILL $$", 137, {"signal": 9}),
+        ("kill -SEGV $$", 139, {"signal": 11}),
+    ],
+)
 def test_the_exit_is_the_commands_and_is_written_down(node: Node, script: str, status: int, how: dict) -> None:
     """A signal is not a code: 137 may be either, and the file says which."""
     assert node.rank("sh", "-c", script).wait() == status

@@ -98,10 +98,12 @@ def test_a_loss_that_is_told_in_two_messages_is_one_whenever_we_look(log: Log) -
         ("GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", 2),
         ("GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)", 0),
         ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x5 (GPU Reset Bus)", 5),
-        ("changed from (None) to (Drain and Reset)", 4), ("changed from 0x2 (Node Reboot Required)", None),
-        ("changed from 0x0 (None) to 0x63 (Something New)", None), ("", None),
+        ("changed from (None) to (Drain and Reset)", 4),
+        ("changed from 0x2 (Node Reboot Required)", None),
+        ("changed from 0x0 (None) to 0x63 (Something New)", None),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_an_action_is_read_after_to_and_nowhere_else(log: Log, text: str, number: int | None) -> None:
     """What stands before it is what it was."""
     assert number_changed_to(text) == number

@@ -26,9 +26,7 @@ class Watched:
 
     def __init__(self, node: Node) -> None:
         self.now = 0.0
-        self.sensor = NvmlSensor(
-            node.environment, Journal(), interval_s=15.0, deadline_s=30.0, now=lambda: self.now
-        )  # fmt: skip
+        self.sensor = NvmlSensor(node.environment, Journal(), interval_s=15.0, deadline_s=30.0, now=lambda: self.now)
 
     def reading(self) -> dict[str, Any]:
         """The next answer."""
@@ -59,8 +57,11 @@ def test_a_healthy_gpu_is_read_whole(watched: Watched) -> None:
     assert (reading["driver"], reading["count"]) == ("580.82.07", 1)
     assert gpu["uuid"] == "GPU-0" and gpu["pci"] == "00000000:10:00.0"
     assert gpu["ecc"] == {
-        "corrected_volatile": 0, "corrected_aggregate": 0, "uncorrected_volatile": 0, "uncorrected_aggregate": 0,
-    }  # fmt: skip
+        "corrected_volatile": 0,
+        "corrected_aggregate": 0,
+        "uncorrected_volatile": 0,
+        "uncorrected_aggregate": 0,
+    }
     assert gpu["remapped"] == {"corrected": 0, "uncorrected": 0, "pending": False, "failure": False}
     assert (gpu["recovery_action"], gpu["links"], gpu["sram_threshold_exceeded"]) == (0, "11", False)
     assert gpu["missing"] == {"Not Supported (3)": ["retirement_pending", "mig"]}
@@ -172,8 +173,12 @@ def test_from_nvlink_5_on_each_link_that_is_up_counts_for_itself(node: Node, wat
     node.set_nvml(gpus=[{"links": "101", "link_fields": zeros | counts, "raises": totals}])
     (gpu,) = watched.reading()["gpus"]
     assert gpu["link_errors"] == {
-        "receive": 12, "integrity": 1, "recovered": 2, "recovery_failed": 0, "recovery_events": 0,
-    }  # fmt: skip
+        "receive": 12,
+        "integrity": 1,
+        "recovered": 2,
+        "recovery_failed": 0,
+        "recovery_events": 0,
+    }
     assert set(gpu["missing"]["Not Supported (3)"]) >= {"link_errors.crc_flit", "link_errors.recovery"}
     assert watched.health() == gpu_health.Health("ok")
 

@@ -31,8 +31,18 @@ class Place:
         self.sensor = RunningSensor(self.folder, self.proc.folder, BOOT, Journal())
 
     def file(self, name: str = "100.json", **fields: Any) -> None:
-        content = {"running_log_id": 100, "remote_pid": 42, "remote_pgid": 43, "timestamp": 1, "job_id": "run-1",
-                   "attempt": 1, "rank": 0, "start_ticks": TICKS, "boot_id": BOOT, **fields}  # fmt: skip
+        content = {
+            "running_log_id": 100,
+            "remote_pid": 42,
+            "remote_pgid": 43,
+            "timestamp": 1,
+            "job_id": "run-1",
+            "attempt": 1,
+            "rank": 0,
+            "start_ticks": TICKS,
+            "boot_id": BOOT,
+            **fields,
+        }
         (self.folder / name).write_text(json.dumps({key: one for key, one in content.items() if one is not ...}))
 
     def pids(self) -> list[int]:
@@ -92,12 +102,23 @@ def test_numbers_may_be_texts(place: Place, numbers: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"{", b"[1]", b'{"remote_pid": 42}', b'{"running_log_id": 1}', b'{"running_log_id": 1, "remote_pid": true}',
-     b'{"running_log_id": -1, "remote_pid": 42}', b"\xff\xfe", b"[" * 60_000, b" " * 70_000,
-     b'{"running_log_id": 1, "remote_pid": "4_2"}', b'{"running_log_id": 9007199254740992, "remote_pid": 42}',
-     b'{"job_id": "j", "attempt": 1, "rank": 1000001, "remote_pid": 42}',
-     b'{"job_id": "no job", "attempt": 1, "rank": 0, "remote_pid": 42}'],
-)  # fmt: skip
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'{"remote_pid": 42}',
+        b'{"running_log_id": 1}',
+        b'{"running_log_id": 1, "remote_pid": true}',
+        b'{"running_log_id": -1, "remote_pid": 42}',
+        b"\xff\xfe",
+        b"[" * 60_000,
+        b" " * 70_000,
+        b'{"running_log_id": 1, "remote_pid": "4_2"}',
+        b'{"running_log_id": 9007199254740992, "remote_pid": 42}',
+        b'{"job_id": "j", "attempt": 1, "rank": 1000001, "remote_pid": 42}',
+        b'{"job_id": "no job", "attempt": 1, "rank": 0, "remote_pid": 42}',
+    ],
+)
 def test_a_broken_file_is_passed_over_and_said_once(
     place: Place, raw: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,8 +263,9 @@ def test_the_introspection_of_ecs_names_the_containers_of_running_tasks() -> Non
     """The shape of `/v1/tasks`; anything else names none."""
     tasks = [
         {"Arn": "a", "KnownStatus": "RUNNING", "Containers": [{"DockerId": "d1", "Name": "trainer"}, {}]},
-        {"Arn": "b", "KnownStatus": "STOPPED", "Containers": [{"DockerId": "d2"}]}, "x",
-    ]  # fmt: skip
+        {"Arn": "b", "KnownStatus": "STOPPED", "Containers": [{"DockerId": "d2"}]},
+        "x",
+    ]
     assert containers_in({"Tasks": tasks}) == {"d1"}
     for strange in (None, [], {}, {"Tasks": 3}, {"Tasks": [{"KnownStatus": "RUNNING", "Containers": "x"}]}):
         assert containers_in(strange) == set()
@@ -285,10 +307,16 @@ def test_a_rank_in_a_container_of_ecs_is_found_through_the_introspection(place: 
     place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{ours}", environment=environment())
     place.proc.add(22, 3, inner=(22, 1), cgroup=f"0::/ecs/task/{over}", environment=environment(RANK="6"))
     tasks = [
-        {"Arn": "arn:t1", "DesiredStatus": "RUNNING", "KnownStatus": "RUNNING", "Family": "gpu-training",
-         "Version": "3", "Containers": [{"DockerId": ours, "DockerName": "ecs-main", "Name": "main"}]},
+        {
+            "Arn": "arn:t1",
+            "DesiredStatus": "RUNNING",
+            "KnownStatus": "RUNNING",
+            "Family": "gpu-training",
+            "Version": "3",
+            "Containers": [{"DockerId": ours, "DockerName": "ecs-main", "Name": "main"}],
+        },
         {"Arn": "arn:t2", "DesiredStatus": "STOPPED", "KnownStatus": "STOPPED", "Containers": [{"DockerId": over}]},
-    ]  # fmt: skip
+    ]
     EcsAgent.answers.append((200, json.dumps({"Tasks": tasks}).encode()))
     (live,) = RanksWithoutFile(ecs, place.proc.folder, Journal()).look([], [])
     assert (live.rank.job, live.rank.rank, live.pid) == ("run-1", 0, 20)

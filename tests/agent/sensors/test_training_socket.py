@@ -80,8 +80,9 @@ def test_what_is_told_waits_until_it_was_heard(ear: DiagnosisSocket, path: Path)
     ear.look(NOW_S)
     first = ear.batch()
     assert [one.told(NOW_S + 10) for one in first] == [
-        numbered(1) | {"age_s": 12.5}, numbered(2) | {"age_s": 10.0},
-    ]  # fmt: skip
+        numbered(1) | {"age_s": 12.5},
+        numbered(2) | {"age_s": 10.0},
+    ]
     send(path, numbered(3))
     ear.look(NOW_S + 1)
     assert ids(ear) == ["progress-1", "progress-2", "progress-3"]
@@ -122,13 +123,31 @@ def test_it_is_part_of_the_report_and_of_what_the_report_tells(ear: DiagnosisSoc
 # -- what is dropped ---------------------------------------------------------------------------------------------------
 
 GARBAGE = [
-    b"\xff\xfe", b"{", b"[]", b"7", b'"x"', b"null", b"{}", b'{"type":7}', b'{"type":"a","x":NaN}',
-    b'{"type":"a","x":1e999}', b'{"type":"a","x":' + b"9" * 4_000 + b"}", b'{"type":"a","x":{"y":1}}',
-    b'{"type":"a","x":[[1]]}', b'{"type":"a","x":[{"y":[1]}]}', b"[" * 4_000, b'{"type":"a","x":' + b"[" * 4_000,
-    b'{"type":"a","x":"' + b"y" * LINE_BYTES_MAX + b'"}', b'{"type":"a","' + b"k" * 65 + b'":1}',
-    b'{"type":"a","x":' + str(2**53).encode() + b"}", b'{"type":"a","x":[' + b"1," * 64 + b"1]}", b"\x00" * 100,
-    b'{"type":"a","\\ud800":1,"\\ud801":1}', b'{"type":"a","x":{"\\udfff":1}}', b'{"type":"a","x":[{"\\ud800":1}]}',
-]  # fmt: skip
+    b"\xff\xfe",
+    b"{",
+    b"[]",
+    b"7",
+    b'"x"',
+    b"null",
+    b"{}",
+    b'{"type":7}',
+    b'{"type":"a","x":NaN}',
+    b'{"type":"a","x":1e999}',
+    b'{"type":"a","x":' + b"9" * 4_000 + b"}",
+    b'{"type":"a","x":{"y":1}}',
+    b'{"type":"a","x":[[1]]}',
+    b'{"type":"a","x":[{"y":[1]}]}',
+    b"[" * 4_000,
+    b'{"type":"a","x":' + b"[" * 4_000,
+    b'{"type":"a","x":"' + b"y" * LINE_BYTES_MAX + b'"}',
+    b'{"type":"a","' + b"k" * 65 + b'":1}',
+    b'{"type":"a","x":' + str(2**53).encode() + b"}",
+    b'{"type":"a","x":[' + b"1," * 64 + b"1]}",
+    b"\x00" * 100,
+    b'{"type":"a","\\ud800":1,"\\ud801":1}',
+    b'{"type":"a","x":{"\\udfff":1}}',
+    b'{"type":"a","x":[{"\\ud800":1}]}',
+]
 
 
 @pytest.mark.parametrize("line", GARBAGE)

@@ -52,11 +52,16 @@ def answer_to(verb: tuple[str, ...], api: Any) -> dict[str, Any]:
         ("explain", JOB): {"job": api.jobs[0], "pending": None, "instances": api.instances, "left_out": []},
         ("instances",): {"instances": machines, "next_cursor": None, "unreadable": []},
         ("instances", INSTANCE): api.instances[0],
-        **dict.fromkeys(ORDERS, api.instances[0]), **dict.fromkeys(FLEET, api.fleet),
-        ("redrive", "--dry-run"): api.dead_letters, ("redrive",): api.redriven,
-        ("logs", JOB): api.queue["logs"], ("queue",): api.queue["queue"], ("quota show",): api.queue["quotas"],
-        DRY: api.queue["pending"], LIMITS: {"limits": after, "revision": 8},
-    }  # fmt: skip
+        **dict.fromkeys(ORDERS, api.instances[0]),
+        **dict.fromkeys(FLEET, api.fleet),
+        ("redrive", "--dry-run"): api.dead_letters,
+        ("redrive",): api.redriven,
+        ("logs", JOB): api.queue["logs"],
+        ("queue",): api.queue["queue"],
+        ("quota show",): api.queue["quotas"],
+        DRY: api.queue["pending"],
+        LIMITS: {"limits": after, "revision": 8},
+    }
     job: dict[str, Any] = api.jobs[0]
     return answers.get(verb, job)
 
@@ -119,8 +124,14 @@ def test_explain_fails_when_an_instance_cannot_be_read(run: Run, api: Any) -> No
 def test_explain_tells_what_would_have_been_done(run: Run, api: Any) -> None:
     """Observe-only is worth nothing unless its decisions can be read."""
     would = "observe-only: it would be REBOOTING: XID 79; the orders would be DrainInstance, RebootInstance"
-    entry = {"at": "2026-11-21T09:02:09.000Z", "from": "CHECKING", "to": "AVAILABLE", "event": "CheckEnded",
-             "attempt": 1, "reason": would}  # fmt: skip
+    entry = {
+        "at": "2026-11-21T09:02:09.000Z",
+        "from": "CHECKING",
+        "to": "AVAILABLE",
+        "event": "CheckEnded",
+        "attempt": 1,
+        "reason": would,
+    }
     api.instances[0]["history"].append(entry)
     api.jobs[0]["history"].append({**entry, "from": "RUNNING", "to": "RUNNING", "reason": f"of the job: {would}"})
     told = run("explain", JOB).stdout
@@ -135,8 +146,9 @@ def test_an_instance_shows_what_is_known_of_it(run: Run, api: Any) -> None:
         "departure": {"kind": "RETIREMENT", "leaves_at": "2026-11-22T09:03:00.000Z", "source": "e", "sentence": "old"},
         "need": {"rung": "REPLACE", "evidence": "XID 79", "seen_at": "2026-11-21T09:00:00.000Z", "job_id": None},
         "held": {"since": "2026-11-21T09:02:00.000Z", "because": "the breaker is open"},
-        "drained": True, "incident_id": "i-0aaa00000000000a1/7",
-    }  # fmt: skip
+        "drained": True,
+        "incident_id": "i-0aaa00000000000a1/7",
+    }
     rows = dict(line.split("  ", 1) for line in run("instances", INSTANCE).stdout.splitlines() if "  " in line)
     told = {name.strip(): value.strip() for name, value in rows.items()}
     assert told["health"] == "SYSTEM_STATUS is IMPAIRED since 2026-11-21 09:00:00Z: power"
@@ -158,8 +170,12 @@ def test_a_fleet_at_rest_says_so_in_a_few_lines(run: Run, api: Any) -> None:
     api.fleet["breaker"] |= closed
     lines = run("fleet").stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == [
-        "under repair", "instances with GPUs", "breaker", "paused", "replacing"
-    ]  # fmt: skip
+        "under repair",
+        "instances with GPUs",
+        "breaker",
+        "paused",
+        "replacing",
+    ]
     assert "CLOSED; 4 instances blamed at once would open it" in lines[2] and lines[3].endswith("no")
 
 
@@ -244,9 +260,13 @@ def test_submit_takes_every_field_and_the_command_as_it_is(run: Run, api: Any) -
     env = ("--env", "A=1", "--env", "B=x=y", "--env", "C=")
     assert run("submit", *OPTIONS, *more, *env, "--", "python", "train.py", "--json", "-f", "x").exit_code == 0
     assert json.loads(api.requests[0].content) == SPEC | {
-        "container": "trainer", "user": "me", "attempts_max": 2, "max_runtime_s": 600,
-        "env": {"A": "1", "B": "x=y", "C": ""}, "command": ["python", "train.py", "--json", "-f", "x"],
-    }  # fmt: skip
+        "container": "trainer",
+        "user": "me",
+        "attempts_max": 2,
+        "max_runtime_s": 600,
+        "env": {"A": "1", "B": "x=y", "C": ""},
+        "command": ["python", "train.py", "--json", "-f", "x"],
+    }
 
 
 @pytest.mark.parametrize("source", ["file", "stdin"])
@@ -371,7 +391,7 @@ def test_options_before_the_verb_choose_the_deployment(run: Run, api: Any) -> No
         "gpu-recovery: Unauthorized (401): give the operator token as a bearer token\n"
         "  Check the token in GPU_RECOVERY_TOKEN or --token; an operator makes a new one with"
         " `gpu-recovery token issue --user NAME`.\n",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -390,9 +410,25 @@ def test_help_shows_the_verbs_and_no_token(run: Run) -> None:
     """The verbs of the command line, in the order of use."""
     text = run("--help").stdout
     verbs = [
-        "submit", "status", "list", "logs", "explain", "queue", "cancel", "suspend", "resume", "instances",
-        "quarantine", "release", "fleet", "redrive", "token", "quota", "sandbox", "simulate",
-    ]  # fmt: skip
+        "submit",
+        "status",
+        "list",
+        "logs",
+        "explain",
+        "queue",
+        "cancel",
+        "suspend",
+        "resume",
+        "instances",
+        "quarantine",
+        "release",
+        "fleet",
+        "redrive",
+        "token",
+        "quota",
+        "sandbox",
+        "simulate",
+    ]
     positions = [text.index(f"\n  {verb} ") for verb in verbs]
     assert positions == sorted(positions)
     assert TOKEN not in text

@@ -36,13 +36,16 @@ def test_json_has_each_finding_and_the_verdict(log: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     told = json.loads(result.stdout)
     assert [(one["number"], one["kind"], one["role"]) for one in told["findings"]] == [
-        (2, "network_peer_exit", "cascade"), (3, "hardware_gpu_ecc", "root"), (4, "benign", "advice"),
-    ]  # fmt: skip
+        (2, "network_peer_exit", "cascade"),
+        (3, "hardware_gpu_ecc", "root"),
+        (4, "benign", "advice"),
+    ]
     assert [one["line"] for one in told["findings"]] == LOG.splitlines()[1:]
     assert told["verdict"] == "hardware_gpu_ecc"
     assert told["cause"] == told["findings"][1] | {
-        "class": "hardware or node", "policy": "drain, reboot and check the machine; run again elsewhere",
-    }  # fmt: skip
+        "class": "hardware or node",
+        "policy": "drain, reboot and check the machine; run again elsewhere",
+    }
 
 
 def test_words_name_the_line_the_kind_and_what_is_done(log: Path) -> None:
@@ -69,8 +72,10 @@ def test_a_log_of_a_good_run_has_no_cause(tmp_path: Path) -> None:
     path = tmp_path / "good.log"
     path.write_text("step 1\nstep 2\n")
     assert json.loads(diagnose("--log", str(path), "--json").stdout) == {
-        "findings": [], "verdict": "benign", "cause": None,
-    }  # fmt: skip
+        "findings": [],
+        "verdict": "benign",
+        "cause": None,
+    }
     assert diagnose("--log", str(path)).stdout == "nothing in this log says that anything is wrong\n"
 
 
@@ -126,12 +131,14 @@ def test_reports_are_judged_without_a_deployment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "line 1: not JSON"), ("[" * 100_000, "line 1: not JSON"), ("7", "reports[0]"),
+        ("{", "line 1: not JSON"),
+        ("[" * 100_000, "line 1: not JSON"),
+        ("7", "reports[0]"),
         ('{"type": "later", "id": "x", "at_s": 1}', "reports[0]"),
         ('{"type": "worker", "name": "w"}', "workers[0]: must have a name and an instance_id"),
         ('{"type": "worker", "name": "w", "instance_id": "i", "colour": "red"}', "workers[0].colour"),
     ],
-)  # fmt: skip
+)
 def test_reports_that_cannot_be_read_are_named(tmp_path: Path, text: str, said: str) -> None:
     """Exit code 1, the file and the line, and nothing on standard output."""
     path = tmp_path / "reports.jsonl"

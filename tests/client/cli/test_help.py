@@ -109,8 +109,10 @@ def complete(api: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[
     def offered(typed: str) -> list[str]:
         words = typed.split(" ")
         environment = {
-            "_GPU_RECOVERY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1),
-        }  # fmt: skip
+            "_GPU_RECOVERY_COMPLETE": "complete_bash",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(words) - 1),
+        }
         runner = CliRunner()
         result = runner.invoke(
             app.app, [], prog_name="gpu-recovery", env=environment, obj=httpx.MockTransport(api), complete_var=None
@@ -152,12 +154,16 @@ def test_a_shell_completes_words_without_asking_anybody(complete: Callable[[str]
 @pytest.mark.parametrize(
     "answer",
     [
-        httpx.Response(401, json={"title": "Unauthorized"}), httpx.Response(503, headers={"retry-after": "1"}),
-        httpx.Response(200, content=b"<html>"), httpx.Response(200, json={"jobs": [{}]}),
-        httpx.Response(200, json={"jobs": [7]}), httpx.ConnectError, httpx.ReadTimeout,
+        httpx.Response(401, json={"title": "Unauthorized"}),
+        httpx.Response(503, headers={"retry-after": "1"}),
+        httpx.Response(200, content=b"<html>"),
+        httpx.Response(200, json={"jobs": [{}]}),
+        httpx.Response(200, json={"jobs": [7]}),
+        httpx.ConnectError,
+        httpx.ReadTimeout,
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_completion_that_fails_offers_nothing_and_says_nothing(
     complete: Callable[[str], list[str]], api: Any, answer: Any
 ) -> None:

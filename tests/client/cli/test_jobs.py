@@ -30,11 +30,14 @@ def test_list_asks_for_one_user_and_group_on_every_page(run: Run, api: Any) -> N
 @pytest.mark.parametrize(
     ("text", "sent"),
     [
-        ("2h", "2026-11-21T07:03:00.000Z"), ("90m", "2026-11-21T07:33:00.000Z"), ("1d", "2026-11-20T09:03:00.000Z"),
-        ("2026-11-20", "2026-11-20T00:00:00.000Z"), ("2026-11-20T06:30", "2026-11-20T06:30:00.000Z"),
+        ("2h", "2026-11-21T07:03:00.000Z"),
+        ("90m", "2026-11-21T07:33:00.000Z"),
+        ("1d", "2026-11-20T09:03:00.000Z"),
+        ("2026-11-20", "2026-11-20T00:00:00.000Z"),
+        ("2026-11-20T06:30", "2026-11-20T06:30:00.000Z"),
         ("2026-11-20T06:30+08:00", "2026-11-19T22:30:00.000Z"),
     ],
-)  # fmt: skip
+)
 def test_since_is_how_long_ago_or_a_time_in_utc(run: Run, api: Any, text: str, sent: str) -> None:
     """The API hears a time with its zone, whatever the laptop's zone is."""
     assert run("list", "--since", text).exit_code == 0
@@ -56,9 +59,16 @@ def test_suspend_sends_its_reason(run: Run, api: Any) -> None:
 
 def test_status_shows_priority_group_and_attempts(run: Run, api: Any) -> None:
     """What an attempt was, how long it lasted, and whether it counted."""
-    tried = {"attempt_id": f"{JOB}--a01", "status": "FAILED", "started_at": "2026-11-21T08:00:00.000Z",
-             "ended_at": "2026-11-21T09:00:30.000Z", "exit_code": 75, "failure_kind": "SUSPENDED",
-             "message": "made room", "counted": False}  # fmt: skip
+    tried = {
+        "attempt_id": f"{JOB}--a01",
+        "status": "FAILED",
+        "started_at": "2026-11-21T08:00:00.000Z",
+        "ended_at": "2026-11-21T09:00:30.000Z",
+        "exit_code": 75,
+        "failure_kind": "SUSPENDED",
+        "message": "made room",
+        "counted": False,
+    }
     latest = {"attempt": 2, "status": "RUNNING", "started_at": "2026-11-21T09:01:00.000Z"}
     api.jobs[0] |= {
         "priority": "HIGH",
@@ -71,8 +81,14 @@ def test_status_shows_priority_group_and_attempts(run: Run, api: Any) -> None:
     assert (facts["priority"].strip(), facts["group"].strip()) == ("HIGH", "a100")
     first, second = table.splitlines()[1:]
     assert first.split(maxsplit=6) == [
-        "1", "FAILED", "2026-11-21", "08:00:00Z", "1h00m", "75", "SUSPENDED: made room: not counted",
-    ]  # fmt: skip
+        "1",
+        "FAILED",
+        "2026-11-21",
+        "08:00:00Z",
+        "1h00m",
+        "75",
+        "SUSPENDED: made room: not counted",
+    ]
     assert second.split() == ["2", "RUNNING", "2026-11-21", "09:01:00Z", "-", "-"]
 
 
@@ -84,9 +100,12 @@ def test_explain_says_why_a_job_in_line_does_not_start(run: Run, api: Any) -> No
     _, why, decisions = run("explain", JOB).stdout.split("\n\n")
     facts = {line[:14].strip(): line[14:].strip() for line in why.splitlines()}
     assert facts == {
-        "because": "needs 8 instances, 3 are free", "short of": "gpus", "place in line": "2",
-        "waits for": "sft-20261121-085000-00a1", "earliest start": "2026-11-21 09:33:00Z (in 30m00s)",
-    }  # fmt: skip
+        "because": "needs 8 instances, 3 are free",
+        "short of": "gpus",
+        "place in line": "2",
+        "waits for": "sft-20261121-085000-00a1",
+        "earliest start": "2026-11-21 09:33:00Z (in 30m00s)",
+    }
     assert len(decisions.splitlines()) > len(api.jobs[0]["history"])
 
 

@@ -46,10 +46,16 @@ class Log:
         begin = int(query["cursor"]) if "cursor" in query else max(0, len(written) - int(query["tail"]))
         lines = written[begin : begin + self.page]
         following = None if self.silent and begin + len(lines) == len(written) else str(begin + len(lines))
-        return httpx.Response(200, json={
-            "job_id": JOB, "attempt": attempt, "rank": 0, "next_cursor": following,
-            "lines": [{"at": "2026-11-21T09:00:00.000Z", "text": one} for one in lines],
-        })  # fmt: skip
+        return httpx.Response(
+            200,
+            json={
+                "job_id": JOB,
+                "attempt": attempt,
+                "rank": 0,
+                "next_cursor": following,
+                "lines": [{"at": "2026-11-21T09:00:00.000Z", "text": one} for one in lines],
+            },
+        )
 
 
 def test_a_page_is_the_lines_as_they_were_written(run: Run, api: Any) -> None:
@@ -59,8 +65,10 @@ def test_a_page_is_the_lines_as_they_were_written(run: Run, api: Any) -> None:
     run("logs", JOB, "--rank", "3", "--attempt", "2", "--tail", "5")
     run("logs", JOB, "--cursor", "c2")
     assert [dict(one.url.params) for one in api.requests] == [
-        {"rank": "0", "tail": "200"}, {"rank": "3", "attempt": "2", "tail": "5"}, {"rank": "0", "cursor": "c2"},
-    ]  # fmt: skip
+        {"rank": "0", "tail": "200"},
+        {"rank": "3", "attempt": "2", "tail": "5"},
+        {"rank": "0", "cursor": "c2"},
+    ]
 
 
 def test_an_empty_log_says_so_beside_the_output(run: Run, api: Any) -> None:
@@ -98,8 +106,9 @@ def test_following_prints_each_line_once_and_ends_with_the_job(
         ("RUNNING", 1, {1: ["a", "b", "c", "d"]}),
         ("RUNNING", 1, {1: ["a", "b", "c", "d"]}),
         ("SUCCEEDED", 1, {1: ["a", "b", "c", "d", "e"]}),
-        silent=silent, page=10,
-    )  # fmt: skip
+        silent=silent,
+        page=10,
+    )
     result = run("logs", JOB, "--follow")
     assert (result.exit_code, result.stdout.split()) == (0, ["a", "b", "c", "d", "e"])
     assert log.asked[0] == {"rank": "0", "tail": "200"}
@@ -115,9 +124,12 @@ def test_following_begins_at_the_tail(run: Run, api: Any) -> None:
 def test_following_waits_for_a_job_that_has_no_log_yet(run: Run, api: Any, pauses: list[float]) -> None:
     """It says once what it waits for."""
     api.answer = Log(
-        ("QUEUED", 0, {}), ("SUBMITTED", 1, {}), ("SUBMITTED", 1, {}), ("RUNNING", 1, {1: ["a"]}),
+        ("QUEUED", 0, {}),
+        ("SUBMITTED", 1, {}),
+        ("SUBMITTED", 1, {}),
+        ("RUNNING", 1, {1: ["a"]}),
         ("SUCCEEDED", 1, {1: ["a"]}),
-    )  # fmt: skip
+    )
     result = run("logs", JOB, "-f")
     assert (result.exit_code, result.stdout) == (0, "a\n")
     assert result.stderr == f"{JOB} is QUEUED: rank 0 has no log yet\n"
@@ -165,7 +177,7 @@ def test_following_goes_on_into_the_next_attempt(run: Run, api: Any) -> None:
         ("RUNNING", 2, {1: ["a", "b"], 2: ["c"]}),
         ("RUNNING", 2, {1: ["a", "b"], 2: ["c"]}),
         ("SUCCEEDED", 2, {1: ["a", "b"], 2: ["c", "d"]}),
-    )  # fmt: skip
+    )
     result = run("logs", JOB, "-f")
     assert (result.stdout.split(), result.stderr) == (["a", "b", "c", "d"], "attempt 2\n")
 

@@ -32,8 +32,11 @@ def test_the_line_is_shown_in_the_order_of_the_api(run: Run, api: Any) -> None:
     api.queue["queue"]["waiting"] = [starts, *line, held]
     shown = [line.split()[:2] for line in run("queue").stdout.split("\n\n")[0].splitlines()[1:]]
     assert shown == [
-        ["-", "x-0"], ["1", "sft-20261121-085000-00a1"], ["2", "ppo-20261121-085500-00b2"], ["-", "x-9"],
-    ]  # fmt: skip
+        ["-", "x-0"],
+        ["1", "sft-20261121-085000-00a1"],
+        ["2", "ppo-20261121-085500-00b2"],
+        ["-", "x-9"],
+    ]
 
 
 @pytest.mark.parametrize("chosen", [(), ("--user", "ana"), ("--json",)])
@@ -106,13 +109,16 @@ def test_quota_show_prints_every_limit(run: Run) -> None:
     """One line for each entry, then the numbers of jobs and the revision, then what is used of it."""
     lines = run("quota", "show").stdout.splitlines()
     assert [line.split() for line in lines[:3]] == [
-        ["USER", "PRIORITY", "GROUP", "INSTANCES"], ["*", "LOW", "*", "10"], ["ana", "NORMAL", "a100", "4"],
-    ]  # fmt: skip
+        ["USER", "PRIORITY", "GROUP", "INSTANCES"],
+        ["*", "LOW", "*", "10"],
+        ["ana", "NORMAL", "a100", "4"],
+    ]
     assert lines[3:6] == ["jobs that may run at once: 50  of one user: no limit", "revision 7", ""]
     assert [line.split() for line in lines[6:]] == [
-        ["QUOTA", "OF", "PRIORITY", "GROUP", "USED/TOTAL"], ["ana", "LOW", "a100", "5/8"],
+        ["QUOTA", "OF", "PRIORITY", "GROUP", "USED/TOTAL"],
+        ["ana", "LOW", "a100", "5/8"],
         ["ben", "LOW", "-", "1/no", "limit"],
-    ]  # fmt: skip
+    ]
 
 
 def test_quota_set_changes_what_is_named_and_keeps_the_rest(run: Run, api: Any) -> None:
@@ -121,9 +127,10 @@ def test_quota_set_changes_what_is_named_and_keeps_the_rest(run: Run, api: Any) 
     assert run("quota", "set", *entries).exit_code == 0
     document = put(api)
     assert document == {
-        "instances": {"ana/NORMAL/a100": 6, "org/team/ben/HIGH/": 2}, "max_running_jobs": 50,
+        "instances": {"ana/NORMAL/a100": 6, "org/team/ben/HIGH/": 2},
+        "max_running_jobs": 50,
         "max_running_jobs_per_user": None,
-    }  # fmt: skip
+    }
     assert parse_limits(document).of(QuotaKey("org/team/ben", Priority.HIGH, "")) == 2
 
 

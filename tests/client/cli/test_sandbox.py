@@ -131,8 +131,9 @@ def test_status_is_0_only_while_the_sandbox_runs(recorder: Recorder) -> None:
     result = run("status")
     assert result.exit_code == 0
     assert [line.split() for line in result.stdout.splitlines()][:2] == [
-        ["sandbox", "running"], ["api_url", "http://127.0.0.1:1/api"],
-    ]  # fmt: skip
+        ["sandbox", "running"],
+        ["api_url", "http://127.0.0.1:1/api"],
+    ]
     assert "secret" not in result.output
     assert json.loads(run("status", "--json").stdout) == recorder.answers["status"]
     recorder.answers["status"] = {"running": False, "servers": {"cluster": False}, "sandbox": None}

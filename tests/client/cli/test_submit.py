@@ -22,9 +22,12 @@ task_definition: gpu-training
 env: {LEARNING_RATE: "0.1"}
 """
 SPEC = {
-    "workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training",
+    "workload": "sft",
+    "nnodes": 2,
+    "n_gpus_per_node": 8,
+    "task_definition": "gpu-training",
     "env": {"LEARNING_RATE": "0.1"},
-}  # fmt: skip
+}
 OPTIONS = ("--workload", "sft", "--nnodes", "2", "--gpus-per-node", "8", "--task-definition", "gpu-training")
 Run = Callable[..., Result]
 
@@ -84,9 +87,13 @@ def test_an_option_wins_over_its_field_of_a_yaml_document(run: Run, api: Any, ya
     more = ("--priority", "HIGH", "--group", "a100", "--user", "ana", "--nnodes", "4", "--env", "A=1")
     assert run("submit", yaml_file, *more, "--", "python", "train.py", "--wait").exit_code == 0
     assert json.loads(api.requests[0].content) == SPEC | {
-        "priority": "HIGH", "group": "a100", "user": "ana", "nnodes": 4, "command": ["python", "train.py", "--wait"],
+        "priority": "HIGH",
+        "group": "a100",
+        "user": "ana",
+        "nnodes": 4,
+        "command": ["python", "train.py", "--wait"],
         "env": {"LEARNING_RATE": "0.1", "A": "1"},
-    }  # fmt: skip
+    }
 
 
 def test_options_may_stand_before_and_after_the_file(run: Run, api: Any, yaml_file: str) -> None:
@@ -100,8 +107,12 @@ def test_a_job_on_ray_needs_its_entrypoint_and_no_task_definition(run: Run, api:
     """Each backend asks for its own."""
     assert run("submit", *OPTIONS[:-2], "--backend", "ray", "--entrypoint", "python train.py").exit_code == 0
     assert json.loads(api.requests[0].content) == {
-        "workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python train.py",
-    }  # fmt: skip
+        "workload": "sft",
+        "nnodes": 2,
+        "n_gpus_per_node": 8,
+        "backend": "ray",
+        "entrypoint": "python train.py",
+    }
 
 
 @pytest.mark.parametrize(
@@ -213,9 +224,10 @@ def test_a_dry_run_tells_why_not_and_keeps_nothing(run: Run, api: Any, yaml_file
 def test_a_dry_run_tells_where_it_would_start_and_who_would_give_way(run: Run, api: Any) -> None:
     """Ids in full, to be looked at."""
     api.queue["pending"] |= {
-        "would_start": True, "instances": ["i-0aaa00000000000a1", "i-0bbb00000000000b2"],
+        "would_start": True,
+        "instances": ["i-0aaa00000000000a1", "i-0bbb00000000000b2"],
         "would_suspend": ["rl-20261121-080001-0001"],
-    }  # fmt: skip
+    }
     assert run("submit", *OPTIONS, "--dry-run").stdout.splitlines() == [
         "it would start    now",
         "on                i-0aaa00000000000a1, i-0bbb00000000000b2",

@@ -27,12 +27,14 @@ def test_issue_prints_the_token_alone_on_stdout(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "body"),
     [
-        ((), {}), (("--expires-in", "90d"), {"expires_in_s": 7_776_000}),
+        ((), {}),
+        (("--expires-in", "90d"), {"expires_in_s": 7_776_000}),
         (("--expires-in", "12h"), {"expires_in_s": 43_200}),
         (("--expires-in", "30m", "--note", "rack 7"), {"expires_in_s": 1_800, "note": "rack 7"}),
-        (("--expires-in", "3600"), {"expires_in_s": 3_600}), (("--expires-in", "60s"), {"expires_in_s": 60}),
+        (("--expires-in", "3600"), {"expires_in_s": 3_600}),
+        (("--expires-in", "60s"), {"expires_in_s": 60}),
     ],
-)  # fmt: skip
+)
 def test_issue_asks_for_what_was_given(run: Run, api: Any, arguments: tuple[str, ...], body: dict[str, Any]) -> None:
     """And leaves the rest to the server's own default."""
     assert run("token", "issue", INSTANCE, *arguments).exit_code == 0
@@ -187,8 +189,9 @@ def test_a_users_tokens_are_listed_with_their_roles(run: Run, api: Any) -> None:
         == f"Token {TOKEN_ID} of ana (user): revoked 1h00m ago\n"
     )
     assert [(one.method, one.url.path) for one in api.requests] == [
-        ("GET", "/prod/api/v2/users/ana/tokens"), ("DELETE", f"/prod/api/v2/users/ana/tokens/{TOKEN_ID}"),
-    ]  # fmt: skip
+        ("GET", "/prod/api/v2/users/ana/tokens"),
+        ("DELETE", f"/prod/api/v2/users/ana/tokens/{TOKEN_ID}"),
+    ]
 
 
 def test_a_user_without_tokens_says_so(run: Run) -> None:

@@ -81,7 +81,7 @@ def test_rows_41_and_42_a_notice_is_sent_delivered_and_acknowledged(
         (Worker((404, {})), RuntimeError, [(S, S), (D, D), (F, D)]),
         (Worker(ConnectionResetError("gone")), ConnectionResetError, [(S, S), (D, D), (F, D)]),
     ],
-)  # fmt: skip
+)
 def test_row_43_a_notice_that_failed_keeps_how_far_it_had_come(
     ear: Ear, clock: Clock, worker: Worker, error: type[Exception], how_far: Any
 ) -> None:
@@ -104,8 +104,9 @@ def test_row_44_the_gpu_is_waited_for_second_by_second(
     assert worker.asked[1:] == [(f"/event_status?request_id={found.request_id}", 5.0)] * 5
     assert states(ear) == [(S, S), (D, D), (A, A)] and found.gpu_state == "ready"
     assert [one for one in caplog.messages if "GPU" in one] == [
-        "GPU still busy, waiting...", "Event rollout_start confirmed, GPU ready",
-    ]  # fmt: skip
+        "GPU still busy, waiting...",
+        "Event rollout_start confirmed, GPU ready",
+    ]
 
 
 def test_row_44_a_gpu_that_is_never_ready_is_a_timeout(ear: Ear, clock: Clock) -> None:

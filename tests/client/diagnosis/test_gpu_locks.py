@@ -56,9 +56,10 @@ def test_row_47_who_waits_is_told_for_whom_and_gives_up_after_a_minute(
     assert caplog.messages.count("GPU locked by train, waiting...") == 1
     waiting, gave_up = ear.reports()
     assert [(one.state, one.lock, one.owner, one.holder) for one in (*held, waiting, gave_up)] == [
-        (LockState.HELD, "gpu_0_lock", "train", "train"), (LockState.WAITING, "gpu_0_lock", "rollout", "train"),
+        (LockState.HELD, "gpu_0_lock", "train", "train"),
+        (LockState.WAITING, "gpu_0_lock", "rollout", "train"),
         (LockState.TIMED_OUT, "gpu_0_lock", "rollout", "train"),
-    ]  # fmt: skip
+    ]
     assert gave_up.waited_s >= 60.0
 
 
@@ -149,9 +150,12 @@ def holder(ear: Ear, owner: str) -> subprocess.Popen[str]:
     (place / "gpu_recovery_client").symlink_to(Path(gpu_recovery_client.__file__).parent.resolve())
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(place)}
     process = subprocess.Popen(
-        [sys.executable, "-S", "-c", HOLDER, owner, str(ear.path.parent / "locks")], env=environment, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-S", "-c", HOLDER, owner, str(ear.path.parent / "locks")],
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None and process.stdout.readline() == "has it\n"
     return process
 

@@ -187,16 +187,24 @@ def test_telling_costs_no_system_call_and_no_lock(ear: Ear) -> None:
     ("environment", "teller"),
     [
         ({}, Teller(path="H/.gputasker/running_tasks/.diagnosis.sock")),
-        ({"JOB_ID": "j", "ATTEMPT": "02", "RANK": "3", "GPUTASKER_RUNNING_TASKS_DIR": "/r"},
-         Teller("j", 2, 3, path="/r/.diagnosis.sock")),
-        ({"JOB_ID": "j", "RANK": "17", "NODE_RANK": "2", "LOCAL_RANK": "1", "GPU_RECOVERY_SOCKET": "/s"},
-         Teller("j", 0, 2, "2.1", path="/s")),
-        ({"JOB_ID": "j", "GROUP_RANK": "1", "RANK": "9", "GPU_RECOVERY_WORKER": "w", "GPU_RECOVERY_SOCKET": "off"},
-         Teller("j", 0, 1, "w")),
-        ({"JOB_ID": "j", "RANK": "x", "ATTEMPT": "-1", "LOCAL_RANK": "0", "GPU_RECOVERY_ROLE": "train"},
-         Teller("j", role="train", path="H/.gputasker/running_tasks/.diagnosis.sock")),
+        (
+            {"JOB_ID": "j", "ATTEMPT": "02", "RANK": "3", "GPUTASKER_RUNNING_TASKS_DIR": "/r"},
+            Teller("j", 2, 3, path="/r/.diagnosis.sock"),
+        ),
+        (
+            {"JOB_ID": "j", "RANK": "17", "NODE_RANK": "2", "LOCAL_RANK": "1", "GPU_RECOVERY_SOCKET": "/s"},
+            Teller("j", 0, 2, "2.1", path="/s"),
+        ),
+        (
+            {"JOB_ID": "j", "GROUP_RANK": "1", "RANK": "9", "GPU_RECOVERY_WORKER": "w", "GPU_RECOVERY_SOCKET": "off"},
+            Teller("j", 0, 1, "w"),
+        ),
+        (
+            {"JOB_ID": "j", "RANK": "x", "ATTEMPT": "-1", "LOCAL_RANK": "0", "GPU_RECOVERY_ROLE": "train"},
+            Teller("j", role="train", path="H/.gputasker/running_tasks/.diagnosis.sock"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_who_tells_is_what_the_environment_says(
     environment: dict[str, str], teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,8 +212,9 @@ def test_who_tells_is_what_the_environment_says(
     monkeypatch.setenv("HOME", "H")
     found = of_environment(environment)
     assert len(found.process) == 8
-    assert found == Teller(*(getattr(teller, name) for name in ("job", "attempt", "rank", "worker", "role")),
-                           found.process, teller.path)  # fmt: skip
+    assert found == Teller(
+        *(getattr(teller, name) for name in ("job", "attempt", "rank", "worker", "role")), found.process, teller.path
+    )
 
 
 def test_outside_of_a_job_nothing_is_told_and_everything_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +253,22 @@ def program(ear: Ear, text: str) -> subprocess.CompletedProcess[str]:
     place.mkdir(exist_ok=True)
     (place / "gpu_recovery_client").symlink_to(package.resolve())
     environment = {
-        "PATH": os.environ["PATH"], "PYTHONPATH": str(place), "JOB_ID": JOB, "ATTEMPT": "1", "RANK": "0",
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(place),
+        "JOB_ID": JOB,
+        "ATTEMPT": "1",
+        "RANK": "0",
         "GPU_RECOVERY_SOCKET": str(ear.path),
-    }  # fmt: skip
+    }
     head = "import os, sys, time\nfrom gpu_recovery_client import diagnosis\n"
     return subprocess.run(
-        [sys.executable, "-S", "-c", head + text], env=environment, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-S", "-c", head + text],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

@@ -57,8 +57,9 @@ def test_a_stage_is_told_before_and_after_where_there_is_no_gpu(ear: Ear) -> Non
     step()
     before, after = ear.reports()
     assert [(one.stage, one.moment, one.step) for one in (before, after)] == [
-        ("rollout", "before", 7), ("rollout", "after", 7),
-    ]  # fmt: skip
+        ("rollout", "before", 7),
+        ("rollout", "after", 7),
+    ]
     assert before.probe is None and not before.synchronised and before.corrected is None and before.boot_id
 
 
@@ -106,8 +107,11 @@ def test_row_5_a_probe_that_fails_stops_the_stage(ear: Ear, torch: FakeTorch, ca
     assert any(one.startswith("[rollout] GPU health check failed: RuntimeError: CUDA error") for one in caplog.messages)
     (report,) = ear.reports()
     assert (report.probe, report.synchronised, report.matches, report.is_synchronising) == (
-        Check.FAILED, True, None, True,
-    )  # fmt: skip
+        Check.FAILED,
+        True,
+        None,
+        True,
+    )
     assert "uncorrectable ECC error" in report.error
 
 
@@ -192,8 +196,11 @@ def test_row_6_an_operation_is_traced_with_the_memory_of_its_process(
     ]
     (report,) = ear.reports()
     assert (report.moment, report.operation, report.allocated_gb, report.reserved_gb) == (
-        "during", "before_upload_weights", 40.0, 41.0,
-    )  # fmt: skip
+        "during",
+        "before_upload_weights",
+        40.0,
+        41.0,
+    )
 
 
 def test_row_51_who_is_on_the_gpu_is_told_with_its_owner(ear: Ear, caplog: pytest.LogCaptureFixture) -> None:

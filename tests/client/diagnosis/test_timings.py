@@ -59,10 +59,12 @@ class ReadTimeout(Exception):
 @pytest.mark.parametrize(
     ("error", "timed_out", "broke"),
     [
-        (TimeoutError("60 s"), True, False), (ReadTimeout(), True, False), (ConnectionResetError(), False, True),
+        (TimeoutError("60 s"), True, False),
+        (ReadTimeout(), True, False),
+        (ConnectionResetError(), False, True),
         (ValueError("x"), False, False),
     ],
-)  # fmt: skip
+)
 def test_a_call_that_fails_is_told_at_once_and_goes_on_failing(
     ear: Ear, clock: Clock, error: Exception, timed_out: bool, broke: bool
 ) -> None:
@@ -137,9 +139,11 @@ def test_row_36_a_request_is_told_when_it_begins_and_how_it_ends(ear: Ear, clock
         _ = 1 // 0
     found = ear.reports()
     assert [(one.request_id, one.state) for one in found] == [
-        ("r-1", RequestState.START), ("r-1", RequestState.DONE), ("r-2", RequestState.START),
+        ("r-1", RequestState.START),
+        ("r-1", RequestState.DONE),
+        ("r-2", RequestState.START),
         ("r-2", RequestState.ERROR),
-    ]  # fmt: skip
+    ]
     assert (found[1].duration_s, found[3].error_type) == (2.0, "ZeroDivisionError")
 
 
@@ -248,7 +252,11 @@ def test_a_log_that_is_not_there_is_waited_for(
 def test_lines_that_may_say_why_are_chosen_widely() -> None:
     """The rules of the diagnosis know which are benign; what is not told cannot be judged."""
     lines: Any = {
-        TIMED_OUT: True, NO_LINK: True, BENIGN: False, "Got async event : port error": True,
-        "NCCL INFO comm 0x1 rank 0 nranks 8 - Abort COMPLETE": True, "NCCL INFO NET/OFI Using libfabric": False,
-    }  # fmt: skip
+        TIMED_OUT: True,
+        NO_LINK: True,
+        BENIGN: False,
+        "Got async event : port error": True,
+        "NCCL INFO comm 0x1 rank 0 nranks 8 - Abort COMPLETE": True,
+        "NCCL INFO NET/OFI Using libfabric": False,
+    }
     assert {line: bool(nccl_log.WORTH_TELLING.search(line)) for line in lines} == lines

@@ -52,8 +52,9 @@ def test_an_id_is_never_cut_however_narrow_the_terminal(incident: dict[str, Any]
     assert "sft-20261121-090000-1a2b  RECOVERING" in render.job_list({"jobs": [incident["job"]]}, NOW, width)
     text = render.instance_list(incident["instances"], width)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("i-")] == [
-        "i-0aaa00000000000a1", "i-0bbb00000000000b2",
-    ]  # fmt: skip
+        "i-0aaa00000000000a1",
+        "i-0bbb00000000000b2",
+    ]
     assert "sft-20261121-090000-1a2b--a01  sft-20261121-090000-1a2b" in text
 
 
@@ -108,9 +109,18 @@ def test_a_pause_before_the_next_try_is_shown_until_it_is_over() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-3, "0s"), (0.9, "0s"), (59, "59s"), (60, "1m00s"), (3_599, "59m59s"), (3_600, "1h00m"), (86_399, "23h59m"),
-     (86_400, "1d00h"), (266_400, "3d02h")],
-)  # fmt: skip
+    [
+        (-3, "0s"),
+        (0.9, "0s"),
+        (59, "59s"),
+        (60, "1m00s"),
+        (3_599, "59m59s"),
+        (3_600, "1h00m"),
+        (86_399, "23h59m"),
+        (86_400, "1d00h"),
+        (266_400, "3d02h"),
+    ],
+)
 def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     """Each limit between units."""
     assert render.duration(seconds) == text
@@ -142,9 +152,22 @@ def test_a_job_is_shown_as_a_block(incident: dict[str, Any]) -> None:
     """Names, then values; what is empty is left out."""
     text = render.job_details(incident["job"] | {"user": "", "priority": "NORMAL", "group": ""}, NOW)
     assert [line.split("  ")[0] for line in text.splitlines()] == [
-        "job", "status", "reason", "waits for", "attempt", "workload", "priority", "size", "task definition", "origin",
-        "queued", "instances", "repairing", "last failure", "incident",
-    ]  # fmt: skip
+        "job",
+        "status",
+        "reason",
+        "waits for",
+        "attempt",
+        "workload",
+        "priority",
+        "size",
+        "task definition",
+        "origin",
+        "queued",
+        "instances",
+        "repairing",
+        "last failure",
+        "incident",
+    ]
     assert "rank 0 on i-0aaa00000000000a1 was ended by signal 6 (exit code 134)" in text
     assert "RECOVERING since 2026-11-21 09:02:10Z (50s)" in text
 
@@ -227,9 +250,10 @@ def test_an_instance_says_what_speaks_against_it() -> None:
 def test_an_instance_says_when_it_was_last_heard_of() -> None:
     """With the ranks it spoke of; one that never reported has no such line."""
     beat = {
-        "seen_at": "2026-11-21T09:02:50.000Z", "liveness": "HEARD",
+        "seen_at": "2026-11-21T09:02:50.000Z",
+        "liveness": "HEARD",
         "ranks": [{"job_id": "sft-1", "attempt": 2, "rank": 0, "seen_at": "2026-11-21T09:02:50.000Z"}],
-    }  # fmt: skip
+    }
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
     told = render.instance_details({**view, "heartbeat": beat}, NOW)
     assert "HEARD, 10s ago: rank 0 of sft-1 (attempt 2)" in told

@@ -13,10 +13,14 @@ from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 AT_S = 10_000.0
-TWO = Topology.of((
-    Worker("train/0", "i-1", "rack-a", 0, "train"), Worker("rollout/0", "i-1", "rack-a", None, "rollout"),
-    Worker("train/1", "i-2", "rack-a", 1, "train"), Worker("rollout/1", "i-2", "rack-a", None, "rollout"),
-))  # fmt: skip
+TWO = Topology.of(
+    (
+        Worker("train/0", "i-1", "rack-a", 0, "train"),
+        Worker("rollout/0", "i-1", "rack-a", None, "rollout"),
+        Worker("train/1", "i-2", "rack-a", 1, "train"),
+        Worker("rollout/1", "i-2", "rack-a", None, "rollout"),
+    )
+)
 
 
 def instance(name: str) -> Scope:

@@ -57,17 +57,27 @@ def late(worker: str, stage: RpcStage = RpcStage.CONNECT, **more: object) -> Rpc
     """A call that ran out of time at a stage."""
     given: dict[str, object] = {"at_s": AT_S - 10, **more}
     return RpcReport(
-        report_id=f"late-{next(_NUMBERS)}", worker=worker, failed_at=stage, timed_out=True, **given,  # type: ignore[arg-type]
-    )  # fmt: skip
+        report_id=f"late-{next(_NUMBERS)}",
+        worker=worker,
+        failed_at=stage,
+        timed_out=True,
+        **given,  # type: ignore[arg-type]
+    )
 
 
 def returned(worker: str, **more: object) -> RpcReport:
     """A call that came back."""
     given: dict[str, object] = {"at_s": AT_S - 10, **more}
     return RpcReport(
-        report_id=f"ok-{next(_NUMBERS)}", worker=worker, connect_s=0.1, send_s=0.1, header_s=1.0, body_s=0.5,
-        status=200, **given,  # type: ignore[arg-type]
-    )  # fmt: skip
+        report_id=f"ok-{next(_NUMBERS)}",
+        worker=worker,
+        connect_s=0.1,
+        send_s=0.1,
+        header_s=1.0,
+        body_s=0.5,
+        status=200,
+        **given,  # type: ignore[arg-type]
+    )
 
 
 def raised(worker: str, **more: object) -> RpcReport:

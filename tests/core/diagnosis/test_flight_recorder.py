@@ -20,9 +20,15 @@ DP = {f"dp{n}": tuple(range(n, 16, 4)) for n in range(4)}
 def says(group: str, members: tuple[int, ...], rank: int, enqueued: int | None, completed: int | None) -> FlightReport:
     """What a rank's recorder says of one group."""
     return FlightReport(
-        report_id=f"{group}-{rank}", at_s=AT_S, rank=rank, group=group, members=members, last_enqueued=enqueued,
-        last_completed=completed, frame="wait" if enqueued != completed else "compute",
-    )  # fmt: skip
+        report_id=f"{group}-{rank}",
+        at_s=AT_S,
+        rank=rank,
+        group=group,
+        members=members,
+        last_enqueued=enqueued,
+        last_completed=completed,
+        frame="wait" if enqueued != completed else "compute",
+    )
 
 
 def hang(stuck: Collection[int], silent: Collection[int] = ()) -> list[FlightReport]:

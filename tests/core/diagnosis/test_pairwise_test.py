@@ -28,11 +28,15 @@ def run(
     """What a round gives."""
     return [
         PairReport(
-            report_id=f"{number}-{'-'.join(group)}", at_s=AT_S, round=number, instances=group, passed=not fails(group),
+            report_id=f"{number}-{'-'.join(group)}",
+            at_s=AT_S,
+            round=number,
+            instances=group,
+            passed=not fails(group),
             seconds=max(seconds(name) for name in group),
         )
         for group in groups
-    ]  # fmt: skip
+    ]
 
 
 def both_rounds(

@@ -13,17 +13,23 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause
 def call(number: int) -> RpcReport:
     """A call whose answer never came."""
     return RpcReport(
-        report_id=f"r{number}", at_s=float(number), instance_id=f"i-{number}", worker=f"w{number}",
-        failed_at=RpcStage.HEADER, timed_out=True,
-    )  # fmt: skip
+        report_id=f"r{number}",
+        at_s=float(number),
+        instance_id=f"i-{number}",
+        worker=f"w{number}",
+        failed_at=RpcStage.HEADER,
+        timed_out=True,
+    )
 
 
 def test_a_page_has_what_where_how_sure_evidence_and_what_is_next() -> None:
     """In both languages."""
     found = diagnose([call(1)], Topology(), History(), 10.0)
     english, chinese = page(found), page(found, Language.CHINESE)
-    for words, text in ((("What", "Where", "How sure", "Evidence", "Next"), english),
-                        (("原因", "位置", "把握", "证据", "下一步"), chinese)):  # fmt: skip
+    for words, text in (
+        (("What", "Where", "How sure", "Evidence", "Next"), english),
+        (("原因", "位置", "把握", "证据", "下一步"), chinese),
+    ):
         assert all(f"\n{word}:" in f"\n{text}" for word in words), text
     assert "r1" in english
 

@@ -52,9 +52,13 @@ def _announced(
     kind: DepartureKind, leaves_in: int, at: int = 0, source: str = "event-1", called_off: bool = False
 ) -> events.DepartureAnnounced:
     return events.DepartureAnnounced(
-        at=later(at), kind=kind, source=source, leaves_at=later(leaves_in), sentence=f"{kind} at {leaves_in}",
+        at=later(at),
+        kind=kind,
+        source=source,
+        leaves_at=later(leaves_in),
+        sentence=f"{kind} at {leaves_in}",
         called_off=called_off,
-    )  # fmt: skip
+    )
 
 
 def _told_to_leave(decision: Decision[Any]) -> list[tuple[str, int]]:
@@ -73,14 +77,20 @@ def _replacing() -> Instance:
 
 
 MAKE: dict[InstanceStatus, Any] = {
-    S.AVAILABLE: available, S.CHECKING: checking, S.REBOOTING: rebooting, S.REPLACING: _replacing,
-    S.VERIFYING: verifying, S.QUARANTINED: _quarantined,
+    S.AVAILABLE: available,
+    S.CHECKING: checking,
+    S.REBOOTING: rebooting,
+    S.REPLACING: _replacing,
+    S.VERIFYING: verifying,
+    S.QUARANTINED: _quarantined,
     S.GONE: lambda: applied(tell(available(), observed(2, ecs_status="INACTIVE"))),
-}  # fmt: skip
+}
 LEADS_TO = {
-    HealthKind.ACCELERATED_COMPUTE: S.CHECKING, HealthKind.SYSTEM_STATUS: S.REPLACING,
-    HealthKind.INSTANCE_STATUS: S.REBOOTING, HealthKind.NODE_AGENT: S.CHECKING,
-}  # fmt: skip
+    HealthKind.ACCELERATED_COMPUTE: S.CHECKING,
+    HealthKind.SYSTEM_STATUS: S.REPLACING,
+    HealthKind.INSTANCE_STATUS: S.REBOOTING,
+    HealthKind.NODE_AGENT: S.CHECKING,
+}
 
 
 # -- watchers ----------------------------------------------------------------------------------------------------------
@@ -254,9 +264,7 @@ def test_a_retirement_is_met_by_replacing_where_that_is_allowed() -> None:
 
 def test_what_is_graver_is_news_and_what_is_not_is_known() -> None:
     """Rebalance, maintenance, retirement, interruption: in this order."""
-    kinds = (
-        DepartureKind.REBALANCE, DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT, DepartureKind.INTERRUPTION
-    )  # fmt: skip
+    kinds = (DepartureKind.REBALANCE, DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT, DepartureKind.INTERRUPTION)
     for (low, known), (high, kind) in product(enumerate(kinds), enumerate(kinds)):
         record = applied(tell(available(), _announced(known, 5 * DAY, source="one")))
         decision = tell(record, _announced(kind, 9 * DAY, at=1, source="two"))

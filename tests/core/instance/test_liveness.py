@@ -237,13 +237,31 @@ def test_a_node_agent_that_finds_its_gpus_impaired_leads_to_a_check() -> None:
     assert tell(claimed(), word, policy_from({"observe_only": True})).record.status is S.AVAILABLE
 
 
-@pytest.mark.parametrize(("code", "count", "action", "looked_at"), [
-    (79, 1, None, True), (48, 1, None, True), (13, 1, None, False), (13, 2, None, True), (31, 1, None, False),
-    (94, 2, None, True), (154, 1, None, False), (154, 1, 0, False), (154, 1, 2, True), (79, 1, 0, False),
-    (13, 1, 1, True), (45, 1, None, False), (45, 9, None, False), (9_999, 1, None, True),
-    (69, 4, None, False), (69, 5, None, True), (63, 4, None, False), (63, 5, None, True), (43, 99, None, False),
-    (69, 5, 0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "count", "action", "looked_at"),
+    [
+        (79, 1, None, True),
+        (48, 1, None, True),
+        (13, 1, None, False),
+        (13, 2, None, True),
+        (31, 1, None, False),
+        (94, 2, None, True),
+        (154, 1, None, False),
+        (154, 1, 0, False),
+        (154, 1, 2, True),
+        (79, 1, 0, False),
+        (13, 1, 1, True),
+        (45, 1, None, False),
+        (45, 9, None, False),
+        (9_999, 1, None, True),
+        (69, 4, None, False),
+        (69, 5, None, True),
+        (63, 4, None, False),
+        (63, 5, None, True),
+        (43, 99, None, False),
+        (69, 5, 0, False),
+    ],
+)
 def test_which_xids_ask_for_a_look(code: int, count: int, action: int | None, looked_at: bool) -> None:
     """The driver's own word overrides the table; repeats on one GPU ask; an unknown code is never met with silence."""
     assert asks_for_a_look(code, count, action) is looked_at
@@ -274,10 +292,18 @@ def test_the_profiles_judge_otherwise_where_their_owners_do() -> None:
 # -- how long, and how many --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seconds", "what"), [
-    (0, Liveness.HEARD), (45, Liveness.HEARD), (46, Liveness.SUSPECT), (120, Liveness.SUSPECT),
-    (121, Liveness.UNREACHABLE), (180, Liveness.UNREACHABLE), (181, Liveness.LOST),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "what"),
+    [
+        (0, Liveness.HEARD),
+        (45, Liveness.HEARD),
+        (46, Liveness.SUSPECT),
+        (120, Liveness.SUSPECT),
+        (121, Liveness.UNREACHABLE),
+        (180, Liveness.UNREACHABLE),
+        (181, Liveness.LOST),
+    ],
+)
 def test_how_long_a_silence_means_what(seconds: int, what: Liveness) -> None:
     """A limit that is just reached is not passed."""
     assert liveness(timedelta(seconds=seconds), ADAPTIVE) is what
@@ -289,10 +315,20 @@ def test_a_running_log_survives_json_and_tells_attempts_and_ranks_apart() -> Non
     assert len(logs) == 3 * 19 * 20 and all(0 <= one < 2**53 for one in logs)
 
 
-@pytest.mark.parametrize(("silent_now", "of", "is_deaf"), [
-    (1, 1, False), (1, 2, False), (2, 2, True), (1, 10, False), (2, 10, False), (3, 10, True), (19, 99, False),
-    (20, 99, True), (0, 0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("silent_now", "of", "is_deaf"),
+    [
+        (1, 1, False),
+        (1, 2, False),
+        (2, 2, True),
+        (1, 10, False),
+        (2, 10, False),
+        (3, 10, True),
+        (19, 99, False),
+        (20, 99, True),
+        (0, 0, False),
+    ],
+)
 def test_more_silent_instances_than_the_repair_budget_are_the_network(silent_now: int, of: int, is_deaf: bool) -> None:
     """One machine alone is never the network; the budget is a fifth, and never less than one."""
     assert ADAPTIVE.repair_budget_percent == 20

@@ -152,8 +152,11 @@ def _due(record: Instance, now: datetime) -> list[Any]:
 def test_one_decision_under_brakes_that_somebody_wrote_meanwhile_is_refused_by_its_revision() -> None:
     """The decision carries the revision of the brakes that it was taken under: a store refuses it on any other."""
     record = available()
-    impaired = next(one for _, one in all_events.anything_for_instance(record, NOW) if getattr(one, "kind", "") and
-                    one.kind == "INSTANCE_STATUS")  # fmt: skip
+    impaired = next(
+        one
+        for _, one in all_events.anything_for_instance(record, NOW)
+        if getattr(one, "kind", "") and one.kind == "INSTANCE_STATUS"
+    )
     decision = tell(record, impaired, ADAPTIVE, NOW, Fleet(revision=7, gpu_instances=9))
     assert decision.fleet is not None and decision.fleet.revision == 7
     quiet = tell(record, observed(2), ADAPTIVE)

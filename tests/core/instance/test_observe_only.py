@@ -46,12 +46,19 @@ OBSERVED = replace(ACTING, observe_only=True)
 PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
 OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 TOUCHING = (
-    commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
+    commands.DrainInstance,
+    commands.RebootInstance,
+    commands.ReplaceInstance,
+    commands.StartInstance,
     commands.DeregisterInstance,
-)  # fmt: skip
+)
 UNTOLD = (
-    commands.NotifyOperator, commands.PublishEvent, commands.ReportCheck, commands.PokeScheduler, commands.StopCheck
-)  # fmt: skip
+    commands.NotifyOperator,
+    commands.PublishEvent,
+    commands.ReportCheck,
+    commands.PokeScheduler,
+    commands.StopCheck,
+)
 PERSON = (events.QuarantineRequested, events.ReleaseRequested)
 
 
@@ -206,8 +213,9 @@ def test_no_gang_is_stopped_for_a_failure(job_edges: list[Edge]) -> None:
             continue
         seen += 1
         assert not [one for one in _given(edge) if isinstance(one, commands.StopAttempt | commands.CheckInstances)], (
-            edge.before.status, edge.event
-        )  # fmt: skip
+            edge.before.status,
+            edge.event,
+        )
     assert seen > 100
 
 

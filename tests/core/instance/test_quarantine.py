@@ -63,11 +63,16 @@ def _held(**fields: Any) -> Instance:
 @pytest.mark.parametrize(
     ("make", "hears"),
     [
-        (available, []), (claimed, []), (checking, []), (rebooting, [("sft-1", False)]),
-        (_replacing, [("sft-1", False)]), (verifying, [("sft-1", False)]), (_held, [("sft-1", False)]),
+        (available, []),
+        (claimed, []),
+        (checking, []),
+        (rebooting, [("sft-1", False)]),
+        (_replacing, [("sft-1", False)]),
+        (verifying, [("sft-1", False)]),
+        (_held, [("sft-1", False)]),
     ],
     ids=["available", "claimed", "checking", "rebooting", "replacing", "verifying", "held"],
-)  # fmt: skip
+)
 def test_a_person_may_quarantine_any_instance_and_whoever_waits_for_it_hears(
     make: Any, hears: list[tuple[str, bool]]
 ) -> None:

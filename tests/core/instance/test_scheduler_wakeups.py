@@ -51,13 +51,16 @@ def test_more_gpus_and_an_agent_that_is_back_wake_a_pass() -> None:
     assert wakes(tell(claimed(ecs_status="DRAINING", gpus_free=0), observed(2, gpus_free=0)))
 
 
-@pytest.mark.parametrize(("gpus_free", "claims", "woken"), [
-    (0, {}, False),  # held by the check that has just ended: ECS says when they are free
-    (8, {}, True),
-    (None, {}, True),
-    (4, {"other": Claim(1, 4)}, True),
-    (0, {"other": Claim(1, 8)}, True),  # it works again, so another job may have to leave it
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus_free", "claims", "woken"),
+    [
+        (0, {}, False),  # held by the check that has just ended: ECS says when they are free
+        (8, {}, True),
+        (None, {}, True),
+        (4, {"other": Claim(1, 4)}, True),
+        (0, {"other": Claim(1, 8)}, True),  # it works again, so another job may have to leave it
+    ],
+)
 def test_the_end_of_a_check_wakes_a_pass_if_there_is_anything_to_give_or_to_vacate(
     gpus_free: int | None, claims: dict[str, Claim], woken: bool
 ) -> None:

@@ -33,9 +33,13 @@ BECAUSE = "2 times the gang of sft-1 ended there first"
 
 
 def _suspected(
-    outcome: CheckOutcome = HEALTHY, policy: RecoveryPolicy = ADAPTIVE, fleet: Fleet = FLEET, again: bool = False,
-    suspect: str = IDS[0], **fields: Any,
-) -> Decision[Any]:  # fmt: skip
+    outcome: CheckOutcome = HEALTHY,
+    policy: RecoveryPolicy = ADAPTIVE,
+    fleet: Fleet = FLEET,
+    again: bool = False,
+    suspect: str = IDS[0],
+    **fields: Any,
+) -> Decision[Any]:
     """What an instance that is suspected makes of the end of its check."""
     asked = events.CheckRequested(
         at=NOW, job_id="sft-1", attempt=1, may_reboot=True, suspect=suspect, because=BECAUSE, again=again

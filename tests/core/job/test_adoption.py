@@ -58,9 +58,15 @@ def test_a_task_is_ours_to_adopt_only_if_it_says_which_rank_of_which_job_it_is(e
 def test_the_first_task_is_the_template_of_every_relaunch() -> None:
     """Its definition, container, command and variables, without the ones we set ourselves."""
     fact = TaskFact(
-        "0a1b", "RUNNING", NOW, task_definition="gpu-training:3", started_by="ada", command=("train",),
-        environment={"JOB_ID": "run-1", "RANK": "0", "WORLD_SIZE": "2", "LR": "1"}, main_container="train",
-    )  # fmt: skip
+        "0a1b",
+        "RUNNING",
+        NOW,
+        task_definition="gpu-training:3",
+        started_by="ada",
+        command=("train",),
+        environment={"JOB_ID": "run-1", "RANK": "0", "WORLD_SIZE": "2", "LR": "1"},
+        main_container="train",
+    )
     spec = template(fact, 2, 8)
     assert (spec.task_definition, spec.container, spec.command, spec.user) == (
         "gpu-training:3",
@@ -97,10 +103,21 @@ def test_a_rank_that_comes_while_its_gang_is_stopped_is_stopped_too() -> None:
 def test_a_person_may_start_an_ended_job_anew() -> None:
     """The next attempt begins as the first did: nothing of what happened before weighs on it."""
     used = replace(
-        _adopted(), status=JobStatus.FAILED, attempts_counted=3, attempts_uncounted={"INTERRUPTED": 2}, failure=CRASH,
-        incident_id="run-1--a01", repaired={IDS[0]: False}, stop_tries=3, stop_reason="it failed", launched=True,
-        launch_ended=True, in_line_at=NOW, started_by_person=False, instances=IDS,
-    )  # fmt: skip
+        _adopted(),
+        status=JobStatus.FAILED,
+        attempts_counted=3,
+        attempts_uncounted={"INTERRUPTED": 2},
+        failure=CRASH,
+        incident_id="run-1--a01",
+        repaired={IDS[0]: False},
+        stop_tries=3,
+        stop_reason="it failed",
+        launched=True,
+        launch_ended=True,
+        in_line_at=NOW,
+        started_by_person=False,
+        instances=IDS,
+    )
     at = later(60)
     record = applied(tell(used, events.NewerTaskSeen(at=at, attempt=1, created_at=at), now=at))
     fresh = _adopted()

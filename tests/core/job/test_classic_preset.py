@@ -71,10 +71,14 @@ def test_a_persons_stop_cancels() -> None:
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (EndingKind.FAILED, 2), (EndingKind.CRASHED, 137), (EndingKind.CRASHED, None), (EndingKind.NEVER_STARTED, None),
-        (EndingKind.HOST_FAULT, None), (EndingKind.INTERRUPTED, None),
+        (EndingKind.FAILED, 2),
+        (EndingKind.CRASHED, 137),
+        (EndingKind.CRASHED, None),
+        (EndingKind.NEVER_STARTED, None),
+        (EndingKind.HOST_FAULT, None),
+        (EndingKind.INTERRUPTED, None),
     ],
-)  # fmt: skip
+)
 def test_any_other_failure_stops_the_gang_and_fails(kind: EndingKind, code: int | None) -> None:
     """Seed: no action, which would leave the other ranks hanging; so the gang is stopped and the job fails."""
     record = stopping(failure(kind, code), CLASSIC)

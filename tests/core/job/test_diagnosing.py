@@ -24,13 +24,18 @@ CRASHED = build.failure(EndingKind.CRASHED)
 LINE = "ModuleNotFoundError: No module named 'flash_attn'"
 APPLICATION = Conclusion(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 95, True, LINE)
 NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
-HANG = Conclusion(
-    1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 80, True, "no answer"
-)  # fmt: skip
+HANG = Conclusion(1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 80, True, "no answer")
 GPU = Conclusion(
-    1, Cause.GPU_FAULT, "gpu i-0b2/3", (build.IDS[1],), Remedy.CHECK, 90, True, "ECC errors increased: 0 -> 4",
+    1,
+    Cause.GPU_FAULT,
+    "gpu i-0b2/3",
+    (build.IDS[1],),
+    Remedy.CHECK,
+    90,
+    True,
+    "ECC errors increased: 0 -> 4",
     ("i-0b2/3",),
-)  # fmt: skip
+)
 
 
 def diagnosed(record: Job, conclusion: Conclusion, policy: Any = build.ADAPTIVE) -> Any:
@@ -48,14 +53,15 @@ def test_the_witnesses_are_heard_before_any_machine_is_checked() -> None:
     """In this order; and not under `classic`, which is seed 001."""
     stopped = build.tell(
         build.stopping(CRASHED), events.AllRanksStopped(at=build.NOW, attempt=1, failure=CRASHED), build.ADAPTIVE
-    )  # fmt: skip
+    )
     kinds = [type(one.command) for one in stopped.commands]
     assert kinds.index(commands.GatherEvidence) < kinds.index(commands.CheckInstances)
     first = build.failure(EndingKind.FAILED)
     classic = build.tell(
-        build.stopping(first, build.CLASSIC), events.AllRanksStopped(at=build.NOW, attempt=1, failure=first),
+        build.stopping(first, build.CLASSIC),
+        events.AllRanksStopped(at=build.NOW, attempt=1, failure=first),
         build.CLASSIC,
-    )  # fmt: skip
+    )
     assert build.orders(classic, commands.CheckInstances) and not build.orders(classic, commands.GatherEvidence)
 
 
@@ -127,9 +133,14 @@ def test_a_job_that_starts_before_its_named_machine_has_heard_leaves_it_to_its_c
     """Given back, it would be anybody's, unchecked; the check that is still to begin takes the claim."""
     waiting = build.applied(diagnosed(ended(), GPU))
     placed = events.JobPlaced(
-        at=build.NOW, attempt=waiting.attempt, version=waiting.version, instances=("i-0c3", "i-0d4"), epochs=(0, 0),
-        port_offset=0, term=1,
-    )  # fmt: skip
+        at=build.NOW,
+        attempt=waiting.attempt,
+        version=waiting.version,
+        instances=("i-0c3", "i-0d4"),
+        epochs=(0, 0),
+        port_offset=0,
+        term=1,
+    )
     (release,) = build.orders(build.tell(waiting, placed), commands.ReleaseInstances)[-1:]
     assert (release.instances, release.keep_claims_of) == (build.IDS, (build.IDS[1],))
     told = tuple(one for one in waiting.commands if not isinstance(one.command, commands.TellInstance))
@@ -156,9 +167,17 @@ def test_an_end_that_its_verdict_explains_makes_nobody_suspect() -> None:
         (replace(ended(), attempts_counted=build.ADAPTIVE.attempts_max - 1), GPU, build.ADAPTIVE),
         (replace(ended(), repairs=build.ADAPTIVE.job_repairs_max), GPU, build.ADAPTIVE),
     ],
-    ids=["not wanted", "not sure", "perhaps the program", "nearly everybody", "nobody", "own machines", "the last",
-         "no more repairs"],
-)  # fmt: skip
+    ids=[
+        "not wanted",
+        "not sure",
+        "perhaps the program",
+        "nearly everybody",
+        "nobody",
+        "own machines",
+        "the last",
+        "no more repairs",
+    ],
+)
 def test_a_suspected_gpu_else_takes_its_way_through_the_check_of_all(
     record: Job, found: Conclusion, policy: Any
 ) -> None:
@@ -259,9 +278,7 @@ def test_what_was_started_again_for_the_same_cause_is_looked_into_the_second_tim
 def _barrier(record: Job, *outcomes: CheckOutcome, heard_again: bool = False) -> Any:
     """What the job decides when the last check is in."""
     results = build.results(*(outcomes or (CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)))
-    event = events.InstancesChecked(
-        at=build.NOW, attempt=record.attempt, results=results, heard_again=heard_again
-    )  # fmt: skip
+    event = events.InstancesChecked(at=build.NOW, attempt=record.attempt, results=results, heard_again=heard_again)
     return build.tell(record, event, build.ADAPTIVE)
 
 
@@ -312,7 +329,7 @@ def test_nobody_is_heard_again_where_the_checks_have_found_something_or_it_is_th
     record = build.diagnosing(build.failure(EndingKind.FAILED), build.CLASSIC)
     classic = events.InstancesChecked(
         at=build.NOW, attempt=1, results=build.results(CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)
-    )  # fmt: skip
+    )
     assert build.applied(build.tell(record, classic, build.CLASSIC)).status is JobStatus.FAILED
 
 

@@ -326,10 +326,12 @@ def test_gap_1_a_heartbeat_in_flight_revives_nothing_that_has_ended(status: JobS
 
 def test_gap_2_a_late_exit_of_one_attempt_does_not_touch_the_next() -> None:
     """Attempt and epoch fence every fact."""
-    second = applied(tell(
-        applied(tell(placed(replace(running(), status=S.RECOVERING)), events.AttemptLaunched(at=NOW, attempt=2))),
-        events.AllRanksRunning(at=NOW, attempt=2),
-    ))  # fmt: skip
+    second = applied(
+        tell(
+            applied(tell(placed(replace(running(), status=S.RECOVERING)), events.AttemptLaunched(at=NOW, attempt=2))),
+            events.AllRanksRunning(at=NOW, attempt=2),
+        )
+    )
     for event in (
         events.RankExited(at=NOW, attempt=1, instance_id=IDS[0], sentence="it has ended with code 1"),
         events.RankFailed(at=NOW, attempt=1, failure=failure(EndingKind.FAILED)),

@@ -182,8 +182,9 @@ def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolic
 
     def looked(seconds: int) -> Job:
         due = replace(record, look_at=later(seconds))
-        return applied(tell(due, events.JobLookDue(at=later(seconds), attempt=1, look_at=later(seconds)), policy,
-                            later(seconds)))  # fmt: skip
+        return applied(
+            tell(due, events.JobLookDue(at=later(seconds), attempt=1, look_at=later(seconds)), policy, later(seconds))
+        )
 
     early, late = looked(policy.steady_s - 1), looked(policy.steady_s)
     assert (early.attempts_counted, early.repairs) == (1, 7)

@@ -138,9 +138,15 @@ OTHER = replace(ELSEWHERE, cause=Cause.STORAGE)
         (HANG, OTHER, None),
         (HANG, replace(NETWORK, instances=(A, B)), None),
     ],
-    ids=["same cause", "same place", "same cause, not sure", "a verdict over the job", "something else elsewhere",
-         "something else everywhere"],
-)  # fmt: skip
+    ids=[
+        "same cause",
+        "same place",
+        "same cause, not sure",
+        "a verdict over the job",
+        "something else elsewhere",
+        "something else everywhere",
+    ],
+)
 def test_a_remedy_has_not_held_if_the_job_fails_so_again_before_that(
     verdict: Conclusion, found: Conclusion, held: bool | None
 ) -> None:

@@ -56,9 +56,13 @@ def _running(record: Job, policy: RecoveryPolicy, ids: tuple[str, ...]) -> Job:
 
 
 def _ended(
-    record: Job, rank: int, kind: EndingKind = CRASHED, own_ends: int = 1, policy: RecoveryPolicy = LONG,
+    record: Job,
+    rank: int,
+    kind: EndingKind = CRASHED,
+    own_ends: int = 1,
+    policy: RecoveryPolicy = LONG,
     ids: tuple[str, ...] = IDS,
-) -> Decision[Job]:  # fmt: skip
+) -> Decision[Job]:
     """The job once its next attempt, placed on `ids`, was ended by `rank` and every rank's end is confirmed."""
     record = _running(record, policy, ids)
     first = RankFailure(rank, ids[rank], NOW, Ending(kind, None, f"ended as {kind}"))
@@ -87,9 +91,12 @@ def _found(decision: Decision[Job], policy: RecoveryPolicy = LONG, **others: Che
 
 
 def _after(
-    *ranks: int, policy: RecoveryPolicy = LONG, record: Job | None = None, ids: tuple[str, ...] = IDS,
+    *ranks: int,
+    policy: RecoveryPolicy = LONG,
+    record: Job | None = None,
+    ids: tuple[str, ...] = IDS,
     kind: EndingKind = CRASHED,
-) -> Job:  # fmt: skip
+) -> Job:
     """The job after attempts on `ids` that these ranks ended, its checks in each time."""
     record = record or _job()
     for rank in ranks:

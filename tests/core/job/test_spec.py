@@ -20,9 +20,15 @@ def test_the_least_that_must_be_said() -> None:
 def test_everything_that_may_be_said() -> None:
     """Each field arrives as it was given."""
     document = {
-        **LEAST, "container": "train", "command": ["python", "train.py"], "env": {"LR": "1e-4"}, "user": "ada",
-        "attempts_max": 5, "max_runtime_s": 3_600, "task_definition": "gpu-training:17",
-    }  # fmt: skip
+        **LEAST,
+        "container": "train",
+        "command": ["python", "train.py"],
+        "env": {"LR": "1e-4"},
+        "user": "ada",
+        "attempts_max": 5,
+        "max_runtime_s": 3_600,
+        "task_definition": "gpu-training:17",
+    }
     assert parse_spec(document) == JobSpec(
         "sft", 2, 8, "gpu-training:17", "train", ("python", "train.py"), {"LR": "1e-4"}, "ada", 5, 3_600
     )
@@ -39,19 +45,44 @@ def test_a_missing_field_is_named(field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("workload", ""), ("workload", "SFT"), ("workload", "1st"), ("workload", "a" * 41), ("workload", "a\nb"),
-        ("workload", 7), ("workload", None),
-        ("nnodes", 0), ("nnodes", NNODES_MAX + 1), ("nnodes", "2"), ("nnodes", 2.0), ("nnodes", True),
-        ("n_gpus_per_node", 0), ("n_gpus_per_node", 17), ("n_gpus_per_node", False),
-        ("task_definition", "arn:aws:ecs:eu-west-1:111122223333:task-definition/gpu:1"), ("task_definition", "a b"),
-        ("task_definition", "a:"), ("task_definition", ""),
-        ("container", 3), ("container", "c" * 256), ("user", ["ada"]), ("user", "u" * 256),
-        ("command", "python train.py"), ("command", ["python", 3]), ("command", {}),
-        ("env", ["LR=1"]), ("env", {"LR": 1}), ("env", {"LR": None}),
-        ("attempts_max", 0), ("attempts_max", 21), ("attempts_max", "3"), ("attempts_max", True),
-        ("max_runtime_s", 59), ("max_runtime_s", 90 * 86_400 + 1), ("max_runtime_s", 60.5),
+        ("workload", ""),
+        ("workload", "SFT"),
+        ("workload", "1st"),
+        ("workload", "a" * 41),
+        ("workload", "a\nb"),
+        ("workload", 7),
+        ("workload", None),
+        ("nnodes", 0),
+        ("nnodes", NNODES_MAX + 1),
+        ("nnodes", "2"),
+        ("nnodes", 2.0),
+        ("nnodes", True),
+        ("n_gpus_per_node", 0),
+        ("n_gpus_per_node", 17),
+        ("n_gpus_per_node", False),
+        ("task_definition", "arn:aws:ecs:eu-west-1:111122223333:task-definition/gpu:1"),
+        ("task_definition", "a b"),
+        ("task_definition", "a:"),
+        ("task_definition", ""),
+        ("container", 3),
+        ("container", "c" * 256),
+        ("user", ["ada"]),
+        ("user", "u" * 256),
+        ("command", "python train.py"),
+        ("command", ["python", 3]),
+        ("command", {}),
+        ("env", ["LR=1"]),
+        ("env", {"LR": 1}),
+        ("env", {"LR": None}),
+        ("attempts_max", 0),
+        ("attempts_max", 21),
+        ("attempts_max", "3"),
+        ("attempts_max", True),
+        ("max_runtime_s", 59),
+        ("max_runtime_s", 90 * 86_400 + 1),
+        ("max_runtime_s", 60.5),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_field_is_named_and_told_what_it_must_be(field: str, value: Any) -> None:
     """The user reads which field, and what to write instead."""
     with pytest.raises(SpecInvalid) as refused:

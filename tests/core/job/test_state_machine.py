@@ -401,9 +401,14 @@ def test_every_change_of_status_is_published_once() -> None:
     decision = tell(queued(), events.JobPlaced(at=NOW, attempt=0, version=1, instances=IDS, epochs=(0, 0)))
     (published,) = orders(decision, commands.PublishEvent)
     assert published.data == {
-        "job_id": "sft-1", "attempt": 1, "before": "QUEUED", "after": "SUBMITTING", "version": 2,
-        "reason": decision.reason, "incident_id": None,
-    }  # fmt: skip
+        "job_id": "sft-1",
+        "attempt": 1,
+        "before": "QUEUED",
+        "after": "SUBMITTING",
+        "version": 2,
+        "reason": decision.reason,
+        "incident_id": None,
+    }
 
 
 def test_a_command_is_claimed_for_longer_than_any_function_runs() -> None:

@@ -44,7 +44,7 @@ from tests.core.build import (
     suspended,
     suspending,
     tell,
-)  # fmt: skip
+)
 from tests.core.job.test_recovering import MAKE
 
 S = JobStatus

@@ -92,8 +92,10 @@ def test_a_hint_does_not_hide_the_error_before_it() -> None:
     ("line", "kind"),
     [
         (f"[rank1]: NCCL watchdog thread terminated with exception: {ECC}", Kind.HARDWARE_GPU_ECC),
-        ("NCCL WARN NET/IB : req 0/1 peer 10.0.0.6<5> collective mismatch error, local 4 remote 6",
-         Kind.COLLECTIVE_MISMATCH),
+        (
+            "NCCL WARN NET/IB : req 0/1 peer 10.0.0.6<5> collective mismatch error, local 4 remote 6",
+            Kind.COLLECTIVE_MISMATCH,
+        ),
         ("container init was OOM-killed (memory limit too low?): unknown", Kind.HOST_OOM),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Kind.CUDA_OOM),
         ("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", Kind.RDMA_MEMLOCK_CONFIG),
@@ -113,7 +115,7 @@ def test_a_hint_does_not_hide_the_error_before_it() -> None:
         ("ModuleNotFoundError: No module named 'apex'", Kind.USER_ERROR_DEPENDENCY),
         ("WARNING trackers: autologging off: No module named 'sklearn.utils.testing'", Kind.BENIGN),
     ],
-)  # fmt: skip
+)
 def test_words_that_several_kinds_share_are_told_apart(line: str, kind: Kind) -> None:
     """By the subsystem that is named, not by the word."""
     assert classify([line]).kind is kind
@@ -128,10 +130,14 @@ def test_a_rank_that_the_launcher_ends_is_a_cascade_and_no_crash() -> None:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("-9", Kind.PROCESS_KILLED_UNKNOWN), ("-11", Kind.PROCESS_CRASH), ("-6", Kind.PROCESS_CRASH),
-        ("-15", Kind.NETWORK_PEER_EXIT), ("1", Kind.PROCESS_CRASH), ("0", Kind.BENIGN),
+        ("-9", Kind.PROCESS_KILLED_UNKNOWN),
+        ("-11", Kind.PROCESS_CRASH),
+        ("-6", Kind.PROCESS_CRASH),
+        ("-15", Kind.NETWORK_PEER_EXIT),
+        ("1", Kind.PROCESS_CRASH),
+        ("0", Kind.BENIGN),
     ],
-)  # fmt: skip
+)
 def test_an_exit_code_says_how_a_rank_ended(code: str, kind: Kind) -> None:
     """In the table of torch elastic as in its one line."""
     assert classify([f"  exitcode  : {code} (pid: 4242)"]).kind is kind
@@ -174,8 +180,13 @@ def test_a_log_that_begins_within_a_traceback_is_read_the_same() -> None:
     assert told(*CODE.splitlines()[1:]) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]
 
 
-@pytest.mark.parametrize("link", ["During handling of the above exception, another exception occurred:",
-                                  "The above exception was the direct cause of the following exception:"])  # fmt: skip
+@pytest.mark.parametrize(
+    "link",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
 def test_in_a_chain_what_says_why_goes_before_what_does_not(link: str) -> None:
     """A wrapper's own exception, before or after, knows no more than that something went wrong."""
     start, frame = "Traceback (most recent call last):", '  File "a.py", line 1, in f'

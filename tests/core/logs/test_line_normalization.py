@@ -20,17 +20,26 @@ TABLES = (*SIGNATURES, *FINE, *ADVICE)
 @pytest.mark.parametrize(
     ("prefix", "tag"),
     [
-        ("[rank3]: ", "[rank3]:"), ("[default0]:", "[default0]:"), ("12: ", "12:"),
+        ("[rank3]: ", "[rank3]:"),
+        ("[default0]:", "[default0]:"),
+        ("12: ", "12:"),
         ("[1,4]<stderr>: ", "[1,4]<stderr>:"),
-        ("(WorkerDict pid=27497) ", "(WorkerDict pid=27497)"), ("(raylet) ", "(raylet)"),
+        ("(WorkerDict pid=27497) ", "(WorkerDict pid=27497)"),
+        ("(raylet) ", "(raylet)"),
         ("(RayTrainWorker pid=7, ip=10.0.0.3) [rank1]: ", "(RayTrainWorker pid=7, ip=10.0.0.3)[rank1]:"),
-        ("\x1b[36m(Worker pid=9)\x1b[0m ", "(Worker pid=9)"), ("gpu003: ", "gpu003:"), ("10.0.0.7: ", "10.0.0.7:"),
-        ("[ 1632.420956] ", ""), ("[Fri Aug 30 11:43:14 2024] ", ""), ("<3>[ 12.5] ", ""),
-        ("kern  :warn  : 2025-01-21T04:41:44,285060+00:00 ", ""), ("Feb 14 05:03:41 gpu-1 kernel: ", ""),
-        ("2026-11-22T10:00:00.123456Z stderr F ", ""), ("2026-11-22 10:00:00,123 ", ""),
+        ("\x1b[36m(Worker pid=9)\x1b[0m ", "(Worker pid=9)"),
+        ("gpu003: ", "gpu003:"),
+        ("10.0.0.7: ", "10.0.0.7:"),
+        ("[ 1632.420956] ", ""),
+        ("[Fri Aug 30 11:43:14 2024] ", ""),
+        ("<3>[ 12.5] ", ""),
+        ("kern  :warn  : 2025-01-21T04:41:44,285060+00:00 ", ""),
+        ("Feb 14 05:03:41 gpu-1 kernel: ", ""),
+        ("2026-11-22T10:00:00.123456Z stderr F ", ""),
+        ("2026-11-22 10:00:00,123 ", ""),
         ("trainer-1  | ", "trainer-1  |"),
     ],
-)  # fmt: skip
+)
 def test_the_marks_of_carriers_are_taken_off(prefix: str, tag: str) -> None:
     """torchrun, Slurm, mpirun, Ray, pdsh, the kernel, journald, container runtimes; who wrote it is kept."""
     line = read(prefix + ERROR)
@@ -41,13 +50,18 @@ def test_the_marks_of_carriers_are_taken_off(prefix: str, tag: str) -> None:
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        ("INFO 11-22 10:00:00 x.py:1] y", Level.INFORMS), ("[rank0]:[I321 02:07:08.4 x.cpp:1] y", Level.INFORMS),
-        ("level=info msg=y", Level.INFORMS), ("2026-11-22 10:00:00 - INFO - y", Level.INFORMS),
-        ("WARNING:root:y", Level.WARNS), ("/a/b.py:3: UserWarning: y", Level.WARNS),
+        ("INFO 11-22 10:00:00 x.py:1] y", Level.INFORMS),
+        ("[rank0]:[I321 02:07:08.4 x.cpp:1] y", Level.INFORMS),
+        ("level=info msg=y", Level.INFORMS),
+        ("2026-11-22 10:00:00 - INFO - y", Level.INFORMS),
+        ("WARNING:root:y", Level.WARNS),
+        ("/a/b.py:3: UserWarning: y", Level.WARNS),
         ("h:1:2 [0] NCCL WARN y", Level.NONE),
-        ("ERROR y", Level.NONE), ("INFO: task x:1 blocked for more than 120 seconds.", Level.NONE), ("y", Level.NONE),
+        ("ERROR y", Level.NONE),
+        ("INFO: task x:1 blocked for more than 120 seconds.", Level.NONE),
+        ("y", Level.NONE),
     ],
-)  # fmt: skip
+)
 def test_a_line_says_how_much_it_means(line: str, level: Level) -> None:
     """What calls itself information is no failure; NCCL and the kernel use these words otherwise."""
     assert read(line).level is level
@@ -71,7 +85,7 @@ def test_what_is_only_thought_possible_is_left_out() -> None:
         "x" * 9_000 + " CUDA error: out of memory",
         "CUDA error: out of memory " + "x" * 9_000,
     ],
-)  # fmt: skip
+)
 def test_garbage_around_a_message_does_not_hide_it(line: str | bytes) -> None:
     """Bytes that are no text, NULs, colours, progress bars, Windows' line ends, lines without end."""
     assert classify([line]).kind is Kind.CUDA_OOM

@@ -11,15 +11,21 @@ from gpu_recovery.core.logs.xids import of_xid
 @pytest.mark.parametrize(
     ("code", "kind", "role"),
     [
-        (13, Kind.XID_APPLICATION, Role.ROOT), (31, Kind.XID_APPLICATION, Role.ROOT),
-        (43, Kind.XID_APPLICATION, Role.CASCADE), (45, Kind.XID_CASCADE, Role.CASCADE),
-        (48, Kind.HARDWARE_GPU_ECC, Role.ROOT), (63, Kind.HARDWARE_GPU_ECC, Role.ROOT),
-        (74, Kind.HARDWARE_NVLINK, Role.ROOT), (79, Kind.HARDWARE_GPU_LOST, Role.ROOT),
-        (94, Kind.HARDWARE_GPU_ECC, Role.ROOT), (119, Kind.HARDWARE_GPU_RESET, Role.ROOT),
-        (149, Kind.HARDWARE_NVLINK, Role.ROOT), (171, Kind.XID_CASCADE, Role.CASCADE),
+        (13, Kind.XID_APPLICATION, Role.ROOT),
+        (31, Kind.XID_APPLICATION, Role.ROOT),
+        (43, Kind.XID_APPLICATION, Role.CASCADE),
+        (45, Kind.XID_CASCADE, Role.CASCADE),
+        (48, Kind.HARDWARE_GPU_ECC, Role.ROOT),
+        (63, Kind.HARDWARE_GPU_ECC, Role.ROOT),
+        (74, Kind.HARDWARE_NVLINK, Role.ROOT),
+        (79, Kind.HARDWARE_GPU_LOST, Role.ROOT),
+        (94, Kind.HARDWARE_GPU_ECC, Role.ROOT),
+        (119, Kind.HARDWARE_GPU_RESET, Role.ROOT),
+        (149, Kind.HARDWARE_NVLINK, Role.ROOT),
+        (171, Kind.XID_CASCADE, Role.CASCADE),
         (999, Kind.HARDWARE_GPU_RESET, Role.ROOT),
     ],
-)  # fmt: skip
+)
 def test_the_number_of_an_xid_says_what_it_is(code: int, kind: Kind, role: Role) -> None:
     """An application's fault, hardware, or the consequence of another; an unknown number is never met with silence."""
     assert of_xid(f"nvrm: xid (pci:0000:3b:00): {code}, pid=42, name=python, ch 00000008") == (kind, role)
@@ -33,9 +39,14 @@ def test_an_xid_that_names_another_follows_it() -> None:
     )
 
 
-@pytest.mark.parametrize(("action", "kind"), [("0x1 (GPU Reset Required)", Kind.HARDWARE_GPU_RESET),
-                                              ("0x2 (Node Reboot Required)", Kind.HARDWARE_GPU_RESET),
-                                              ("0x0 (None)", Kind.BENIGN)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        ("0x1 (GPU Reset Required)", Kind.HARDWARE_GPU_RESET),
+        ("0x2 (Node Reboot Required)", Kind.HARDWARE_GPU_RESET),
+        ("0x0 (None)", Kind.BENIGN),
+    ],
+)
 def test_of_an_xid_154_its_text_says_what_is_asked_for(action: str, kind: Kind) -> None:
     """Its number is the same when the driver takes its wish back."""
     line = f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x3 (Drain) to {action}"

@@ -42,7 +42,7 @@ from tests.core.build import (
     stopping,
     tell,
     verdict_of,
-)  # fmt: skip
+)
 
 REPLACING = policy_from({"replace": True})
 OBSERVING = policy_from({"observe_only": True})
@@ -96,7 +96,11 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
         ),
         *(
             events.DepartureAnnounced(
-                at=now, kind=kind, source=kind, leaves_at=now + timedelta(days=days), sentence="EC2 will take it away",
+                at=now,
+                kind=kind,
+                source=kind,
+                leaves_at=now + timedelta(days=days),
+                sentence="EC2 will take it away",
                 called_off=off,
             )
             for kind in DepartureKind
@@ -107,7 +111,7 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
         *(events.QuarantineRequested(at=now, by="ada", because=because) for because in ("", "a cable")),
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back by its maintenance tag"),
         *[events.ReleaseRequested(at=now, by="ada")] * 4,
-    ]  # fmt: skip
+    ]
     return [*all_events.anything_for_instance(record, now), *((now, event) for event in told)]
 
 
@@ -192,9 +196,11 @@ def _heard(record: Any, *told: tuple[int, Any], policy: RecoveryPolicy = ADAPTIV
 
 def _announced(at: datetime, **changes: Any) -> events.DepartureAnnounced:
     usual = {
-        "kind": DepartureKind.RETIREMENT, "source": "event-1", "leaves_at": later(10 * 86_400),
+        "kind": DepartureKind.RETIREMENT,
+        "source": "event-1",
+        "leaves_at": later(10 * 86_400),
         "sentence": "its host is to be retired",
-    }  # fmt: skip
+    }
     return events.DepartureAnnounced(at=at, **{**usual, **changes})
 
 
@@ -260,9 +266,13 @@ def test_a_watchers_word_is_one_thread_until_the_same_watcher_takes_it_back() ->
 
     agent, daemon = HealthKind.AGENT_CONNECTIVITY, HealthKind.DAEMON
     record, said = _heard(
-        available(), (1, says(agent, HealthStatus.IMPAIRED)), (2, says(agent, HealthStatus.IMPAIRED)),
-        (3, says(daemon, HealthStatus.IMPAIRED)), (4, says(agent, HealthStatus.OK)), (5, says(daemon, HealthStatus.OK)),
-    )  # fmt: skip
+        available(),
+        (1, says(agent, HealthStatus.IMPAIRED)),
+        (2, says(agent, HealthStatus.IMPAIRED)),
+        (3, says(daemon, HealthStatus.IMPAIRED)),
+        (4, says(agent, HealthStatus.OK)),
+        (5, says(daemon, HealthStatus.OK)),
+    )
     assert [one.phase for one in said] == [Phase.OPENED, Phase.ESCALATED, Phase.RESOLVED]
     assert record.incident_id == ""
 

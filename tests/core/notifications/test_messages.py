@@ -30,9 +30,13 @@ HOSTILE = "run\r\n[SEV1] \x00\x1b[31m\u2028Grüße\x7f\n\nYOU\n  gpu-recovery ca
 TWO_SCREENS = 60
 CHARACTERS_MAX = 12_000
 BREAKER = Fleet(
-    gpu_instances=8, opened_at=NOW, opened_because="4 of 8 instances looked bad within 300 s",
-    incident_id="breaker/20261121T030000", blamed={f"i-0{n}": NOW for n in range(40)}, repairing=frozenset({"i-01"}),
-)  # fmt: skip
+    gpu_instances=8,
+    opened_at=NOW,
+    opened_because="4 of 8 instances looked bad within 300 s",
+    incident_id="breaker/20261121T030000",
+    blamed={f"i-0{n}": NOW for n in range(40)},
+    repairing=frozenset({"i-01"}),
+)
 DEAF = Fleet(gpu_instances=10, deaf=Deaf(NOW, 7, 10, "silence/20261121T030000"))
 
 
@@ -74,7 +78,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "deaf": fleet.deaf(DEAF),
         "hears_again": fleet.hears_again(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
-    }  # fmt: skip
+    }
 
 
 KINDS = tuple(messages_about("sft-1", "why"))
@@ -286,8 +290,10 @@ def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
     message = messages_about("sft-1", "why")["opened"]
     told = by_every((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
     assert [(one.command_id, getattr(one.command, "channel", None)) for one in told.commands] == [
-        ("sft-1/2/1", Channel.MAIL), ("sft-1/2/2", None), ("sft-1/2/3", Channel.CHAT),
-    ]  # fmt: skip
+        ("sft-1/2/1", Channel.MAIL),
+        ("sft-1/2/2", None),
+        ("sft-1/2/3", Channel.CHAT),
+    ]
     assert told.record.commands == told.commands
     assert replace(told.commands[2].command, channel=Channel.MAIL) == message
 

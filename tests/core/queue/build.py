@@ -52,9 +52,21 @@ def running(
     ends = fields.pop("ends", None)
     group = fields.pop("group", "")
     return Running(
-        name, 1, 1, user, priority, asked, group, len(on), gpus, on, at(since), at(since),
-        ends_at=None if ends is None else at(ends), **fields,
-    )  # fmt: skip
+        name,
+        1,
+        1,
+        user,
+        priority,
+        asked,
+        group,
+        len(on),
+        gpus,
+        on,
+        at(since),
+        at(since),
+        ends_at=None if ends is None else at(ends),
+        **fields,
+    )
 
 
 def counted(*jobs: Running) -> dict[QuotaKey, int]:
@@ -67,9 +79,14 @@ def counted(*jobs: Running) -> dict[QuotaKey, int]:
 
 
 def passed(
-    line: Iterable[Waiting], fleet: Iterable[Host], busy: Iterable[Running] = (), *, policy: RecoveryPolicy = POLICY,
-    now: datetime = NOW, **fields: Any,
-) -> Placement:  # fmt: skip
+    line: Iterable[Waiting],
+    fleet: Iterable[Host],
+    busy: Iterable[Running] = (),
+    *,
+    policy: RecoveryPolicy = POLICY,
+    now: datetime = NOW,
+    **fields: Any,
+) -> Placement:
     """One pass; `busy` are the jobs that run, already missing from what the hosts have free."""
     snapshot = Snapshot(tuple(line), tuple(busy), tuple(fleet), fields.pop("used", counted(*busy)), **fields)
     return place(snapshot, policy, now)

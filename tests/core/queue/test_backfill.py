@@ -109,8 +109,11 @@ def test_who_waits_is_told_its_position_whom_it_waits_for_and_from_when_it_may_s
     head, behind = answer.short
     assert (head.short_of, head.position, head.blockers, head.earliest_at) == (Shortage.GPUS, 1, ("r",), at(HOUR))
     assert (behind.short_of, behind.position, behind.blockers, behind.earliest_at) == (
-        Shortage.TURN, 2, ("head",), at(HOUR),
-    )  # fmt: skip
+        Shortage.TURN,
+        2,
+        ("head",),
+        at(HOUR),
+    )
     assert why(answer)["b"] == "waits behind head"
 
 

@@ -44,9 +44,12 @@ def test_a_gang_is_placed_in_one_rack_the_smallest_that_has_enough() -> None:
 def test_a_gang_that_no_rack_holds_stays_in_one_zone_and_in_few_racks() -> None:
     """The next best, before it is spread over everything."""
     fleet = [
-        *hosts("a-1", "a-2", rack="a", zone="x"), host("b-1", rack="b", zone="x"), host("c-1", rack="c", zone="x"),
-        *hosts("d-1", "d-2", rack="d", zone="y"), *hosts("e-1", "e-2", rack="e", zone="y"),
-    ]  # fmt: skip
+        *hosts("a-1", "a-2", rack="a", zone="x"),
+        host("b-1", rack="b", zone="x"),
+        host("c-1", rack="c", zone="x"),
+        *hosts("d-1", "d-2", rack="d", zone="y"),
+        *hosts("e-1", "e-2", rack="e", zone="y"),
+    ]
     assert set(given(passed([waiting("g", 4)], fleet[:-1]))["g"]) == {"a-1", "a-2", "b-1", "c-1"}
     assert set(given(passed([waiting("g", 3)], fleet[3:]))["g"]) == {"d-1", "d-2", "e-1"}
 

@@ -138,12 +138,16 @@ def test_classic_waits_until_it_has_heard_of_the_repair() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"reserved_for": "other"}, {"claims": {"other": Claim(1, 8)}}, {"agent_connected": False},
-        {"ecs_status": "DRAINING"}, {"health": {"DAEMON": Health(HealthStatus.IMPAIRED, NOW)}},
-        {"departure": Departure(DepartureKind.REBALANCE, "spot", NOW, "likely to go")}, {"gpus_free": 7},
+        {"reserved_for": "other"},
+        {"claims": {"other": Claim(1, 8)}},
+        {"agent_connected": False},
+        {"ecs_status": "DRAINING"},
+        {"health": {"DAEMON": Health(HealthStatus.IMPAIRED, NOW)}},
+        {"departure": Departure(DepartureKind.REBALANCE, "spot", NOW, "likely to go")},
+        {"gpus_free": 7},
         *({"status": one} for one in InstanceStatus if one is not InstanceStatus.AVAILABLE),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_free_is_not_given_away(fields: dict[str, Any]) -> None:
     """Kept for another job, claimed, used by strangers, out of ECS's reach, suspect, leaving, or not AVAILABLE."""
     assert _given(_place([_job("a")], _fleet("i-1", **fields))) == {}

@@ -39,10 +39,14 @@ def test_a_lower_priority_makes_room_and_is_told_for_whom() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"priority": Priority.HIGH}, {"priority": Priority.VERY_HIGH}, {"since": -899}, {"suspensions": 3},
-        {"can_suspend": False}, {"leaving": True},
+        {"priority": Priority.HIGH},
+        {"priority": Priority.VERY_HIGH},
+        {"since": -899},
+        {"suspensions": 3},
+        {"can_suspend": False},
+        {"leaving": True},
     ],
-)  # fmt: skip
+)
 def test_who_is_not_suspended(fields: dict[str, Any]) -> None:
     """The same or a higher priority; who has not run its minimum; who was suspended often; who is not ours to suspend
     or ends already."""
@@ -92,8 +96,10 @@ def test_the_least_work_is_lost() -> None:
 
 def test_of_equals_the_newest_goes() -> None:
     """It has waited least for what it has."""
-    older, newer = (_low(name, on, checkpoint_at=at(-1), since=since) for name, on, since in (
-        ("older", "i-1", -3 * HOUR), ("newer", "i-2", -2 * HOUR)))  # fmt: skip
+    older, newer = (
+        _low(name, on, checkpoint_at=at(-1), since=since)
+        for name, on, since in (("older", "i-1", -3 * HOUR), ("newer", "i-2", -2 * HOUR))
+    )
     assert _victims(older, newer) == {"newer"}
 
 
@@ -128,8 +134,9 @@ def test_what_is_missing_beside_that_is_asked_for() -> None:
 
 def test_what_a_preemptor_waits_with_is_given_to_nobody_behind_it() -> None:
     """Its free host stays free, or it would never have both at once."""
-    answer = passed([replace(HIGH, nodes=2), waiting("b", runs_for_s=1)], [host("i-1", free=0), host("i-2")],
-                    [_low("low", "i-1")])  # fmt: skip
+    answer = passed(
+        [replace(HIGH, nodes=2), waiting("b", runs_for_s=1)], [host("i-1", free=0), host("i-2")], [_low("low", "i-1")]
+    )
     assert (given(answer), suspended(answer)) == ({}, {"low": "high"})
 
 

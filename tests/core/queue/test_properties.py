@@ -26,10 +26,13 @@ GROUPS = st.sampled_from(["", "", "", "g"])
 TIMES = st.sampled_from([None, 60, 600, 3_600])
 LIMITS = st.sampled_from(
     [
-        Limits(), Limits({("*", "*", "*"): 2}), Limits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
-        Limits(max_running_jobs=3), Limits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
+        Limits(),
+        Limits({("*", "*", "*"): 2}),
+        Limits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
+        Limits(max_running_jobs=3),
+        Limits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
     ]
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -53,18 +56,30 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
         leaving = draw(st.booleans()) and not calm
         busy.append(
             running(
-                f"r{number}", *on, gpus=gpus, user=draw(USERS), priority=level, group=groups[first],
+                f"r{number}",
+                *on,
+                gpus=gpus,
+                user=draw(USERS),
+                priority=level,
+                group=groups[first],
                 since=-draw(st.sampled_from([60, 5_000])),
-                ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES), leaving=leaving,
+                ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES),
+                leaving=leaving,
                 demotes_at=at(draw(st.sampled_from([-1, 50]))) if level is Priority.ABOVE_NORMAL else None,
                 for_job=draw(st.sampled_from(["", "w0", "w1"])) if leaving else "",
-                suspensions=draw(st.sampled_from([0, 0, 3])), can_suspend=not calm and draw(st.booleans()),
+                suspensions=draw(st.sampled_from([0, 0, 3])),
+                can_suspend=not calm and draw(st.booleans()),
             )
-        )  # fmt: skip
+        )
     fleet = tuple(
         Host(
-            name, groups[name], gpus, free[name], usable=calm or draw(st.sampled_from([True, True, True, False])),
-            rack=draw(st.sampled_from(["", "a", "b"])), zone=draw(st.sampled_from(["", "x", "y"])),
+            name,
+            groups[name],
+            gpus,
+            free[name],
+            usable=calm or draw(st.sampled_from([True, True, True, False])),
+            rack=draw(st.sampled_from(["", "a", "b"])),
+            zone=draw(st.sampled_from(["", "x", "y"])),
             epoch=draw(st.integers(0, 2)),
             reserved_for="" if calm else draw(st.sampled_from(["", "", "", "w0", "w2"])),
             reserved_until=None if calm else draw(st.sampled_from([None, at(30), at(-30)])),
@@ -72,7 +87,7 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
             lemon=draw(st.sampled_from([0.0, 0.0, 0.3, 0.6])),
         )
         for name, gpus in sizes.items()
-    )  # fmt: skip
+    )
     line = tuple(_waiting(draw, number, calm) for number in range(draw(st.integers(0, 6))))
     used = counted(*busy)
     for job in line:
@@ -86,12 +101,21 @@ def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
     back = draw(st.sampled_from([False, False, True])) and not calm
     last = tuple(draw(st.lists(st.sampled_from(["", *NAMES]), max_size=3))) if back else ()
     return waiting(
-        f"w{number}", draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 4, 8])), since=-draw(st.integers(0, 9)),
-        priority=Priority.NORMAL if calm else draw(LEVELS), user=draw(USERS), recovering=back, last=last,
-        own_only=back and draw(st.booleans()), holds_quota=back and draw(st.booleans()), runs_for_s=draw(TIMES),
+        f"w{number}",
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from([1, 2, 4, 8])),
+        since=-draw(st.integers(0, 9)),
+        priority=Priority.NORMAL if calm else draw(LEVELS),
+        user=draw(USERS),
+        recovering=back,
+        last=last,
+        own_only=back and draw(st.booleans()),
+        holds_quota=back and draw(st.booleans()),
+        runs_for_s=draw(TIMES),
         suspects=draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=2)) if back else {},
-        suspensions=draw(st.sampled_from([0, 0, 1])), group=draw(GROUPS),
-    )  # fmt: skip
+        suspensions=draw(st.sampled_from([0, 0, 1])),
+        group=draw(GROUPS),
+    )
 
 
 def _sizes(snapshot: Snapshot) -> Mapping[str, Waiting]:
@@ -292,11 +316,15 @@ def latecomers(draw: st.DrawFn) -> Mapping[int, Waiting]:
     steps = draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
     return {
         step: waiting(
-            f"late-{step}", draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4, 8])), user=draw(USERS),
-            runs_for_s=draw(TIMES), group=draw(GROUPS),
+            f"late-{step}",
+            draw(st.integers(1, 3)),
+            draw(st.sampled_from([1, 2, 4, 8])),
+            user=draw(USERS),
+            runs_for_s=draw(TIMES),
+            group=draw(GROUPS),
         )
         for step in steps
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=200, deadline=None)
@@ -337,10 +365,8 @@ def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
         job = jobs[one.job_id]
         ends = None if job.runs_for_s is None else now + job.runs_for_s
         fresh.append(
-            running(
-                one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False, group=job.group
-            )
-        )  # fmt: skip
+            running(one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False, group=job.group)
+        )
         for name in one.instances:
             free[name] -= job.gpus
     left = tuple(job for job in snapshot.waiting if job.job_id not in {one.job_id for one in answer.assignments})

@@ -22,7 +22,7 @@ from tests.core.queue.build import (
     suspended,
     waiting,
     why,
-)  # fmt: skip
+)
 
 TWO = Limits({("ann", "NORMAL", "*"): 2})
 
@@ -147,9 +147,15 @@ def test_a_job_that_may_replace_another_later_is_looked_at_then() -> None:
 def test_the_most_specific_limit_wins() -> None:
     """Two names before one; of one name the user's first, then the priority's."""
     document = {
-        "*/*/*": 1, "*/*/g": 2, "*/HIGH/*": 3, "ann/*/*": 4, "*/HIGH/g": 5, "ann/*/g": 6, "ann/HIGH/*": 7,
+        "*/*/*": 1,
+        "*/*/g": 2,
+        "*/HIGH/*": 3,
+        "ann/*/*": 4,
+        "*/HIGH/g": 5,
+        "ann/*/g": 6,
+        "ann/HIGH/*": 7,
         "ann/HIGH/g": 8,
-    }  # fmt: skip
+    }
     key = QuotaKey("ann", Priority.HIGH, "g")
     for expected in range(8, 0, -1):
         assert parse_limits({"instances": document}).of(key) == expected
@@ -168,15 +174,19 @@ def test_limits_and_keys_survive_being_written() -> None:
 @pytest.mark.parametrize(
     ("document", "field"),
     [
-        ([], "limits"), ({"instance": {}}, "instance"), ({"instances": []}, "instances"),
-        ({"instances": {"ann": 1}}, "instances.ann"), ({"instances": {"a/NICE/g": 1}}, "instances.a/NICE/g"),
+        ([], "limits"),
+        ({"instance": {}}, "instance"),
+        ({"instances": []}, "instances"),
+        ({"instances": {"ann": 1}}, "instances.ann"),
+        ({"instances": {"a/NICE/g": 1}}, "instances.a/NICE/g"),
         ({"instances": {"a/HIGH/g": -1}}, "instances.a/HIGH/g"),
         ({"instances": {"a/HIGH/g": True}}, "instances.a/HIGH/g"),
-        ({"instances": {"a/HIGH/g": "4"}}, "instances.a/HIGH/g"), ({"instances": {1: 1}}, "instances.1"),
+        ({"instances": {"a/HIGH/g": "4"}}, "instances.a/HIGH/g"),
+        ({"instances": {1: 1}}, "instances.1"),
         ({"max_running_jobs": 0}, "max_running_jobs"),
         ({"max_running_jobs_per_user": 1.5}, "max_running_jobs_per_user"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_limit_is_named(document: Any, field: str) -> None:
     """Whoever sets it reads which entry is wrong, and what it must be."""
     with pytest.raises(LimitsInvalid) as caught:

@@ -16,9 +16,12 @@ from gpu_recovery.core.queue.snapshot import Placement, Shortage
 from benchmarks.placing import NOW, POLICY, SHAPES, SIZES, snapshot_of
 
 WATCHED = {
-    "looks for places": (Pool, "pick"), "hosts moved": (Shelf, "lower"), "promises": (backfill, "promise"),
-    "hosts estimated": (release_forecast.Occupancy, "free_in"), "hosts offered": (Preemption, "_who_must_leave"),
-}  # fmt: skip
+    "looks for places": (Pool, "pick"),
+    "hosts moved": (Shelf, "lower"),
+    "promises": (backfill, "promise"),
+    "hosts estimated": (release_forecast.Occupancy, "free_in"),
+    "hosts offered": (Preemption, "_who_must_leave"),
+}
 
 
 @pytest.fixture

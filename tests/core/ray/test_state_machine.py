@@ -54,8 +54,12 @@ def test_the_way_of_a_job_that_succeeds() -> None:
     """Seed 004, section 5: QUEUED, SUBMITTING, SUBMITTED, RUNNING, SUCCEEDED."""
     done = applied(tell(running(), ended(1, None)))
     assert [entry.after for entry in done.history] == [
-        JobStatus.QUEUED, JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.SUCCEEDED,
-    ]  # fmt: skip
+        JobStatus.QUEUED,
+        JobStatus.SUBMITTING,
+        JobStatus.SUBMITTED,
+        JobStatus.RUNNING,
+        JobStatus.SUCCEEDED,
+    ]
     assert done.quota_nodes == 0 and done.instances == ()
 
 

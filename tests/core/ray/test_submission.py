@@ -29,9 +29,14 @@ def test_the_driver_has_the_variables_of_a_rank_on_top_of_its_own() -> None:
     order = order_of(placed(queued(runtime_env=named, env={"B": "2"}, checkpoint_dir="/ckpt")))
     assert order.runtime_env["working_dir"] == "s3://b/k.zip"
     assert order.runtime_env["env_vars"] == {
-        "A": "1", "B": "2", "JOB_ID": "ppo-1", "ATTEMPT": "1", "NNODES": "1", "GPUS_PER_NODE": "8",
+        "A": "1",
+        "B": "2",
+        "JOB_ID": "ppo-1",
+        "ATTEMPT": "1",
+        "NNODES": "1",
+        "GPUS_PER_NODE": "8",
         "CHECKPOINT_DIR": "/ckpt",
-    }  # fmt: skip
+    }
 
 
 def test_an_image_is_what_driver_and_workers_run_in() -> None:

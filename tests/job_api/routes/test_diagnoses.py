@@ -50,9 +50,16 @@ from tests.lambdas.conftest import Functions
 FIRST, SECOND = plan().instances
 CRASH = RankFailure(1, SECOND, NOW, Ending(EndingKind.FAILED, 1, "exited with code 1"))
 LIES = StageReport(
-    report_id="r1", at_s=NOW.timestamp(), instance_id=SECOND, rank=1, stage="rollout", gpu="3", probe=Probe.PASSED,
-    synchronised=True, matches=False,
-)  # fmt: skip
+    report_id="r1",
+    at_s=NOW.timestamp(),
+    instance_id=SECOND,
+    rank=1,
+    stage="rollout",
+    gpu="3",
+    probe=Probe.PASSED,
+    synchronised=True,
+    matches=False,
+)
 
 PACKAGE = Path(__file__).parents[3] / "lambdas"
 
@@ -70,9 +77,14 @@ def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: A
     logging(api)
     store = api.functions.store
     fields: dict[str, Any] = {
-        "status": JobStatus.STOPPING, "attempt": 1, "stop_purpose": StopPurpose.DIAGNOSE, "launched": True,
-        "instances": plan().instances, "failure": CRASH, "stop_reason": "rank 1 exited with code 1",
-    }  # fmt: skip
+        "status": JobStatus.STOPPING,
+        "attempt": 1,
+        "stop_purpose": StopPurpose.DIAGNOSE,
+        "launched": True,
+        "instances": plan().instances,
+        "failure": CRASH,
+        "stop_reason": "rank 1 exited with code 1",
+    }
     store.create_job(job(**fields | changes), "")
     store.begin_attempt(plan())
     for rank in (0, 1):
@@ -148,9 +160,16 @@ def checked(api: Api) -> dict[str, str | None]:
 def test_a_notice_that_was_never_acknowledged_is_no_machines_fault(api: Api) -> None:
     """The job is started again without a check."""
     lost = EventReport(
-        report_id="e1", at_s=NOW.timestamp() - 700, instance_id=SECOND, rank=1, request_id="q", event="rollout_start",
-        state=Delivery.FAILED, last_state=Delivery.DELIVERED, error="TimeoutError",
-    )  # fmt: skip
+        report_id="e1",
+        at_s=NOW.timestamp() - 700,
+        instance_id=SECOND,
+        rank=1,
+        request_id="q",
+        event="rollout_start",
+        state=Delivery.FAILED,
+        last_state=Delivery.DELIVERED,
+        error="TimeoutError",
+    )
     failed(api, reports=(lost,))
     after = ended(api)
     assert (after.status, after.conclusion.cause) == (JobStatus.RECOVERING, "EVENT_UNPROCESSED"), after.reason
@@ -186,7 +205,7 @@ def acted_upon(status: JobStatus, **changes: Any) -> dict[str, Any]:
     """A job that was started again because of a verdict on its first attempt."""
     verdict = Conclusion(
         1, Cause.WORKER_HANG, f"instance {SECOND}", (SECOND,), Remedy.LEAVE_OUT, 80, True, "no answer", spares=True
-    )  # fmt: skip
+    )
     return {"status": status, "attempt": 2, "stop_purpose": None, "conclusion": verdict, **changes}
 
 
@@ -214,10 +233,18 @@ def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
         record = api.functions.instance(one)
         api.functions.store.save_instance(replace(record, claims={JOB: Claim(1, 8)}))
     waits = [
-        FlightReport(report_id=f"f{rank}", at_s=NOW.timestamp(), instance_id=one, rank=rank, group="dp",
-                     members=(0, 1), last_enqueued=10 - rank, last_completed=9)
+        FlightReport(
+            report_id=f"f{rank}",
+            at_s=NOW.timestamp(),
+            instance_id=one,
+            rank=rank,
+            group="dp",
+            members=(0, 1),
+            last_enqueued=10 - rank,
+            last_completed=9,
+        )
         for rank, one in enumerate((FIRST, SECOND))
-    ]  # fmt: skip
+    ]
     failed(api, reports=tuple(waits))
     after = ended(api)
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
@@ -250,10 +277,21 @@ def test_a_viewer_may_ask(api: Api) -> None:
 def test_a_case_that_is_brought_along_is_judged(api: Api) -> None:
     """Without any job; what is kept of it is nothing."""
     case = {
-        "reports": [{"type": "stage", "id": "s", "at_s": 5, "instance": "i-0b", "stage": "rollout", "gpu": "1",
-                     "probe": "passed", "synchronised": True, "matches": False}],
+        "reports": [
+            {
+                "type": "stage",
+                "id": "s",
+                "at_s": 5,
+                "instance": "i-0b",
+                "stage": "rollout",
+                "gpu": "1",
+                "probe": "passed",
+                "synchronised": True,
+                "matches": False,
+            }
+        ],
         "workers": [{"name": "w", "instance_id": "i-0b"}],
-    }  # fmt: skip
+    }
     before = api.functions.kept()
     answer = api.post("/diagnoses", case)
     assert (answer.status, answer.body["cause"], answer.body["job_id"]) == (200, "GPU_FAULT", None)
@@ -266,13 +304,20 @@ def test_a_case_that_is_brought_along_is_judged(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "field"),
     [
-        ([], 400, "body"), ({"job_id": "none"}, 404, "job_id"), ({"job_id": 7}, 404, "job_id"),
-        ({"job_id": JOB, "attempt": 9}, 404, "attempt"), ({"job_id": JOB, "attempt": "1"}, 404, "attempt"),
-        ({"job_id": JOB, "reports": []}, 400, "reports"), ({"colour": 1}, 400, "colour"),
-        ({"reports": 7}, 400, "reports"), ({"reports": [7]}, 400, "reports[0]"), ({"at_s": True}, 400, "at_s"),
-        ({"workers": [{"name": "w"}]}, 400, "workers[0]"), ({"workers": [{"name": 1}]}, 400, "workers[0].name"),
+        ([], 400, "body"),
+        ({"job_id": "none"}, 404, "job_id"),
+        ({"job_id": 7}, 404, "job_id"),
+        ({"job_id": JOB, "attempt": 9}, 404, "attempt"),
+        ({"job_id": JOB, "attempt": "1"}, 404, "attempt"),
+        ({"job_id": JOB, "reports": []}, 400, "reports"),
+        ({"colour": 1}, 400, "colour"),
+        ({"reports": 7}, 400, "reports"),
+        ({"reports": [7]}, 400, "reports[0]"),
+        ({"at_s": True}, 400, "at_s"),
+        ({"workers": [{"name": "w"}]}, 400, "workers[0]"),
+        ({"workers": [{"name": 1}]}, 400, "workers[0].name"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_diagnosed_is_refused(api: Api, body: Any, status: int, field: str) -> None:
     """A problem document names the field."""
     failed(api)

@@ -41,8 +41,11 @@ def test_a_lock_is_acquired_read_renewed_and_given_back(api: Api) -> None:
     got = acquire(api, lease_s=30)
     assert got.status == 200
     assert {name: got.body[name] for name in ("owner", "token", "instance_id", "has_ended")} == {
-        "owner": "train", "token": 1, "instance_id": A, "has_ended": False,
-    }  # fmt: skip
+        "owner": "train",
+        "token": 1,
+        "instance_id": A,
+        "has_ended": False,
+    }
     assert got.body["expires_at"] == "2026-11-21T09:00:30.000Z"
     api.functions.now = later(20)
     own = {"job_id": JOB, "owner": "train", "token": 1}
@@ -86,7 +89,7 @@ def test_a_lock_is_of_a_job_and_so_of_its_user(api: Api) -> None:
     for answer in (
         api.post(f"{HERE}/acquire", TRAIN, token=stranger),
         api.call("GET", f"/api/v2{HERE}", token=stranger, job_id=JOB),
-    ):  # fmt: skip
+    ):
         assert answer.status == 403 and answer.body["code"] == "foreign_job"
     assert api.post(f"{HERE}/acquire", TRAIN, token=None).status == 401
     assert api.post(f"{HERE}/acquire", TRAIN, token=user_token(api, "vera", "viewer")).status == 403
@@ -104,17 +107,22 @@ def test_an_acquisition_is_two_reads_and_one_write(api: Api) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
-        ("acquire", TRAIN | {"owner": "a b"}, "owner"), ("acquire", TRAIN | {"owner": None}, "owner"),
-        ("acquire", TRAIN | {"holder": "xyz"}, "holder"), ("acquire", TRAIN | {"rank": -2}, "rank"),
-        ("acquire", TRAIN | {"rank": "0"}, "rank"), ("acquire", TRAIN | {"lease_s": 4}, "lease_s"),
-        ("acquire", TRAIN | {"lease_s": 3_601}, "lease_s"), ("acquire", TRAIN | {"ttl": 1}, "ttl"),
-        ("acquire", {"owner": "train"}, "job_id"), ("acquire", [], "body"),
+        ("acquire", TRAIN | {"owner": "a b"}, "owner"),
+        ("acquire", TRAIN | {"owner": None}, "owner"),
+        ("acquire", TRAIN | {"holder": "xyz"}, "holder"),
+        ("acquire", TRAIN | {"rank": -2}, "rank"),
+        ("acquire", TRAIN | {"rank": "0"}, "rank"),
+        ("acquire", TRAIN | {"lease_s": 4}, "lease_s"),
+        ("acquire", TRAIN | {"lease_s": 3_601}, "lease_s"),
+        ("acquire", TRAIN | {"ttl": 1}, "ttl"),
+        ("acquire", {"owner": "train"}, "job_id"),
+        ("acquire", [], "body"),
         ("renew", {"job_id": JOB, "owner": "train"}, "token"),
         ("renew", {"job_id": JOB, "owner": "train", "token": 0}, "token"),
         ("release", {"job_id": JOB, "owner": "train", "token": True}, "token"),
         ("release", {"job_id": JOB, "owner": "train", "token": 1, "lease_s": 9}, "lease_s"),
     ],
-)  # fmt: skip
+)
 def test_what_is_asked_wrongly_is_named(api: Api, path: str, body: Any, field: str) -> None:
     """And changes nothing."""
     assert refused(api.post(f"{HERE}/{path}", body), 422, field)

@@ -50,8 +50,16 @@ def test_a_token_is_issued_for_an_instance_that_nobody_knows_yet(api: Api) -> No
     answer = api.post(TOKENS, {"note": "rack 7"})
     assert answer.status == 201
     assert set(answer.body) == {
-        "token", "token_id", "instance_id", "live", "issued_at", "expires_at", "revoked_at", "issued_by", "note",
-    }  # fmt: skip
+        "token",
+        "token_id",
+        "instance_id",
+        "live",
+        "issued_at",
+        "expires_at",
+        "revoked_at",
+        "issued_by",
+        "note",
+    }
     spelt = TOKEN.fullmatch(answer.body["token"])
     assert spelt is not None and spelt["id"] == answer.body["token_id"]
     assert (answer.body["instance_id"], answer.body["note"], answer.body["live"]) == (A, "rack 7", True)
@@ -85,12 +93,17 @@ def test_the_operator_chooses_how_long_a_token_lives(api: Api, asked: Any, life_
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
-        ({"expires_in_s": 59}, "expires_in_s"), ({"expires_in_s": 31_622_401}, "expires_in_s"),
-        ({"expires_in_s": True}, "expires_in_s"), ({"expires_in_s": "90d"}, "expires_in_s"),
-        ({"note": "x" * 201}, "note"), ({"note": "two\nlines"}, "note"), ({"note": 7}, "note"),
-        ({"instance_id": B}, "body"), ([], "body"),
+        ({"expires_in_s": 59}, "expires_in_s"),
+        ({"expires_in_s": 31_622_401}, "expires_in_s"),
+        ({"expires_in_s": True}, "expires_in_s"),
+        ({"expires_in_s": "90d"}, "expires_in_s"),
+        ({"note": "x" * 201}, "note"),
+        ({"note": "two\nlines"}, "note"),
+        ({"note": 7}, "note"),
+        ({"instance_id": B}, "body"),
+        ([], "body"),
     ],
-)  # fmt: skip
+)
 def test_a_wish_that_cannot_be_is_refused(api: Api, asked: Any, field: str) -> None:
     """With its field; nothing is written."""
     refused(api.post(TOKENS, asked), 422, field)

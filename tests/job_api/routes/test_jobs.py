@@ -110,11 +110,15 @@ def entry(after: JobStatus, attempt: int, at: float, before: str = "") -> Histor
 
 
 TWICE = (
-    entry(JobStatus.QUEUED, 0, 0), entry(JobStatus.SUBMITTING, 1, 1, JobStatus.QUEUED),
-    entry(JobStatus.RUNNING, 1, 5, JobStatus.SUBMITTED), entry(JobStatus.STOPPING, 1, 50, JobStatus.RUNNING),
-    entry(JobStatus.DIAGNOSING, 1, 60, JobStatus.STOPPING), entry(JobStatus.RECOVERING, 1, 90, JobStatus.DIAGNOSING),
-    entry(JobStatus.SUBMITTING, 2, 100, JobStatus.RECOVERING), entry(JobStatus.RUNNING, 2, 110, JobStatus.SUBMITTED),
-)  # fmt: skip
+    entry(JobStatus.QUEUED, 0, 0),
+    entry(JobStatus.SUBMITTING, 1, 1, JobStatus.QUEUED),
+    entry(JobStatus.RUNNING, 1, 5, JobStatus.SUBMITTED),
+    entry(JobStatus.STOPPING, 1, 50, JobStatus.RUNNING),
+    entry(JobStatus.DIAGNOSING, 1, 60, JobStatus.STOPPING),
+    entry(JobStatus.RECOVERING, 1, 90, JobStatus.DIAGNOSING),
+    entry(JobStatus.SUBMITTING, 2, 100, JobStatus.RECOVERING),
+    entry(JobStatus.RUNNING, 2, 110, JobStatus.SUBMITTED),
+)
 
 
 def with_attempts(api: Api, **changes: Any) -> None:
@@ -133,10 +137,17 @@ def test_a_job_shows_its_attempts(api: Api) -> None:
     with_attempts(api)
     first, second = api.get(f"/jobs/{JOB}").body["attempts"]
     assert first == {
-        "attempt": 1, "attempt_id": f"{JOB}--a01", "status": "FAILED", "started_at": "2026-11-21T09:00:05.000Z",
-        "ended_at": "2026-11-21T09:01:00.000Z", "exit_code": 134, "failure_kind": "RUNTIME_ERROR",
-        "message": "was ended by signal 6 (exit code 134)", "counted": True, "instances": list(plan().instances),
-    }  # fmt: skip
+        "attempt": 1,
+        "attempt_id": f"{JOB}--a01",
+        "status": "FAILED",
+        "started_at": "2026-11-21T09:00:05.000Z",
+        "ended_at": "2026-11-21T09:01:00.000Z",
+        "exit_code": 134,
+        "failure_kind": "RUNTIME_ERROR",
+        "message": "was ended by signal 6 (exit code 134)",
+        "counted": True,
+        "instances": list(plan().instances),
+    }
     assert (second["status"], second["ended_at"], second["exit_code"], second["counted"]) == (
         "RUNNING",
         None,
@@ -217,8 +228,10 @@ def with_log(api: Api, *lines: str, token: str = "f/1", **changes: Any) -> None:
     at = int(NOW.timestamp() * 1000)
     events = [{"timestamp": at + number, "message": line, "ingestionTime": at} for number, line in enumerate(lines)]
     api.functions.aws.answers["GetLogEvents"] = lambda asked: {
-        "events": events, "nextForwardToken": token, "nextBackwardToken": "b/1",
-    }  # fmt: skip
+        "events": events,
+        "nextForwardToken": token,
+        "nextBackwardToken": "b/1",
+    }
 
 
 def test_the_newest_lines_of_a_rank_are_read(api: Api) -> None:
@@ -227,12 +240,16 @@ def test_the_newest_lines_of_a_rank_are_read(api: Api) -> None:
     body = api.get(LOGS, tail="2").body
     assert (body["job_id"], body["attempt"], body["rank"]) == (JOB, 2, 0)
     assert body["lines"] == [
-        {"at": "2026-11-21T09:00:00.000Z", "text": "step 1"}, {"at": "2026-11-21T09:00:00.001Z", "text": "step 2"},
-    ]  # fmt: skip
+        {"at": "2026-11-21T09:00:00.000Z", "text": "step 1"},
+        {"at": "2026-11-21T09:00:00.001Z", "text": "step 2"},
+    ]
     (asked,) = api.functions.aws.asked("GetLogEvents")
     assert asked == {
-        "logGroupName": "/ecs/gpu-training", "logStreamName": "train/main/task-2-0", "limit": 2, "startFromHead": False,
-    }  # fmt: skip
+        "logGroupName": "/ecs/gpu-training",
+        "logStreamName": "train/main/task-2-0",
+        "limit": 2,
+        "startFromHead": False,
+    }
     api.get(LOGS, rank="1", attempt="1")
     assert api.functions.aws.asked("GetLogEvents")[0]["logStreamName"] == "train/main/task-1-1"
 
@@ -258,10 +275,11 @@ def test_a_log_that_has_ended_ends(api: Api) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"driver": "json-file"}, "awslogs"), ({"awslogs-stream-prefix": ""}, "prefix"),
+        ({"driver": "json-file"}, "awslogs"),
+        ({"awslogs-stream-prefix": ""}, "prefix"),
         ({"awslogs-region": "eu-west-1"}, "eu-west-1"),
     ],
-)  # fmt: skip
+)
 def test_a_log_that_is_kept_elsewhere_is_told(api: Api, change: dict[str, str], said: str) -> None:
     """404 with a sentence."""
     with_log(api, "x")

@@ -38,9 +38,13 @@ def runs(api: Api, job_id: str, *where: str, **changes: Any) -> None:
     """A job of bob's that has run on whole instances for an hour."""
     own = spec(user="bob", nnodes=len(where), priority=Priority.LOW)
     fields: dict[str, Any] = {
-        "spec": own, "status": JobStatus.RUNNING, "attempt": 1, "instances": where, "running_at": NOW,
+        "spec": own,
+        "status": JobStatus.RUNNING,
+        "attempt": 1,
+        "instances": where,
+        "running_at": NOW,
         "quota_nodes": len(where),
-    }  # fmt: skip
+    }
     api.functions.store.create_job(job(job_id, **fields | changes), "")
     for one in where:
         assert api.functions.store.claim_instance(one, job_id, Claim(1, 8, 0), None)
@@ -213,14 +217,23 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
     api.functions.store.jobs.put({"job_id_rank": "#quota/bob/NORMAL/", "used": 1}, "attribute_not_exists(job_id_rank)")
     body = api.get("/queue").body
     assert [(one["job_id"], one["position"], one["short_of"], one["status"]) for one in body["waiting"]] == [
-        (JOB, 1, "gpus", "PENDING_RESOURCES"), (OTHER_JOB, 2, "turn", "QUEUED"), ("held", None, None, "SUSPENDED"),
-    ]  # fmt: skip
+        (JOB, 1, "gpus", "PENDING_RESOURCES"),
+        (OTHER_JOB, 2, "turn", "QUEUED"),
+        ("held", None, None, "SUSPENDED"),
+    ]
     assert "held by a person" in body["waiting"][2]["sentence"]
     (one,) = body["running"]
     assert one == {
-        "job_id": "low-1", "user": "bob", "priority": "NORMAL", "group": "", "nodes": 1, "gpus": 8,
-        "since": "2026-11-21T09:00:00.000Z", "ends_at": "2026-11-21T11:00:00.000Z", "can_suspend": True,
-    }  # fmt: skip
+        "job_id": "low-1",
+        "user": "bob",
+        "priority": "NORMAL",
+        "group": "",
+        "nodes": 1,
+        "gpus": 8,
+        "since": "2026-11-21T09:00:00.000Z",
+        "ends_at": "2026-11-21T11:00:00.000Z",
+        "can_suspend": True,
+    }
     assert body["quotas"] == [
         {"user": "ana", "priority": "NORMAL", "group": "", "used": 0, "limit": 4},
         {"user": "bob", "priority": "NORMAL", "group": "", "used": 1, "limit": 9},
@@ -333,10 +346,16 @@ def test_limits_that_others_changed_are_not_written_over(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "field"),
-    [({"instances": {"ana/URGENT/": 1}}, "instances.ana/URGENT/"), ({"instances": {"ana": 1}}, "instances.ana"),
-     ({"instances": {"ana/*/*": -1}}, "instances.ana/*/*"), ({"max_running_jobs": 0}, "max_running_jobs"),
-     ({"gpus": 4}, "gpus"), ([], "limits"), ({"instances": []}, "instances")],
-)  # fmt: skip
+    [
+        ({"instances": {"ana/URGENT/": 1}}, "instances.ana/URGENT/"),
+        ({"instances": {"ana": 1}}, "instances.ana"),
+        ({"instances": {"ana/*/*": -1}}, "instances.ana/*/*"),
+        ({"max_running_jobs": 0}, "max_running_jobs"),
+        ({"gpus": 4}, "gpus"),
+        ([], "limits"),
+        ({"instances": []}, "instances"),
+    ],
+)
 def test_limits_that_cannot_be_are_named(api: Api, limits: Any, field: str) -> None:
     """422 with the entry; nothing is stored."""
     refused(put(api, "0", limits), 422, field)

@@ -100,7 +100,7 @@ def test_what_there_is_no_log_of_is_said(api: Api) -> None:
         (ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "Invoke"), "not there"),
     ],
     ids=["cluster away", "died", "silent", "missing"],
-)  # fmt: skip
+)
 def test_a_cluster_that_is_away_is_no_failure_of_ours(api: Api, answer: Any, said: str) -> None:
     """502 with a sentence."""
 

@@ -51,9 +51,15 @@ def test_a_token_of_a_user_is_shown_once_and_kept_as_a_hash(api: Api, functions:
 
 @pytest.mark.parametrize(
     ("asked", "field"),
-    [({"role": "root"}, "role"), ({"role": 7}, "role"), ({"expires_in_s": 59}, "expires_in_s"), ({"user": "x"}, "body"),
-     ({"note": "a\nb"}, "note"), ([], "body")],
-)  # fmt: skip
+    [
+        ({"role": "root"}, "role"),
+        ({"role": 7}, "role"),
+        ({"expires_in_s": 59}, "expires_in_s"),
+        ({"user": "x"}, "body"),
+        ({"note": "a\nb"}, "note"),
+        ([], "body"),
+    ],
+)
 def test_a_wish_that_cannot_be_is_refused(api: Api, asked: Any, field: str) -> None:
     """With its field; nothing is kept."""
     refused(api.post(ANA, asked), 422, field)

@@ -279,10 +279,12 @@ def test_a_registration_is_taken_away_by_force(server, instance_id):
 @pytest.mark.parametrize(
     ("what", "body"),
     [
-        ("impair", {"check": "nothing"}), ("schedule", {"code": "instance-holiday"}),
-        ("impair", {"instance": "i-0"}), ("health", {"kind": "DAEMON"}),
+        ("impair", {"check": "nothing"}),
+        ("schedule", {"code": "instance-holiday"}),
+        ("impair", {"instance": "i-0"}),
+        ("health", {"kind": "DAEMON"}),
     ],
-)  # fmt: skip
+)
 def test_a_watcher_that_cannot_speak_is_an_error(server, instance_id, what, body):
     """It would test nothing."""
     assert server.post(what, **({"instance": instance_id} | body))["status"] == 400

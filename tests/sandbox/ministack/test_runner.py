@@ -27,12 +27,15 @@ TLS_ONLY = json.dumps(
         "Version": "2012-10-17",
         "Statement": [
             {
-                "Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": "*",
+                "Effect": "Deny",
+                "Principal": "*",
+                "Action": "sqs:*",
+                "Resource": "*",
                 "Condition": {"Bool": {"aws:SecureTransport": "false"}},
             }
         ],
     }
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +55,11 @@ def failing_function(cloud: Cloud, retries: int = 2, **qualifier: str) -> tuple[
     name, arn, seen = cloud.function("record(event.get('detail')); raise RuntimeError('broken')")
     url, queue = cloud.queue()
     cloud.client("lambda").put_function_event_invoke_config(
-        FunctionName=name, MaximumRetryAttempts=retries, DestinationConfig={"OnFailure": {"Destination": queue}},
+        FunctionName=name,
+        MaximumRetryAttempts=retries,
+        DestinationConfig={"OnFailure": {"Destination": queue}},
         **qualifier,
-    )  # fmt: skip
+    )
     return name, arn, seen, url
 
 
@@ -272,9 +277,11 @@ def test_a_failing_schedule_is_retried_and_buried(whole: Cloud) -> None:
     """EventBridge Scheduler's own schedules take the same road."""
     _, arn, seen, failures = failing_function(whole)
     whole.client("scheduler").create_schedule(
-        Name=whole.name("schedule"), ScheduleExpression="rate(1 minute)", FlexibleTimeWindow={"Mode": "OFF"},
+        Name=whole.name("schedule"),
+        ScheduleExpression="rate(1 minute)",
+        FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": arn, "RoleArn": "arn:aws:iam::000000000000:role/scheduler"},
-    )  # fmt: skip
+    )
     wait_for(lambda: whole.messages(failures))
     assert len(lines(seen)) >= 3
 

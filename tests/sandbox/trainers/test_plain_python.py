@@ -40,10 +40,17 @@ class Run:
         self.folder, self.attempt = folder, attempt
         self.checkpoint = folder / "checkpoints/sft-1/checkpoint.json"
         shared = {
-            "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port()),
-            "JOB_ID": "sft-1", "ATTEMPT": str(attempt), "CHECKPOINT_DIR": str(folder / "checkpoints"),
-            "TOTAL_STEPS": "40", "STEP_SECONDS": "0.02", "CHECKPOINT_EVERY": "4", "COLLECTIVE_TIMEOUT_S": "30",
-        } | settings  # fmt: skip
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(processes.free_port()),
+            "JOB_ID": "sft-1",
+            "ATTEMPT": str(attempt),
+            "CHECKPOINT_DIR": str(folder / "checkpoints"),
+            "TOTAL_STEPS": "40",
+            "STEP_SECONDS": "0.02",
+            "CHECKPOINT_EVERY": "4",
+            "COLLECTIVE_TIMEOUT_S": "30",
+        } | settings
         self.ranks = [self._start(r, processes.clean_environment(shared | {"RANK": str(r)})) for r in ranks]
 
     def _start(self, rank: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -215,9 +222,14 @@ def test_nobody_leaves_before_rank_0_has_saved(
     monkeypatch.setattr(plain_python.training, "go_suspend", leave)
     monkeypatch.setattr(plain_python.Checkpoint, "save", lambda *_: done.append("save"))
     environment = {
-        "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "JOB_ID": "sft-1",
-        "CHECKPOINT_DIR": str(tmp_path), "CHECKPOINT_EVERY": "1000",
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+        "JOB_ID": "sft-1",
+        "CHECKPOINT_DIR": str(tmp_path),
+        "CHECKPOINT_EVERY": "1000",
+    }
     monkeypatch.setattr(plain_python.training, "receive_suspend_command", lambda: False)
     with pytest.raises(Left):
         plain_python.train(plain_python.Settings.from_env(environment), Peers())  # type: ignore[arg-type]

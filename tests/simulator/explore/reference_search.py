@@ -26,9 +26,22 @@ from simulator.explore.small_world import SmallWorld
 from simulator.explore.transition import DELIVER, STEP, Action, Death, Done, Follows, Stage, dies_before
 
 WIRES = {
-    "cluster", "timeline", "timings", "_tell", "goes_down", "about_to_end", "program", "jobs", "machines", "instances",
-    "tasks", "_tasks", "ids", "_registrations", "touched",
-}  # fmt: skip
+    "cluster",
+    "timeline",
+    "timings",
+    "_tell",
+    "goes_down",
+    "about_to_end",
+    "program",
+    "jobs",
+    "machines",
+    "instances",
+    "tasks",
+    "_tasks",
+    "ids",
+    "_registrations",
+    "touched",
+}
 """What holds the world together, and what is copied by itself."""
 
 
@@ -52,9 +65,11 @@ def attributes(world: SmallWorld) -> Iterator[tuple[Any, str, Any]]:
     """Every attribute that is not a wire, whatever it is."""
     checks = {name: value for name, value in vars(world.checks).items() if name != "fleet"}
     for one, values in (
-        (world.memory, vars(world.memory)), (world.cluster, vars(world.cluster)), (world.fleet, vars(world.fleet)),
+        (world.memory, vars(world.memory)),
+        (world.cluster, vars(world.cluster)),
+        (world.fleet, vars(world.fleet)),
         (world.checks, checks),
-    ):  # fmt: skip
+    ):
         yield from ((one, name, value) for name, value in values.items() if name not in WIRES)
     yield from ((world, name, getattr(world, name)) for name in ("announced", "incidents", "mishaps"))
     yield world.named, "_counts", world.named._counts

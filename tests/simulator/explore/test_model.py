@@ -18,11 +18,18 @@ from simulator.explore.transition import Done, Stage
 WELL = "SUCCEEDED in attempt 2, machines AVAILABLE, AVAILABLE, AVAILABLE"
 PEACE = "SUCCEEDED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"
 ROWS = {
-    "Job QUEUED JobPlaced", "Job SUBMITTED AllRanksRunning", "Job RUNNING RankFailed", "Job STOPPING AllRanksStopped",
-    "Job DIAGNOSING InstancesChecked", "Job RECOVERING JobPlaced", "Job RUNNING AllRanksStopped",
-    "Instance AVAILABLE CheckRequested", "Instance CHECKING CheckEnded", "Instance REBOOTING InstanceObserved",
+    "Job QUEUED JobPlaced",
+    "Job SUBMITTED AllRanksRunning",
+    "Job RUNNING RankFailed",
+    "Job STOPPING AllRanksStopped",
+    "Job DIAGNOSING InstancesChecked",
+    "Job RECOVERING JobPlaced",
+    "Job RUNNING AllRanksStopped",
+    "Instance AVAILABLE CheckRequested",
+    "Instance CHECKING CheckEnded",
+    "Instance REBOOTING InstanceObserved",
     "Instance VERIFYING CheckEnded",
-}  # fmt: skip
+}
 """What a GPU fault and its recovery take at the least."""
 
 
@@ -66,10 +73,12 @@ def test_any_step_of_a_machine_may_outlast_every_deadline() -> None:
     """A rank that does not start or stop, a boot or a check that does not end: all come to an end."""
     walk = walked(Bounds(Incident.GPU, 1, frozenset({Kind.SLOW}), Pace.ALL))
     assert rows(walk) >= {
-        "Job STOPPING JobDeadlineReached", "Job SUBMITTED JobDeadlineReached",
-        "Instance VERIFYING InstanceDeadlineReached", "Instance CHECKING InstanceDeadlineReached",
+        "Job STOPPING JobDeadlineReached",
+        "Job SUBMITTED JobDeadlineReached",
+        "Instance VERIFYING InstanceDeadlineReached",
+        "Instance CHECKING InstanceDeadlineReached",
         "Instance REBOOTING InstanceDeadlineReached",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,14 @@ def test_the_time_of_a_recovery_is_divided_among_its_phases() -> None:
     """Each from one moment to the next, in the order of the moments."""
     one = Episode(0, "gpu", 0.0, 10.0, 11.0, 31.0, 61.0, 101.0, 151.0, 211.0)
     assert phases(one, 1_000.0) == {
-        "shows": 10.0, "notice": 1.0, "stop": 20.0, "check": 30.0, "repair": 40.0, "start": 50.0, "rejoin": 60.0,
-    }  # fmt: skip
+        "shows": 10.0,
+        "notice": 1.0,
+        "stop": 20.0,
+        "check": 30.0,
+        "repair": 40.0,
+        "start": 50.0,
+        "rejoin": 60.0,
+    }
 
 
 def test_moments_that_go_backwards_are_refused() -> None:

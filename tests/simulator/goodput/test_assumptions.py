@@ -80,7 +80,7 @@ def test_derived_numbers_follow_from_their_sources() -> None:
         (lambda text: text + "\n[conditions", "is no TOML"),
         (lambda text: text.replace("[profiles", "[runs"), "no section 'profiles'"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_table_is_refused_by_the_name_of_what_is_wrong(
     tmp_path: Path, alter: Callable[[str], str], says: str
 ) -> None:

@@ -25,9 +25,17 @@ from simulator.goodput.runner import play
 
 FACTS = read()
 FIGURES = {
-    "name", "ettr", "overhead", "overhead_but_for_relapses", "mttd_s", "mttr_s", "reboots", "false_reboots",
-    "gpu_hours_lost", "notifications",
-}  # fmt: skip
+    "name",
+    "ettr",
+    "overhead",
+    "overhead_but_for_relapses",
+    "mttd_s",
+    "mttr_s",
+    "reboots",
+    "false_reboots",
+    "gpu_hours_lost",
+    "notifications",
+}
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -100,8 +108,14 @@ def test_the_product_itself_is_compared_with_the_others(
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 1 and not any("legs" in bound for bound in report["bounds"])
     assert [one["name"] for one in report["policies"]] == [
-        "human only", "seed 001", "replace only", "reboot only", "adaptive", "adaptive, 2 spares", "floor, 2 spares",
-    ]  # fmt: skip
+        "human only",
+        "seed 001",
+        "replace only",
+        "reboot only",
+        "adaptive",
+        "adaptive, 2 spares",
+        "floor, 2 spares",
+    ]
     by_name = {one["name"]: one for one in report["policies"]}
     assert by_name["adaptive, 2 spares"]["ettr"] > by_name["seed 001"]["ettr"]
     assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
@@ -152,8 +166,11 @@ def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str],
     assert report["by_size"]["instances"] == list(cli.SIZES)
     first, second = draw(report, tmp_path / "a"), draw(report, tmp_path / "b")
     assert [path.name for path in first] == [
-        "ettr-by-size-small.png", "ettr-by-size-small.svg", "lost-by-cause-small.png", "lost-by-cause-small.svg",
-    ]  # fmt: skip
+        "ettr-by-size-small.png",
+        "ettr-by-size-small.svg",
+        "lost-by-cause-small.png",
+        "lost-by-cause-small.svg",
+    ]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
         assert one.stat().st_size > 10_000

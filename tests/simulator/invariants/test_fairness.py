@@ -28,8 +28,11 @@ from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
 from tests.simulator import planted_queue_bugs
 
 LIMITS: tuple[dict[str, Any], ...] = (
-    {}, {"instances": {"ada/*/*": 3}}, {"max_running_jobs": 2}, {"max_running_jobs_per_user": 1},
-)  # fmt: skip
+    {},
+    {"instances": {"ada/*/*": 3}},
+    {"max_running_jobs": 2},
+    {"max_running_jobs_per_user": 1},
+)
 RECOVERY = World(instances=0, policy=ADAPTIVE).recovery
 
 
@@ -75,17 +78,25 @@ def _any_job(draw: random.Random, name: str, hosts: list[str]) -> Job:
         told |= {"attempt": 1, "instances": tuple(draw.sample(hosts, nodes))}
     if status is JobStatus.SUSPENDED:
         told |= {
-            "held": draw.random() < 0.2, "suspended_at": later(-60), "suspended_for": draw.choice(("", "", "j0", "j1")),
+            "held": draw.random() < 0.2,
+            "suspended_at": later(-60),
+            "suspended_for": draw.choice(("", "", "j0", "j1")),
             "suspensions": tuple(later(-at) for at in draw.choice(((), (), (60,), (60, 4_000), (4_000,)))),
             "not_before": draw.choice((None, None, later(60), later(-60))),
-        }  # fmt: skip
+        }
     if status in WITH_A_PLACE:
         told |= {"quota_nodes": nodes, "running_at": later(-draw.randint(1, 2_000))}
     return _job(
-        name, -draw.randint(100, 3_000), nodes, draw.choice((2, 4, 8, 8)), user=draw.choice(("ada", "ben")),
-        priority=Priority(draw.choice((0, 10, 10, 20))), max_runtime_s=draw.choice((None, None, 300, 3_000)),
-        ran_s=draw.choice((0, 0, 2_000)), **told,
-    )  # fmt: skip
+        name,
+        -draw.randint(100, 3_000),
+        nodes,
+        draw.choice((2, 4, 8, 8)),
+        user=draw.choice(("ada", "ben")),
+        priority=Priority(draw.choice((0, 10, 10, 20))),
+        max_runtime_s=draw.choice((None, None, 300, 3_000)),
+        ran_s=draw.choice((0, 0, 2_000)),
+        **told,
+    )
 
 
 def _any_books(seed: int) -> Books:
@@ -100,11 +111,16 @@ def _any_books(seed: int) -> Books:
     leaves = Departure(DepartureKind.RETIREMENT, "ec2", later(draw.choice((100, 1_000))), "retires")
     instances = [
         available(
-            name, claims=claims[name], gpus=8, gpus_most=8, departure=draw.choice((None, None, None, leaves)),
-            rack=draw.choice(("", "r1", "r2")), reserved_for=draw.choice(("", "", "", "", "j0")),
+            name,
+            claims=claims[name],
+            gpus=8,
+            gpus_most=8,
+            departure=draw.choice((None, None, None, leaves)),
+            rack=draw.choice(("", "r1", "r2")),
+            reserved_for=draw.choice(("", "", "", "", "j0")),
         )
         for name in hosts
-    ]  # fmt: skip
+    ]
     return Books(jobs, instances, draw.choice(LIMITS))
 
 
@@ -144,12 +160,16 @@ LAWFUL: dict[str, tuple[Job, Job, dict[str, Any]]] = {
     "it wants more": (_suspended("old", -900, nodes=2), NEW, {}),
     "the other is sure to end sooner": (OLD, _job("new", -300, max_runtime_s=60), {}),
     "the other made room lately, it long ago": (
-        replace(OLD, suspensions=(later(-9_000),)), _suspended("new", -300, suspensions=(later(-9),)), {},
+        replace(OLD, suspensions=(later(-9_000),)),
+        _suspended("new", -300, suspensions=(later(-9),)),
+        {},
     ),
     "its user has used up the quota": (
-        _suspended("old", -900, user="ada"), _job("new", -300, user="ben"), {"instances": {"ada/*/*": 0}},
+        _suspended("old", -900, user="ada"),
+        _job("new", -300, user="ben"),
+        {"instances": {"ada/*/*": 0}},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("why", LAWFUL)

@@ -40,11 +40,13 @@ LINE = _jobs((0, 100, 100, 3), (1, 100, 100, 4), (2, 50, 50, 1), (3, 500, 500, 1
 @pytest.mark.parametrize(
     ("discipline", "waits"),
     [
-        (StrictFifo(4), [0, 99, 198, 197]), (BestEffort(4), [0, 551, 0, 49]), (Easy(4), [0, 99, 0, 197]),
+        (StrictFifo(4), [0, 99, 198, 197]),
+        (BestEffort(4), [0, 551, 0, 49]),
+        (Easy(4), [0, 99, 0, 197]),
         (Ours(4), [0, 99, 0, 197]),
     ],
     ids=lambda one: getattr(one, "name", ""),
-)  # fmt: skip
+)
 def test_what_each_discipline_is(discipline: Discipline, waits: list[float]) -> None:
     """Strict order idles the fourth GPU; best effort starves the large job; backfill does neither."""
     assert waits_of(LINE, discipline) == waits
@@ -87,11 +89,21 @@ class WholePasses:
         hosts = tuple(Host(name, "", 1, int(name not in busy)) for name in self._hosts)
         waiting = tuple(
             Waiting(
-                str(job.number), 1, 0, "u", Priority.NORMAL, Priority.NORMAL, "", job.size, 1,
-                EPOCH + timedelta(seconds=job.number), runs_for_s=job.estimate_s,  # type: ignore[arg-type]
+                str(job.number),
+                1,
+                0,
+                "u",
+                Priority.NORMAL,
+                Priority.NORMAL,
+                "",
+                job.size,
+                1,
+                EPOCH + timedelta(seconds=job.number),
+                runs_for_s=job.estimate_s,  # type: ignore[arg-type]
             )
-            for job in self._jobs if job.at <= now and job.number not in self._started
-        )  # fmt: skip
+            for job in self._jobs
+            if job.at <= now and job.number not in self._started
+        )
         for one in place(Snapshot(waiting, tuple(self._running.values()), hosts), POLICY, at).assignments:
             job = self._jobs[int(one.job_id)]
             start(job)
@@ -168,12 +180,13 @@ def test_a_trace_is_read_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "has no column"), ("timestamp,duration\n", "has no column num_gpus"),
+        ("", "has no column"),
+        ("timestamp,duration\n", "has no column num_gpus"),
         ("timestamp,duration,num_gpus\n", "no job"),
         ("timestamp,duration,num_gpus\n2017-10-13,x,1\n", "line 2"),
         ("timestamp,duration,num_gpus\n2017-10-13 00:00:00,1,1\n", "no job of 30 s or more"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str, told: str) -> None:
     """The sentence says where."""
     file = tmp_path / "trace.csv"
@@ -187,8 +200,12 @@ def test_the_command_prints_the_figures_of_every_policy(capsys: pytest.CaptureFi
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in found["policies"]] == [
-        "strict_fifo", "best_effort", "easy", "ours", "ours_by_history",
-    ]  # fmt: skip
+        "strict_fifo",
+        "best_effort",
+        "easy",
+        "ours",
+        "ours_by_history",
+    ]
     for one in found["policies"]:
         assert set(one) == {"name", "mean_wait_s", "p95_wait_s", "big_max_wait_s"}
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128"]) == 0

@@ -73,9 +73,12 @@ def test_coverage_names_what_was_not_taken() -> None:
 
 
 PLANTED: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
-    no_fence: ("I11",), act_before_save: ("I1", "I2", "I4", "I7", "I9"), reconnect_is_reboot: ("I6",),
-    no_version_check: ("I11",), free_on_suspicion: ("I1", "I4"),
-}  # fmt: skip
+    no_fence: ("I11",),
+    act_before_save: ("I1", "I2", "I4", "I7", "I9"),
+    reconnect_is_reboot: ("I6",),
+    no_version_check: ("I11",),
+    free_on_suspicion: ("I1", "I4"),
+}
 RARE = {reconnect_is_reboot: 1_070, no_fence: 420}
 """Where the search begins for a bug that the first seeds do not show. That a reconnect counts as a reboot takes a check
 that lies, a reboot that is ignored, and the same machine; a missing fence, an event that is late by a whole attempt."""

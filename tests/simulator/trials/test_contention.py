@@ -74,8 +74,10 @@ def test_crowds_have_users_priorities_quotas_and_programs_of_every_kind() -> Non
     assert {job.user for job in jobs} >= {"ada", "ben", "cleo"}
     assert len({job.priority for job in jobs}) == 6 and len({job.under_notice for job in jobs}) == 4
     assert {name for one in scenarios for name in one.cluster.limits} == {
-        "instances", "max_running_jobs", "max_running_jobs_per_user",
-    }  # fmt: skip
+        "instances",
+        "max_running_jobs",
+        "max_running_jobs_per_user",
+    }
     assert any(one.cluster.agents for one in scenarios) and any(not one.faults for one in scenarios)
 
 

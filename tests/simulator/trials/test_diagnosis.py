@@ -30,9 +30,15 @@ def failing(world: World) -> str:
 def lost_notice(world: World) -> EventReport:
     """What rank 1 tells of a notice that its worker took and never acted upon."""
     return EventReport(
-        report_id="e", at_s=world.timeline.now.timestamp() - 700, instance_id=world.machine(1).instance_id, rank=1,
-        request_id="q", event="rollout_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED,
-    )  # fmt: skip
+        report_id="e",
+        at_s=world.timeline.now.timestamp() - 700,
+        instance_id=world.machine(1).instance_id,
+        rank=1,
+        request_id="q",
+        event="rollout_start",
+        state=Delivery.FAILED,
+        last_state=Delivery.DELIVERED,
+    )
 
 
 def test_a_gpu_fault_heals_the_same_with_and_without_a_diagnosis() -> None:

@@ -18,7 +18,16 @@ from gpu_recovery.core.diagnosis.rules import (
 )
 
 FAMILIES = (
-    gpu_stages, weight_sync, stragglers, failure_patterns, rpc, telemetry, event_delivery, gpu_locks, log_lines, instances,
+    gpu_stages,
+    weight_sync,
+    stragglers,
+    failure_patterns,
+    rpc,
+    telemetry,
+    event_delivery,
+    gpu_locks,
+    log_lines,
+    instances,
     collectives,
-)  # fmt: skip
+)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

@@ -70,9 +70,13 @@ class Diagnosis:
 
 
 def diagnose(
-    reports: Iterable[Report], topology: Topology, history: History, at_s: float,
-    thresholds: Thresholds = Thresholds(), rules: Iterable[Rule] = RULES,  # noqa: B008
-) -> Diagnosis:  # fmt: skip
+    reports: Iterable[Report],
+    topology: Topology,
+    history: History,
+    at_s: float,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008
+    rules: Iterable[Rule] = RULES,
+) -> Diagnosis:
     """The verdict over the reports of one window, judged at `at_s` (Unix seconds, the server's clock)."""
     case = Case.of(reports, topology, history, at_s, thresholds)
     found = findings(rules, case)
@@ -94,9 +98,18 @@ def diagnose(
     probe = None if decided else next_probe(ranked, case)
     evidence = tuple(sorted({cited for one in same for cited in one.evidence}))
     return Diagnosis(
-        first.cause, first.scope, remedy_for(first.cause, first.scope), sure, decided, evidence, first.findings,
-        rivals[:RIVALS_MAX], probe, said, thresholds.version,
-    )  # fmt: skip
+        first.cause,
+        first.scope,
+        remedy_for(first.cause, first.scope),
+        sure,
+        decided,
+        evidence,
+        first.findings,
+        rivals[:RIVALS_MAX],
+        probe,
+        said,
+        thresholds.version,
+    )
 
 
 def _is_the_same(one: Hypothesis, first: Hypothesis, here: frozenset[str], case: Case) -> bool:
@@ -118,11 +131,15 @@ def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
     shares = {**_shares(scores), **_shares({key: score for key, score in scores.items() if not follows[key]})}
     made = [
         Hypothesis(
-            cause, scope, round(scores[cause, scope], 6), round(min(shares[cause, scope], CERTAIN), 4),
-            follows[cause, scope], tuple(ones),
+            cause,
+            scope,
+            round(scores[cause, scope], 6),
+            round(min(shares[cause, scope], CERTAIN), 4),
+            follows[cause, scope],
+            tuple(ones),
         )
         for (cause, scope), ones in speaking.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(made, key=lambda one: (one.follows, -one.score, one.cause, one.scope)))
 
 

@@ -54,9 +54,10 @@ def _group(name: str, of: Mapping[int, FlightReport]) -> Group:
         return Group(name, frozenset(), frozenset(), silent)
     behind = {rank for rank, one in of.items() if one.last_enqueued is None or one.last_enqueued < newest}
     waiting = {
-        rank for rank, one in of.items()
+        rank
+        for rank, one in of.items()
         if one.last_enqueued == newest and (one.last_completed is None or one.last_completed < newest)
-    }  # fmt: skip
+    }
     return Group(name, silent | behind if waiting else frozenset(), frozenset(waiting), silent)
 
 

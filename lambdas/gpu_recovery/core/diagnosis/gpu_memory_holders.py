@@ -65,9 +65,7 @@ def held_by_others(case: Case, report: StageReport, turn: str) -> Held | None:
     A process that is resident by design holds less, or is the owner's own. One whose owner nobody named blames nobody.
     """
     limit = case.thresholds.leak_mb
-    others = [
-        one for one in report.occupants or () if one.owner and one.owner != turn and memory_mb(one) >= limit
-    ]  # fmt: skip
+    others = [one for one in report.occupants or () if one.owner and one.owner != turn and memory_mb(one) >= limit]
     return Held(report, turn, tuple(sorted(others, key=lambda one: one.pid))) if others and turn else None
 
 

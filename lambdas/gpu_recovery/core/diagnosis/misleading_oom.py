@@ -137,7 +137,7 @@ class Explanations:
             one
             for one in self._occupied.get(place, [])
             if one.at_s <= oom.at_s and (not gpu or not one.gpu or one.gpu == gpu)
-        ]  # fmt: skip
+        ]
         return max(seen, key=lambda one: (one.at_s, one.report_id), default=None)
 
     def _unacknowledged(self, oom: Report, place: Scope, turn: str) -> Course | None:
@@ -145,9 +145,7 @@ class Explanations:
         wanted = [event for event in EVENTS if not turn or event == f"{turn}_start" or _ends_another(event, turn)]
         has_own = any((place, event) in self._own for event in wanted)
         notices = self._at.get(place, ()) if has_own else self._anywhere
-        standing = [
-            one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted
-        ]  # fmt: skip
+        standing = [one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted]
         found = min(standing, key=lambda one: one.rank, default=None)
         return found.course if found else None
 

@@ -24,17 +24,29 @@ from gpu_recovery.core.job.adoption import JOB_ID
 from gpu_recovery.core.redaction import masked
 
 KINDS: Mapping[str, type[Report]] = {
-    "stage": observations.StageReport, "weight_sync": observations.WeightSync, "progress": observations.Progress,
-    "call": observations.CallTiming, "rpc": observations.RpcReport, "health": observations.WorkerHealth,
-    "request": observations.RequestReport, "event": observations.EventReport, "lock": observations.LockReport,
+    "stage": observations.StageReport,
+    "weight_sync": observations.WeightSync,
+    "progress": observations.Progress,
+    "call": observations.CallTiming,
+    "rpc": observations.RpcReport,
+    "health": observations.WorkerHealth,
+    "request": observations.RequestReport,
+    "event": observations.EventReport,
+    "lock": observations.LockReport,
     "nccl": observations.NcclReport,
-    "flight": observations.FlightReport, "written": observations.Written,
-}  # fmt: skip
+    "flight": observations.FlightReport,
+    "written": observations.Written,
+}
 """What a process may tell. How a rank ended, what the kernel logged, who is silent: that is known without it."""
 EVERY_KIND: Mapping[str, type[Report]] = {
-    **KINDS, "log": observations.LogFinding, "exit": observations.ExitReport, "xid": observations.XidReport,
-    "silent": observations.SilenceReport, "pair": observations.PairReport, "probe": observations.ProbeReport,
-}  # fmt: skip
+    **KINDS,
+    "log": observations.LogFinding,
+    "exit": observations.ExitReport,
+    "xid": observations.XidReport,
+    "silent": observations.SilenceReport,
+    "pair": observations.PairReport,
+    "probe": observations.ProbeReport,
+}
 """What a case may hold that somebody brings along."""
 NAMES = {kind: name for name, kind in EVERY_KIND.items()}
 REPORTS_MAX, BYTES_MAX = 64, 16_384

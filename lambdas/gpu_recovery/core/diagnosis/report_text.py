@@ -47,9 +47,10 @@ def page(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
         lines = [f"{what}: {'nothing speaks for any cause' if english else '没有任何证据'}"]
     else:
         lines = [
-            f"{what}: {diagnosis.cause}", f"{where}: {diagnosis.scope}",
+            f"{what}: {diagnosis.cause}",
+            f"{where}: {diagnosis.scope}",
             f"{sure}: {diagnosis.confidence:.0%} ({decided})",
-        ]  # fmt: skip
+        ]
         lines += [f"{evidence}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
     if diagnosis.rivals:
         lines += [f"{rivals}:", *(f"  - {_rival(one)}" for one in diagnosis.rivals)]
@@ -107,21 +108,28 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
     lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.said}
     return {
-        "cause": diagnosis.cause, "scope": _scope(diagnosis), "remedy": diagnosis.remedy,
-        "confidence": diagnosis.confidence, "decided": diagnosis.decided,
+        "cause": diagnosis.cause,
+        "scope": _scope(diagnosis),
+        "remedy": diagnosis.remedy,
+        "confidence": diagnosis.confidence,
+        "decided": diagnosis.decided,
         "evidence": list(diagnosis.evidence[:LISTED_MAX]),
         "findings": [_finding(one) for one in diagnosis.findings[:LISTED_MAX]],
         "rivals": [
             {
-                "cause": one.cause, "scope": _scope(one), "confidence": one.confidence, "follows": one.follows,
+                "cause": one.cause,
+                "scope": _scope(one),
+                "confidence": one.confidence,
+                "follows": one.follows,
                 "evidence": list(one.evidence[:LISTED_MAX]),
             }
             for one in diagnosis.rivals
         ],
-        "next_probe": diagnosis.next_probe, "said": [_finding(one) for one in diagnosis.said[:LISTED_MAX]],
+        "next_probe": diagnosis.next_probe,
+        "said": [_finding(one) for one in diagnosis.said[:LISTED_MAX]],
         "more": {name: max(0, len(found) - LISTED_MAX) for name, found in lists.items()},
         "version": diagnosis.version,
-    }  # fmt: skip
+    }
 
 
 def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
@@ -130,6 +138,11 @@ def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
 
 def _finding(one: Finding) -> dict[str, Any]:
     return {
-        "row": one.row, "cause": one.cause, "weight": one.weight, "follows": one.follows, "english": one.english,
-        "chinese": one.chinese, "evidence": list(one.evidence[:LISTED_MAX]),
-    }  # fmt: skip
+        "row": one.row,
+        "cause": one.cause,
+        "weight": one.weight,
+        "follows": one.follows,
+        "english": one.english,
+        "chinese": one.chinese,
+        "evidence": list(one.evidence[:LISTED_MAX]),
+    }

@@ -63,13 +63,19 @@ def findings(rules: Iterable[Rule], case: Case) -> tuple[Finding, ...]:
     """What the rules find in the case, by rows and scopes. A rule without any of its reports is not asked."""
     found = [
         Finding(
-            rule.row, match.cause, match.scope, match.weight, match.follows, rule.english.format(**match.values),
-            rule.chinese.format(**match.values), tuple(sorted(set(match.evidence))),
+            rule.row,
+            match.cause,
+            match.scope,
+            match.weight,
+            match.follows,
+            rule.english.format(**match.values),
+            rule.chinese.format(**match.values),
+            tuple(sorted(set(match.evidence))),
         )
         for rule in rules
         if any(case.all(kind) for kind in rule.needs)
         for match in rule.find(case)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda one: (_order(one.row), one.scope, one.english, one.evidence)))
 
 

@@ -92,9 +92,13 @@ def activate(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
 
 
 def verify(
-    instance: Instance, reason: str, proof_needed: bool, changes: dict[str, Any] | None = None, repeats: int = 0,
+    instance: Instance,
+    reason: str,
+    proof_needed: bool,
+    changes: dict[str, Any] | None = None,
+    repeats: int = 0,
     since: datetime | None = None,
-) -> Step:  # fmt: skip
+) -> Step:
     """To the check that must pass before it works again. A check needs placement, so ECS is told to place again."""
     run_changes, checks = run_check(instance, CheckRun("", proof_needed=proof_needed, repeats=repeats, since=since))
     active_changes, active = activate(instance)

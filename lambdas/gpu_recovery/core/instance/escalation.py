@@ -124,9 +124,14 @@ def _is_blamed_anew(instance: Instance, need: Need) -> bool:
 
 
 def hold(
-    instance: Instance, need: Need, why: str, given: Given, changes: dict[str, Any], orders: tuple[Any, ...],
+    instance: Instance,
+    need: Need,
+    why: str,
+    given: Given,
+    changes: dict[str, Any],
+    orders: tuple[Any, ...],
     look_s: int = 0,
-) -> Step:  # fmt: skip
+) -> Step:
     """Out of use until the need may be met. Claimants hear that they must leave; operators hear it once."""
     before = instance.held
     told = before.told if before is not None else ()
@@ -142,14 +147,19 @@ def hold(
     # At each look that finds it still held there is nothing to order: orders nobody carries out would pile up.
     drain_changes, draining = drain(instance) if instance.status is not InstanceStatus.QUARANTINED else ({}, ())
     held_changes = {
-        "need": need, "held": held, "check": None, "reboot": None,
+        "need": need,
+        "held": held,
+        "check": None,
+        "reboot": None,
         "deadline_at": held.since + within(given.policy.hold_timeout_s),
         "look_at": given.now + within(look_s or given.policy.hold_look_s),
-    }  # fmt: skip
+    }
     return Step(
-        InstanceStatus.QUARANTINED, reason, {**drain_changes, **changes, **held_changes},
+        InstanceStatus.QUARANTINED,
+        reason,
+        {**drain_changes, **changes, **held_changes},
         (*orders, *draining, *leave),
-    )  # fmt: skip
+    )
 
 
 def _ask_to_leave(instance: Instance, need: Need, job_id: str, given: Given) -> commands.TellJob:
@@ -224,9 +234,14 @@ def _check(instance: Instance, need: Need, changes: dict[str, Any], orders: tupl
 
 
 def repair(
-    instance: Instance, need: Need, reboot: Reboot, reason: str, given: Given, changes: dict[str, Any],
+    instance: Instance,
+    need: Need,
+    reboot: Reboot,
+    reason: str,
+    given: Given,
+    changes: dict[str, Any],
     orders: tuple[Any, ...],
-) -> Step:  # fmt: skip
+) -> Step:
     """Drain, then reboot or replace; the epoch rises so that no claim from before can be mistaken for one after."""
     policy, epoch = given.policy, instance.epoch + 1
     replacing = need.rung is Rung.REPLACE
@@ -234,9 +249,14 @@ def repair(
     timed = replace(reboot, deadline_at=reboot.deadline_at or given.now + within(limit))
     drain_changes, draining = drain(instance)
     all_changes = {
-        **drain_changes, **changes, "epoch": epoch, "need": need, "check": None, "reboot": timed,
+        **drain_changes,
+        **changes,
+        "epoch": epoch,
+        "need": need,
+        "check": None,
+        "reboot": timed,
         "reboots": (*_recent(instance, given), given.now),
-    }  # fmt: skip
+    }
     order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
     status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING
     return Step(status, reason, all_changes, (*draining, order, *orders))

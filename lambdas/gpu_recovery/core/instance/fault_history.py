@@ -77,9 +77,7 @@ def made_of(past: tuple[Signal, ...], now: datetime) -> str:
     return lemons.made_of(past, now.timestamp())
 
 
-def _noticed(
-    before: Instance, after: Instance, event: events.InstanceEvent, given: Given
-) -> Iterator[LemonSignal]:  # fmt: skip
+def _noticed(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Iterator[LemonSignal]:
     match event:
         case events.CheckRequested() if event.first == before.instance_id:
             yield failure_of(event)

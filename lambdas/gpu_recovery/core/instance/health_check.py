@@ -46,9 +46,14 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     changes, orders = run_check(instance, run)
     active_changes, active = activate(instance)
     changes |= {
-        **active_changes, "claims": left, "reserved_for": kept_for(instance, event), "need": None, "held": None,
-        "checked_for": _checked_for(instance, event), "also_waiting": also_waiting(instance, event.job_id),
-    }  # fmt: skip
+        **active_changes,
+        "claims": left,
+        "reserved_for": kept_for(instance, event),
+        "need": None,
+        "held": None,
+        "checked_for": _checked_for(instance, event),
+        "also_waiting": also_waiting(instance, event.job_id),
+    }
     how = "failed on it" if event.awaited else "crashed on it and waits for no answer"
     reason = f"checked because attempt {event.attempt} of {event.job_id} {how}"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
@@ -74,8 +79,9 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: Gi
     outcome = CheckOutcome.REBOOT if blamed else CheckOutcome.GONE if gone else CheckOutcome.INCONCLUSIVE
     summary = f"the instance is {instance.status}: {instance.reason}"
     changes: dict[str, Any] = {
-        "claims": _without_claim(instance, event.job_id), "checked_for": _checked_for(instance, event),
-    }  # fmt: skip
+        "claims": _without_claim(instance, event.job_id),
+        "checked_for": _checked_for(instance, event),
+    }
     if not event.awaited:
         reserved_for = kept_for(instance, event)
         return Step(instance.status, instance.reason, {**changes, "reserved_for": reserved_for})
@@ -117,9 +123,10 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     if run is None:
         return NO_CHECK
     changes: dict[str, Any] = {
-        "check": None, "boot_id": verdict.boot_id or instance.boot_id,
+        "check": None,
+        "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
-    }  # fmt: skip
+    }
     told = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, given)
@@ -164,15 +171,22 @@ def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[s
 
 
 def _to_repair(
-    instance: Instance, run: CheckRun, wanted: tuple[Rung, str], said: tuple[CheckOutcome, str],
-    changes: dict[str, Any], given: Given,
-) -> Step:  # fmt: skip
+    instance: Instance,
+    run: CheckRun,
+    wanted: tuple[Rung, str],
+    said: tuple[CheckOutcome, str],
+    changes: dict[str, Any],
+    given: Given,
+) -> Step:
     """Through the one door: `wanted` are the rung and the evidence, `said` is what the job hears of it."""
     waiting = run.waiting
     need = Need(
-        *wanted, given.now, boot_id=changes["boot_id"],
-        job_id=waiting.job_id if waiting else run.job_id, attempt=waiting.attempt if waiting else run.attempt,
-    )  # fmt: skip
+        *wanted,
+        given.now,
+        boot_id=changes["boot_id"],
+        job_id=waiting.job_id if waiting else run.job_id,
+        attempt=waiting.attempt if waiting else run.attempt,
+    )
     step = meet(instance, need, given, changes)
     repairing = step.changes.get("need") is not None
     return replace(step, commands=(*step.commands, *report(run, *said, repairing)))

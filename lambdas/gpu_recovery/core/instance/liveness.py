@@ -24,12 +24,15 @@ def silent(instance: Instance, event: events.InstanceSilent, given: Given) -> St
         commands.TellJob(
             job_id,
             events.RankSilent(
-                at=given.now, attempt=attempt, instance_id=instance.instance_id, seen_at=event.seen_at,
+                at=given.now,
+                attempt=attempt,
+                instance_id=instance.instance_id,
+                seen_at=event.seen_at,
                 sentence=sentence,
             ),
         )
         for job_id, attempt in _claimed(instance, event.heard)
-    )  # fmt: skip
+    )
     return Step(instance.status, instance.reason, {"silent_since": event.seen_at}, told)
 
 

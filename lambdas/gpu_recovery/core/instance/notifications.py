@@ -57,9 +57,11 @@ def with_words(
     orders: tuple[Any, ...] = tuple(told)
     if _came_to_a_person(before, after):
         data = {
-            "instance_id": before.instance_id, "reason": after.reason, "epoch": after.epoch,
+            "instance_id": before.instance_id,
+            "reason": after.reason,
+            "epoch": after.epoch,
             "incident_id": incident_id if told else before.incident_id or None,
-        }  # fmt: skip
+        }
         orders = (*orders, commands.PublishEvent("Operator Action Required", data))
     if not orders:
         return step

@@ -14,13 +14,25 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import Given, Step
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
-_FACTS = ("boot_id", "booted_at", "health", "departure", "announced", "claims", "ended_for", "silent_since",
-    "heard_at", "boot_heard_at",
-)  # fmt: skip
+_FACTS = (
+    "boot_id",
+    "booted_at",
+    "health",
+    "departure",
+    "announced",
+    "claims",
+    "ended_for",
+    "silent_since",
+    "heard_at",
+    "boot_heard_at",
+)
 _TOUCHING = (
-    commands.DrainInstance, commands.RebootInstance, commands.ReplaceInstance, commands.StartInstance,
+    commands.DrainInstance,
+    commands.RebootInstance,
+    commands.ReplaceInstance,
+    commands.StartInstance,
     commands.DeregisterInstance,
-)  # fmt: skip
+)
 """Orders that are never given."""
 _SAID = (commands.ReportCheck, commands.PokeScheduler, commands.StopCheck)
 _UNTOLD = (commands.NotifyOperator, commands.PublishEvent, *_SAID)
@@ -47,9 +59,11 @@ def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given:
     ended = repair_ended(instance, False, f"{instance.instance_id}: observe-only", given.now)
     said = (*(_unrepaired(one) for one in step.commands if isinstance(one, _SAID)), *ended)
     return Step(
-        InstanceStatus.AVAILABLE, f"observe-only: {would}", changes,
+        InstanceStatus.AVAILABLE,
+        f"observe-only: {would}",
+        changes,
         (*said, instances.would_have_repaired(instance, would)),
-    )  # fmt: skip
+    )
 
 
 def _untouched(instance: Instance, step: Step) -> Step:

@@ -18,9 +18,16 @@ def quarantine(
     """To a person: nothing is placed on it, operators are told, and are reminded until somebody acts."""
     drain_changes, draining = drain(instance)
     settled = {
-        "check": None, "reboot": None, "need": None, "held": None, "withdrawn": False, "reserved_for": "",
-        "also_waiting": (), "look_at": None, "deadline_at": given.now + within(given.policy.quarantine_reminder_s),
-    }  # fmt: skip
+        "check": None,
+        "reboot": None,
+        "need": None,
+        "held": None,
+        "withdrawn": False,
+        "reserved_for": "",
+        "also_waiting": (),
+        "look_at": None,
+        "deadline_at": given.now + within(given.policy.quarantine_reminder_s),
+    }
     return Step(
         InstanceStatus.QUARANTINED, reason, {**settled, **drain_changes, **(changes or {})}, (*orders, *draining)
     )

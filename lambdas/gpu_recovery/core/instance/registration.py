@@ -26,11 +26,18 @@ def seen(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
     if last not in ("", event.container_instance_id):
         past = (*past, last)[-REMEMBERED_MAX:]
     return {
-        "container_instance_id": event.container_instance_id, "past_registrations": past,
-        "ecs_status": event.ecs_status, "ecs_version": event.ecs_version, "agent_connected": event.agent_connected,
-        "gpus": event.gpus, "gpus_free": event.gpus_free, "gpus_most": max(instance.gpus_most, event.gpus),
-        "availability_zone": event.availability_zone, "group": event.group, "rack": event.rack,
-    }  # fmt: skip
+        "container_instance_id": event.container_instance_id,
+        "past_registrations": past,
+        "ecs_status": event.ecs_status,
+        "ecs_version": event.ecs_version,
+        "agent_connected": event.agent_connected,
+        "gpus": event.gpus,
+        "gpus_free": event.gpus_free,
+        "gpus_most": max(instance.gpus_most, event.gpus),
+        "availability_zone": event.availability_zone,
+        "group": event.group,
+        "rack": event.rack,
+    }
 
 
 def observed(instance: Instance, event: events.InstanceObserved, given: Given) -> Step | Ignore:
@@ -118,10 +125,18 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
         for job_id, claim in instance.claims.items()
     ]
     cleared: dict[str, Any] = {
-        "check": None, "reboot": None, "need": None, "held": None, "departure": None, "withdrawn": False,
-        "also_waiting": (), "health": unsure(instance.health, tuple(HealthKind)), "claims": {}, "reserved_for": "",
+        "check": None,
+        "reboot": None,
+        "need": None,
+        "held": None,
+        "departure": None,
+        "withdrawn": False,
+        "also_waiting": (),
+        "health": unsure(instance.health, tuple(HealthKind)),
+        "claims": {},
+        "reserved_for": "",
         "silent_since": None,
-    }  # fmt: skip
+    }
     return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
 
 

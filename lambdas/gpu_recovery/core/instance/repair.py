@@ -44,15 +44,18 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: G
     evidence = f"{before.evidence}; {event.sentence}" if before is not None else event.sentence
     waits = (event.job_id, event.attempt) if event.awaited else ("", 0)
     need = Need(
-        rung, evidence, given.now, job_id=waits[0], attempt=waits[1], ends=Rank(event.job_id, event.attempt),
+        rung,
+        evidence,
+        given.now,
+        job_id=waits[0],
+        attempt=waits[1],
+        ends=Rank(event.job_id, event.attempt),
         boot_id=instance.boot_id,
-    )  # fmt: skip
+    )
     orders: tuple[Any, ...] = ()
     cut_short: tuple[Rank, ...] = ()
     if (run := instance.check) is not None:
-        orders = (
-            commands.StopCheck(run.check_id), *report(run, CheckOutcome.REBOOT, event.sentence, repairing=True)
-        )  # fmt: skip
+        orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.REBOOT, event.sentence, repairing=True))
         cut_short = (Rank(run.job_id, run.attempt),) if run.job_id not in ("", event.job_id) else ()
     others = (*also_waiting(instance, event.job_id), *cut_short)[-WAITING_MAX:]
     asked = (*instance.ended_for, asker)[-REMEMBERED_MAX:]
@@ -158,9 +161,10 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
     if run.proof_needed and reboot is not None and not proves_reboot(reboot, verdict):
         return _not_proved(instance, reboot, verdict, given)
     seen: dict[str, Any] = {
-        "check": None, "boot_id": verdict.boot_id or instance.boot_id,
+        "check": None,
+        "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
-    }  # fmt: skip
+    }
     if run.proof_needed and instance.need is not None and instance.need.rung is Rung.REPLACE:
         seen |= _on_another_host(instance, given)
     told = f"{verdict.outcome}: {verdict.summary}"
@@ -174,8 +178,14 @@ def verified(instance: Instance, event: events.CheckEnded, given: Given) -> Step
         return given_up(instance, f"it did not pass its check: {told}", given, seen, ends)
     # A second reboot is tried only where there is nothing better: what one did not cure, another seldom does.
     uncured = verdict.outcome is CheckOutcome.REPLACE or given.policy.replace
-    need = replace(instance.need, rung=Rung.REPLACE if uncured else Rung.REBOOT, evidence=f"{told} after its repair",
-                   seen_at=given.now, ends=None, boot_id=verdict.boot_id or instance.boot_id)  # fmt: skip
+    need = replace(
+        instance.need,
+        rung=Rung.REPLACE if uncured else Rung.REBOOT,
+        evidence=f"{told} after its repair",
+        seen_at=given.now,
+        ends=None,
+        boot_id=verdict.boot_id or instance.boot_id,
+    )
     return meet(replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, given, seen, ends)
 
 

@@ -40,9 +40,14 @@ from gpu_recovery.core.state_machine import (
 )
 
 QUIET = (
-    events.InstanceObserved, events.CheckRequested, events.MachineSeen, events.ReleaseRequested, events.InstanceSilent,
-    events.InstanceHeard, events.InstanceBooted,
-)  # fmt: skip
+    events.InstanceObserved,
+    events.CheckRequested,
+    events.MachineSeen,
+    events.ReleaseRequested,
+    events.InstanceSilent,
+    events.InstanceHeard,
+    events.InstanceBooted,
+)
 """Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
 
 
@@ -135,10 +140,13 @@ def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given:
     step = with_words(instance, after, step, event, given, fleet or given.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {
-            "instance_id": instance.instance_id, "after": step.status, "reason": step.reason,
-            "before": instance.status if instance.version else None, "version": instance.version + 1,
+            "instance_id": instance.instance_id,
+            "after": step.status,
+            "reason": step.reason,
+            "before": instance.status if instance.version else None,
+            "version": instance.version + 1,
             "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
-        }  # fmt: skip
+        }
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
     if fleet is not None:
         step = replace(step, commands=(*step.commands, *of_breaker(given.brakes, fleet, given.policy)))
@@ -234,7 +242,9 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.QUARANTINED, events.InstanceObserved): Row.to(registration.observed, _S.QUARANTINED, _S.GONE),
     (_S.QUARANTINED, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.QUARANTINED, events.HealthReported): Row.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
-    (_S.QUARANTINED, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.QUARANTINED, _S.VERIFYING),
+    (_S.QUARANTINED, events.DepartureAnnounced): Row.to(
+        health_reports.departure_announced, _S.QUARANTINED, _S.VERIFYING
+    ),
     (_S.QUARANTINED, events.CheckRequested): Row.to(health_check.check_impossible, _S.QUARANTINED),
     (_S.QUARANTINED, events.RepairRequested): Row.to(repair.repair_of_quarantined, *_REPAIR),
     (_S.QUARANTINED, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),

@@ -54,9 +54,15 @@ def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
     """The job as its first task shows it: what a relaunch will run. `gpus` are those the task holds."""
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     return JobSpec(
-        workload="adopted", nnodes=world, gpus_per_node=gpus, task_definition=task.task_definition,
-        container=task.main_container, command=task.command, env=env, user=task.started_by,
-    )  # fmt: skip
+        workload="adopted",
+        nnodes=world,
+        gpus_per_node=gpus,
+        task_definition=task.task_definition,
+        container=task.main_container,
+        command=task.command,
+        env=env,
+        user=task.started_by,
+    )
 
 
 def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
@@ -75,13 +81,41 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
     if job.origin is not Origin.ADOPTED or event.created_at <= job.status_at:
         return Ignore("the task is not newer than the end of the job")
     changes = {
-        "attempt": job.attempt + 1, "instances": ("",) * job.spec.nnodes, "attempts_counted": 0, "failure": None,
-        "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
-        "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
-        "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
-        "to_leave": (), "silent": (), "found_dead": (), "heard": {}, "running_at": None, "quick_ends": 0,
-        "not_before": None, "repairs": 0, "first_ends": (), "suspicions": (), "held": False, "suspended_for": "",
-        "suspended_at": None, "suspensions": (), "ran_s": 0, "wished_at": None, "short_of": "",
-    }  # fmt: skip
+        "attempt": job.attempt + 1,
+        "instances": ("",) * job.spec.nnodes,
+        "attempts_counted": 0,
+        "failure": None,
+        "attempts_uncounted": {},
+        "incident_id": None,
+        "stop_purpose": None,
+        "stop_cause": None,
+        "stop_tries": 0,
+        "stop_reason": "",
+        "repairing": (),
+        "repaired": {},
+        "launched": False,
+        "launch_ended": False,
+        "in_line_at": None,
+        "adopted_after": job.status_at,
+        "claims_kept": False,
+        "started_by_person": True,
+        "to_leave": (),
+        "silent": (),
+        "found_dead": (),
+        "heard": {},
+        "running_at": None,
+        "quick_ends": 0,
+        "not_before": None,
+        "repairs": 0,
+        "first_ends": (),
+        "suspicions": (),
+        "held": False,
+        "suspended_for": "",
+        "suspended_at": None,
+        "suspensions": (),
+        "ran_s": 0,
+        "wished_at": None,
+        "short_of": "",
+    }
     told = (jobs.started_anew(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

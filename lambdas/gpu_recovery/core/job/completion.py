@@ -30,9 +30,15 @@ def suspended(job: Job, given: Given, failure: RankFailure | None = None) -> Ste
     if blamed:
         since = job.running_at or job.status_at
         request = CheckRequested(
-            at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=True, since=since, awaited=False,
-            first=blamed, alone=len(job.instances) == 1,
-        )  # fmt: skip
+            at=given.now,
+            job_id=job.job_id,
+            attempt=job.attempt,
+            may_reboot=True,
+            since=since,
+            awaited=False,
+            first=blamed,
+            alone=len(job.instances) == 1,
+        )
         orders = (commands.TellInstance(blamed, request), *orders)
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
     changes: dict[str, Any] = {"suspended_at": given.now, "in_line_at": given.now, "failure": None}
@@ -82,9 +88,12 @@ def finished(job: Job, status: JobStatus, reason: str) -> Step:
 
 
 def failed(
-    job: Job, reason: str, unconfirmed: tuple[str, ...], changes: Mapping[str, Any] | None = None,
+    job: Job,
+    reason: str,
+    unconfirmed: tuple[str, ...],
+    changes: Mapping[str, Any] | None = None,
     results: Mapping[str, Checked] | None = None,
-) -> Step:  # fmt: skip
+) -> Step:
     """A terminal failure: whatever is still claimed is given back but for `unconfirmed`, and operators are told.
 
     results: what the checks that led to it said, by instance.
@@ -94,8 +103,9 @@ def failed(
     orders = (
         commands.ReleaseInstances(job.instances, unconfirmed, job.attempt),
         jobs.failed(job, incident, reason, unconfirmed, results or {}),
-        commands.PublishEvent("Recovery Failed", data), poke(job),
-    )  # fmt: skip
+        commands.PublishEvent("Recovery Failed", data),
+        poke(job),
+    )
     kept = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
     return Step(JobStatus.FAILED, reason, {**kept, **(changes or {})}, orders)
 

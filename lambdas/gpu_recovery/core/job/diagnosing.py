@@ -48,9 +48,10 @@ def diagnosed(job: Job, event: events.Diagnosed, given: Given) -> Step | Ignore:
         changes = {"conclusion": found, **remedy_outcomes.put_off(job)}
         return Step(JobStatus.DIAGNOSING, f"{job.reason}; {found.said}", changes)
     changes = {
-        "conclusion": replace(found, spares=True), "attempts_counted": job.attempts_counted + 1,
+        "conclusion": replace(found, spares=True),
+        "attempts_counted": job.attempts_counted + 1,
         **remedy_outcomes.failed_again(job, found, (), given),
-    }  # fmt: skip
+    }
     if ends:
         return failed(job, f"{found.said}; it would fail again", (), changes)
     if not job.attempts_left(given.policy):

@@ -19,11 +19,27 @@ def placed(job: Job, event: events.JobPlaced, given: Given) -> Step | Ignore:
     attempt = job.attempt + 1
     launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
     changes = {
-        "attempt": attempt, "instances": event.instances, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
-        "stop_reason": "", "failure": None, "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
-        "started_by_person": False, "not_before": None, "running_at": None, "to_leave": (), "silent": (), "heard": {},
-        "found_dead": (), "suspended_for": "", "short_of": "",
-    }  # fmt: skip
+        "attempt": attempt,
+        "instances": event.instances,
+        "stop_purpose": None,
+        "stop_cause": None,
+        "stop_tries": 0,
+        "stop_reason": "",
+        "failure": None,
+        "repairing": (),
+        "repaired": {},
+        "launched": False,
+        "launch_ended": False,
+        "started_by_person": False,
+        "not_before": None,
+        "running_at": None,
+        "to_leave": (),
+        "silent": (),
+        "heard": {},
+        "found_dead": (),
+        "suspended_for": "",
+        "short_of": "",
+    }
     chosen = set(event.instances)
     left = tuple(one for one in job.instances if one not in chosen)
     orders: tuple[Any, ...] = (launch,)

@@ -37,10 +37,16 @@ class JobStatus(StrEnum):
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
 WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
 """The statuses the scheduler places from; a recovering gang goes before its equals in the queue."""
-LIVE = frozenset({
-    JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING,
-    JobStatus.STOPPING,
-})  # fmt: skip
+LIVE = frozenset(
+    {
+        JobStatus.SUBMITTING,
+        JobStatus.SUBMITTED,
+        JobStatus.RUNNING,
+        JobStatus.LOST,
+        JobStatus.SUSPENDING,
+        JobStatus.STOPPING,
+    }
+)
 """The statuses in which ranks of the current attempt may exist."""
 RUNS = (JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING)
 """The statuses in which its ranks are taken to work."""

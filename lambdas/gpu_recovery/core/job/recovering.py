@@ -39,9 +39,11 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], given: Given) 
     if found is not None and not blamed and (found.goes_on or found.is_a_machines):
         changes["conclusion"] = replace(found, followed=True)
     recovering = {
-        **changes, **started_again(job, job.diagnosed, given), "repairing": assessment.repairing,
+        **changes,
+        **started_again(job, job.diagnosed, given),
+        "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
-    }  # fmt: skip
+    }
     return unless_held(job, Step(JobStatus.RECOVERING, reason, recovering, (poke(job),)))
 
 

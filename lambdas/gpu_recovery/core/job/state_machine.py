@@ -54,9 +54,17 @@ def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -
 def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """The first record of a job whose tasks a person started; its ranks are counted as they show themselves."""
     job = Job(
-        job_id=job_id, spec=spec, queued_at=now, status_at=now, version=0, attempt=1, origin=Origin.ADOPTED,
-        hands_off=hands_off, started_by_person=True, instances=("",) * spec.nnodes,
-    )  # fmt: skip
+        job_id=job_id,
+        spec=spec,
+        queued_at=now,
+        status_at=now,
+        version=0,
+        attempt=1,
+        origin=Origin.ADOPTED,
+        hands_off=hands_off,
+        started_by_person=True,
+        instances=("",) * spec.nnodes,
+    )
     reason = f"adopted {'to observe' if hands_off else 'to recover'}: its tasks were started by a person"
     return kept(job, "JobAdopted", Step(JobStatus.SUBMITTED, reason), policy, now)
 
@@ -69,8 +77,11 @@ def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: dateti
 def decide_by(
     transitions: Mapping[tuple[JobStatus, type[events.JobEvent]], Row],
     ignored: Mapping[tuple[JobStatus, type[events.JobEvent]], str],
-    job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime,
-) -> Decision[Job]:  # fmt: skip
+    job: Job,
+    event: events.JobEvent,
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision[Job]:
     """What `event` makes of `job` by two tables: those of this file, or those of the jobs on Ray."""
     fenced_off = fence(job, event)
     if fenced_off:
@@ -114,10 +125,14 @@ def kept(job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPol
     """The record after `step`; a job that changes its status says so on the bus."""
     if step.status != job.status or job.version == 0:
         data = {
-            "job_id": job.job_id, "attempt": step.changes.get("attempt", job.attempt), "after": step.status,
-            "before": job.status if job.version else None, "reason": step.reason, "version": job.version + 1,
+            "job_id": job.job_id,
+            "attempt": step.changes.get("attempt", job.attempt),
+            "after": step.status,
+            "before": job.status if job.version else None,
+            "reason": step.reason,
+            "version": job.version + 1,
             "incident_id": step.changes.get("incident_id") or job.incident_id,
-        }  # fmt: skip
+        }
         records = _recorded(job, event, step) if policy.record_attempts else ()
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data), *records))
         moved = replace(job, **{**step.changes, "status": step.status})
@@ -316,8 +331,15 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
 _IN_LINE = (*_QUEUED, _S.SUSPENDED)
 _NOT_IN_LINE = (
-    _S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING, _S.STOPPING, _S.DIAGNOSING, *_ENDED,
-)  # fmt: skip
+    _S.SUBMITTING,
+    _S.SUBMITTED,
+    _S.RUNNING,
+    _S.LOST,
+    _S.SUSPENDING,
+    _S.STOPPING,
+    _S.DIAGNOSING,
+    *_ENDED,
+)
 _AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
 _AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {

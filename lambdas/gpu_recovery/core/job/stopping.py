@@ -92,9 +92,13 @@ def stop_for(job: Job, failure: RankFailure, given: Given) -> Step:
 
 
 def relaunch_or_fail(
-    job: Job, cause: Cause, reason: str, given: Given, failure: RankFailure | None = None,
+    job: Job,
+    cause: Cause,
+    reason: str,
+    given: Given,
+    failure: RankFailure | None = None,
     purpose: StopPurpose = StopPurpose.RELAUNCH,
-) -> Step:  # fmt: skip
+) -> Step:
     """Stop for an uncounted cause, unless it has happened too often."""
     most = given.policy.uncounted_max
     if job.attempts_uncounted.get(cause, 0) >= most:
@@ -104,9 +108,13 @@ def relaunch_or_fail(
 
 
 def stop(
-    job: Job, purpose: StopPurpose, reason: str, given: Given, cause: Cause | None = None,
+    job: Job,
+    purpose: StopPurpose,
+    reason: str,
+    given: Given,
+    cause: Cause | None = None,
     failure: RankFailure | None = None,
-) -> Step:  # fmt: skip
+) -> Step:
     """Order the gang to stop; an attempt that will be diagnosed or relaunched opens an incident."""
     changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
     orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
@@ -137,9 +145,11 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     after = all_stopped(stopped, event, given)
     kept = tuple(order for order in stop.commands if not isinstance(order, commands.StopAttempt))
     return Step(
-        after.status, f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
-        {**stop.changes, **after.changes}, (*kept, *after.commands),
-    )  # fmt: skip
+        after.status,
+        f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
+        {**stop.changes, **after.changes},
+        (*kept, *after.commands),
+    )
 
 
 def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
@@ -161,10 +171,17 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
             ends = repeat_offender.ends_with(job, event.own_ends, policy)
             suspect = repeat_offender.suspect(job, ends, policy)
             request = events.CheckRequested(
-                at=given.now, job_id=job.job_id, attempt=job.attempt, may_reboot=may_reboot, since=since,
-                suspect=suspect.instance_id, because=suspect.because, again=suspect.again,
-                first=repeat_offender.ended_first(job, ends, policy), alone=len(job.instances) == 1,
-            )  # fmt: skip
+                at=given.now,
+                job_id=job.job_id,
+                attempt=job.attempt,
+                may_reboot=may_reboot,
+                since=since,
+                suspect=suspect.instance_id,
+                because=suspect.because,
+                again=suspect.again,
+                first=repeat_offender.ended_first(job, ends, policy),
+                alone=len(job.instances) == 1,
+            )
             reason = f"every rank has ended; checking {len(job.instances)} instance(s)"
             if suspect.instance_id:
                 reason = f"{reason}, of which {suspect.instance_id} is suspected: {suspect.because}"

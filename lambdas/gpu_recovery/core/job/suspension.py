@@ -27,8 +27,13 @@ def suspend(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ig
     if job.is_observed(given.policy):
         return Ignore("this job is only observed")
     reason = f"{_wanted(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
-    changes = {**_changes(job, event, given), "stop_purpose": StopPurpose.SUSPEND, "stop_cause": None, "stop_tries": 0,
-               "stop_reason": _wanted(event)}  # fmt: skip
+    changes = {
+        **_changes(job, event, given),
+        "stop_purpose": StopPurpose.SUSPEND,
+        "stop_cause": None,
+        "stop_tries": 0,
+        "stop_reason": _wanted(event),
+    }
     return Step(JobStatus.SUSPENDING, reason, changes, (commands.SuspendAttempt(job.attempt),))
 
 

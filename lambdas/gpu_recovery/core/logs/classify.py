@@ -25,8 +25,15 @@ from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
 from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
-    *OF_GPUS, *OF_FABRICS, *OF_HOSTS, *OF_PLATFORMS, *OF_OUTSIDE, *OF_NETWORKS, *OF_PROGRAMS, *OF_ENDS,
-)  # fmt: skip
+    *OF_GPUS,
+    *OF_FABRICS,
+    *OF_HOSTS,
+    *OF_PLATFORMS,
+    *OF_OUTSIDE,
+    *OF_NETWORKS,
+    *OF_PROGRAMS,
+    *OF_ENDS,
+)
 """In order: the first that fits a line is what it tells of."""
 _TRACEBACK = "traceback (most recent call last)"
 _FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")

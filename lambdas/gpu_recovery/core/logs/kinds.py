@@ -78,21 +78,38 @@ class LogClass(StrEnum):
 _KINDS: Mapping[LogClass, tuple[Kind, ...]] = {
     LogClass.RESOURCES: (Kind.INSUFFICIENT_RESOURCES,),
     LogClass.USER: (
-        Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_CHECKPOINT, Kind.USER_ERROR_DEPENDENCY, Kind.DEVICE_ASSERT,
+        Kind.USER_ERROR_CONFIG,
+        Kind.USER_ERROR_CHECKPOINT,
+        Kind.USER_ERROR_DEPENDENCY,
+        Kind.DEVICE_ASSERT,
         Kind.COLLECTIVE_MISMATCH,
     ),
     LogClass.RUNTIME: (
-        Kind.XID_APPLICATION, Kind.RUNTIME_ERROR_CUDA, Kind.PROCESS_CRASH, Kind.CUDA_OOM, Kind.HOST_OOM,
-        Kind.SHM_EXHAUSTED, Kind.OS_LIMIT, Kind.PORT_IN_USE, Kind.RDMA_MEMLOCK_CONFIG,
+        Kind.XID_APPLICATION,
+        Kind.RUNTIME_ERROR_CUDA,
+        Kind.PROCESS_CRASH,
+        Kind.CUDA_OOM,
+        Kind.HOST_OOM,
+        Kind.SHM_EXHAUSTED,
+        Kind.OS_LIMIT,
+        Kind.PORT_IN_USE,
+        Kind.RDMA_MEMLOCK_CONFIG,
     ),
     LogClass.UNKNOWN: (Kind.PROCESS_KILLED_UNKNOWN,),
     LogClass.HARDWARE: (
-        Kind.HARDWARE_GPU_LOST, Kind.HARDWARE_GPU_ECC, Kind.HARDWARE_GPU_RESET, Kind.HARDWARE_NVLINK,
-        Kind.HARDWARE_THERMAL, Kind.NODE_KERNEL,
+        Kind.HARDWARE_GPU_LOST,
+        Kind.HARDWARE_GPU_ECC,
+        Kind.HARDWARE_GPU_RESET,
+        Kind.HARDWARE_NVLINK,
+        Kind.HARDWARE_THERMAL,
+        Kind.NODE_KERNEL,
     ),
     LogClass.CASCADE: (Kind.XID_CASCADE,),
     LogClass.NETWORK: (
-        Kind.NETWORK_RDMA, Kind.NETWORK_PEER_EXIT, Kind.COLLECTIVE_TIMEOUT, Kind.RENDEZVOUS_TIMEOUT,
+        Kind.NETWORK_RDMA,
+        Kind.NETWORK_PEER_EXIT,
+        Kind.COLLECTIVE_TIMEOUT,
+        Kind.RENDEZVOUS_TIMEOUT,
     ),
     LogClass.EXTERNAL: (Kind.NETWORK_EXTERNAL, Kind.CONTAINER_IMAGE),
     LogClass.STORAGE: (Kind.STORAGE_IO,),
@@ -101,7 +118,7 @@ _KINDS: Mapping[LogClass, tuple[Kind, ...]] = {
     LogClass.NUMERICAL: (Kind.NUMERICAL_NAN,),
     LogClass.SCHEDULER: (Kind.SCHEDULER_PREEMPT, Kind.SCHEDULER_TIME_LIMIT),
     LogClass.NONE: (Kind.BENIGN,),
-}  # fmt: skip
+}
 CLASSES: Mapping[Kind, LogClass] = {kind: one for one, kinds in _KINDS.items() for kind in kinds}
 """Whose a failure of each kind is."""
 

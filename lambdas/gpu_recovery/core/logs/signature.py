@@ -43,9 +43,17 @@ class Signatures:
         self.rows: list[Signature] = []
 
     def add(
-        self, source: str, kind: Kind, needs: str, pattern: str, role: Role = Role.ROOT, *,
-        soft: bool = False, whole: bool = False, generic: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        source: str,
+        kind: Kind,
+        needs: str,
+        pattern: str,
+        role: Role = Role.ROOT,
+        *,
+        soft: bool = False,
+        whole: bool = False,
+        generic: bool = False,
+    ) -> None:
         """One more. needs: texts with `|` between them; ValueError for one that is not in lower case."""
         if needs != needs.lower() or not all(needs.split("|")):
             raise ValueError(f"texts that no line in lower case has: {needs!r}")

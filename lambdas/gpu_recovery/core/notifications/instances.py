@@ -204,17 +204,27 @@ def _of(
 def _resolved(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
     name = instance.instance_id
     return message(
-        instance.incident_id, Severity.SEV4, Phase.RESOLVED, f"{name}: {subject}", parts, job_id=_job(instance),
+        instance.incident_id,
+        Severity.SEV4,
+        Phase.RESOLVED,
+        f"{name}: {subject}",
+        parts,
+        job_id=_job(instance),
         instance_id=name,
-    )  # fmt: skip
+    )
 
 
 def _noted(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
     name = instance.instance_id
     return message(
-        _note_id(instance), Severity.SEV3, Phase.NOTED, f"{name}: {subject}", parts, job_id=_job(instance),
+        _note_id(instance),
+        Severity.SEV3,
+        Phase.NOTED,
+        f"{name}: {subject}",
+        parts,
+        job_id=_job(instance),
         instance_id=name,
-    )  # fmt: skip
+    )
 
 
 def _note_id(instance: Instance) -> str:

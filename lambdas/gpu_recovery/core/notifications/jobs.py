@@ -168,9 +168,7 @@ def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at
         Part.IDS: _ids(job, incident_id),
     }
     subject = f"{job.job_id}: LOST, a rank is silent"
-    return message(
-        incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id
-    )  # fmt: skip
+    return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id)
 
 
 def heard(job: Job, reason: str) -> NotifyOperator:
@@ -215,9 +213,7 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
         Part.YOU: ["Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}")],
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
     }
-    return message(
-        note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id
-    )  # fmt: skip
+    return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
 
 
 def unwatched(job: Job, reason: str) -> NotifyOperator:

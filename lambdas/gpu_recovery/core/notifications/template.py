@@ -69,10 +69,14 @@ def message(
     line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
     printable = "".join(one if " " <= one <= "~" else "?" for one in line)
     return NotifyOperator(
-        incident_id=incident_id, severity=severity, subject=printable[:SUBJECT_CHARACTERS_MAX].rstrip(),
-        body="\n".join(_part(part, parts.get(part, ())) for part in Part), phase=phase, job_id=job_id,
+        incident_id=incident_id,
+        severity=severity,
+        subject=printable[:SUBJECT_CHARACTERS_MAX].rstrip(),
+        body="\n".join(_part(part, parts.get(part, ())) for part in Part),
+        phase=phase,
+        job_id=job_id,
         instance_id=instance_id,
-    )  # fmt: skip
+    )
 
 
 def parts_of(body: str) -> dict[Part, list[str]]:

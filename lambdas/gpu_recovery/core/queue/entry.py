@@ -93,14 +93,26 @@ class Entry:
 def waiting(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Waiting:
     """The entry of a job in line, as `place` reads it."""
     return Waiting(
-        job_id=entry.job_id, version=entry.version, attempt=entry.attempt, user=entry.user,
-        priority=effective(entry.asked, entry.ran_s, policy), asked=entry.asked, group=entry.group, nodes=entry.nodes,
-        gpus=entry.gpus, queued_at=entry.queued_at, recovering=entry.recovering,
-        last=entry.instances if entry.recovering else (), suspects=entry.suspects,
-        own_only=entry.recovering and policy.relaunch_on_same_instances, repairing=entry.repairing,
-        runs_for_s=entry.lasts_s(usual), holds_quota=entry.holds_quota,
-        suspensions=entry.suspended_lately(policy, now), suspended_at=entry.suspended_at,
-    )  # fmt: skip
+        job_id=entry.job_id,
+        version=entry.version,
+        attempt=entry.attempt,
+        user=entry.user,
+        priority=effective(entry.asked, entry.ran_s, policy),
+        asked=entry.asked,
+        group=entry.group,
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        queued_at=entry.queued_at,
+        recovering=entry.recovering,
+        last=entry.instances if entry.recovering else (),
+        suspects=entry.suspects,
+        own_only=entry.recovering and policy.relaunch_on_same_instances,
+        repairing=entry.repairing,
+        runs_for_s=entry.lasts_s(usual),
+        holds_quota=entry.holds_quota,
+        suspensions=entry.suspended_lately(policy, now),
+        suspended_at=entry.suspended_at,
+    )
 
 
 def running(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Running:
@@ -112,15 +124,25 @@ def running(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[
     if entry.leaves:
         ends_at = max(now, entry.placed_at + within(policy.suspend_margin_s))
     return Running(
-        job_id=entry.job_id, version=entry.version, attempt=entry.attempt, user=entry.user,
-        priority=effective(entry.asked, ran_s, policy), asked=entry.asked, group=entry.group, nodes=entry.nodes,
-        gpus=entry.gpus, hosts=tuple(dict.fromkeys(i for i in entry.instances if i)), since=since,
-        queued_at=entry.queued_at, ends_at=ends_at,
+        job_id=entry.job_id,
+        version=entry.version,
+        attempt=entry.attempt,
+        user=entry.user,
+        priority=effective(entry.asked, ran_s, policy),
+        asked=entry.asked,
+        group=entry.group,
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        hosts=tuple(dict.fromkeys(i for i in entry.instances if i)),
+        since=since,
+        queued_at=entry.queued_at,
+        ends_at=ends_at,
         demotes_at=demotes_at(entry.asked, entry.ran_s, since, policy) if entry.works else None,
         suspensions=entry.suspended_lately(policy, now),
         can_suspend=entry.works and not (entry.observed or policy.observe_only),
-        leaving=entry.leaves, for_job=entry.suspended_for if entry.leaves else "",
-    )  # fmt: skip
+        leaving=entry.leaves,
+        for_job=entry.suspended_for if entry.leaves else "",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,9 +70,10 @@ class Room:
         return [
             host_id
             for host_id, free in own.items()
-            if (host := self.hosts[host_id]).usable and host.reserved_until is not None
+            if (host := self.hosts[host_id]).usable
+            and host.reserved_until is not None
             and free < job.gpus <= host.gpus - held(host_id)
-        ]  # fmt: skip
+        ]
 
     def fitting(self, job: Waiting) -> int:
         """How many hosts the job may have now."""

@@ -145,10 +145,14 @@ class Preemption:
     def _is_candidate(self, host_id: str, job: Waiting) -> bool:
         host = self._room.hosts.get(host_id)
         return (
-            host is not None and host.usable and host.gpus >= job.gpus and host.leaves_at is None
-            and host_id not in self._room.held and host_id not in self._room.started
+            host is not None
+            and host.usable
+            and host.gpus >= job.gpus
+            and host.leaves_at is None
+            and host_id not in self._room.held
+            and host_id not in self._room.started
             and self._room.owner(host) in ("", job.job_id)
-        )  # fmt: skip
+        )
 
     def _is_movable(self, one: Running) -> bool:
         """Neither protected still nor suspended often, and ours to suspend."""
@@ -178,9 +182,10 @@ class Preemption:
         """Never one of the same or a higher priority, nor one that leaves for somebody else already; and at one
         priority the jobs of a user do not interrupt each other (seed 003)."""
         return (
-            bundle.highest < job.priority and not self._leaves(bundle)
+            bundle.highest < job.priority
+            and not self._leaves(bundle)
             and not any(one.user == job.user and one.asked == job.asked for one in bundle.jobs)
-        )  # fmt: skip
+        )
 
     def _leaves(self, bundle: Bundle) -> bool:
         """Whether one of it makes room for somebody already."""

@@ -61,9 +61,15 @@ class Limits:
         the user, then the one that names the priority."""
         name = Priority(key.priority).name
         for user, priority, group in (
-            (key.user, name, key.group), (key.user, name, ANY), (key.user, ANY, key.group), (ANY, name, key.group),
-            (key.user, ANY, ANY), (ANY, name, ANY), (ANY, ANY, key.group), (ANY, ANY, ANY),
-        ):  # fmt: skip
+            (key.user, name, key.group),
+            (key.user, name, ANY),
+            (key.user, ANY, key.group),
+            (ANY, name, key.group),
+            (key.user, ANY, ANY),
+            (ANY, name, ANY),
+            (ANY, ANY, key.group),
+            (ANY, ANY, ANY),
+        ):
             if (user, priority, group) in self.instances:
                 return user, priority, group
         return None

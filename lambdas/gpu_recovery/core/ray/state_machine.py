@@ -116,9 +116,8 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.SUBMITTING, events.LaunchRefused): Row.to(refused, _S.FAILED),
     **{(status, events.AllRanksRunning): Row.to(running, _S.RUNNING) for status in (_S.SUBMITTING, _S.SUBMITTED)},
     **{
-        (status, events.AllRanksStopped): Row.to(
-            ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.PENDING_RESOURCES
-        ) for status in _UNDER_WAY
+        (status, events.AllRanksStopped): Row.to(ended, _S.SUCCEEDED, _S.FAILED, _S.CANCELED, _S.PENDING_RESOURCES)
+        for status in _UNDER_WAY
     },
     **{(status, events.Diagnosed): Row.to(diagnosed, status) for status in _UNDER_WAY},
     **{(status, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING) for status in _UNDER_WAY},
@@ -133,12 +132,20 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
         (status, events.AttemptLaunched): Row.to(taken_too_late, status)
         for status in (_S.STOPPING, _S.FAILED, _S.CANCELED)
     },
-}  # fmt: skip
+}
 _OF_MACHINES = (
-    events.RankSeen, events.NewerTaskSeen, events.RankFailed, events.InstancesChecked, events.RepairEnded,
-    events.InstanceNeedsRepair, events.InstanceLeaving, events.RankSilent, events.RankHeard, events.RankExited,
+    events.RankSeen,
+    events.NewerTaskSeen,
+    events.RankFailed,
+    events.InstancesChecked,
+    events.RepairEnded,
+    events.InstanceNeedsRepair,
+    events.InstanceLeaving,
+    events.RankSilent,
+    events.RankHeard,
+    events.RankExited,
     events.ProgressStopped,
-)  # fmt: skip
+)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **{(status, event): "it has no rank of ours" for event in _OF_MACHINES for status in STATUSES},
     **ignored("no driver of it has ended by itself", events.Diagnosed, *_IN_LINE, _S.STOPPING, *_ENDED),
@@ -151,7 +158,12 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     ),
     **ignored(
         "the launch of this attempt is over",
-        events.LaunchRefused, *_IN_LINE, _S.SUBMITTED, _S.RUNNING, _S.STOPPING, *_ENDED,
+        events.LaunchRefused,
+        *_IN_LINE,
+        _S.SUBMITTED,
+        _S.RUNNING,
+        _S.STOPPING,
+        *_ENDED,
     ),
     **ignored("its driver is known to run", events.AllRanksRunning, _S.RUNNING),
     **ignored("its driver is being stopped", events.AllRanksRunning, _S.STOPPING),
@@ -161,4 +173,4 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
     **ignored("the job has ended", events.CancelRequested, *_ENDED),
-}  # fmt: skip
+}

@@ -32,9 +32,11 @@ def order_of(job: Job) -> DriverOrder:
     spec = job.spec
     runtime_env: dict[str, Any] = json.loads(spec.runtime_env) if spec.runtime_env else {}
     ours = {
-        "JOB_ID": job.job_id, "ATTEMPT": str(job.attempt), "NNODES": str(spec.nnodes),
+        "JOB_ID": job.job_id,
+        "ATTEMPT": str(job.attempt),
+        "NNODES": str(spec.nnodes),
         "GPUS_PER_NODE": str(spec.gpus_per_node),
-    }  # fmt: skip
+    }
     if spec.checkpoint_dir:
         ours["CHECKPOINT_DIR"] = spec.checkpoint_dir
     named = runtime_env.get("env_vars")
@@ -42,10 +44,12 @@ def order_of(job: Job) -> DriverOrder:
     if spec.image:
         runtime_env["image_uri"] = spec.image
     return DriverOrder(
-        submission_id=attempt_id(job.job_id, job.attempt), entrypoint=spec.entrypoint, runtime_env=runtime_env,
+        submission_id=attempt_id(job.job_id, job.attempt),
+        entrypoint=spec.entrypoint,
+        runtime_env=runtime_env,
         resources=dict(spec.entrypoint_resources or ON_A_WORKER),
         metadata={"job_id": job.job_id, "attempt": str(job.attempt), "user": spec.user},
-    )  # fmt: skip
+    )
 
 
 def read_where_it_is_submitted(runtime_env: Mapping[str, Any]) -> str:

@@ -50,11 +50,20 @@ _QUERY = (
 )
 ROUTES = (
     Route(
-        "GET", "/api/v2/dead-letters", read_dead_letters, "What nobody could handle", {200: "DeadLetters"},
+        "GET",
+        "/api/v2/dead-letters",
+        read_dead_letters,
+        "What nobody could handle",
+        {200: "DeadLetters"},
         Role.OPERATOR,
     ),
     Route(
-        "POST", "/api/v2/dead-letters/redrive", redrive_dead_letters, "Give dead letters to whom they were for",
-        {200: "Redriven"}, Role.OPERATOR, _QUERY,
+        "POST",
+        "/api/v2/dead-letters/redrive",
+        redrive_dead_letters,
+        "Give dead letters to whom they were for",
+        {200: "Redriven"},
+        Role.OPERATOR,
+        _QUERY,
     ),
-)  # fmt: skip
+)

@@ -92,19 +92,32 @@ def _view(
     if outcome is not None:
         lines = {one: outcome_line(outcome.cause, outcome.where, outcome.held, one) for one in Language}
     return {
-        **as_document(found), "job_id": job_id, "attempt": attempt,
+        **as_document(found),
+        "job_id": job_id,
+        "attempt": attempt,
         "page": {language.value: page(found, language) + lines[language] for language in Language},
         "unread_logs": {str(rank): why for rank, why in unread.items()},
-        "outcome": None if outcome is None else {
-            "cause": outcome.cause, "where": outcome.where, "held": outcome.held,
-            "english": lines[Language.ENGLISH].strip(), "chinese": lines[Language.CHINESE].strip(),
+        "outcome": None
+        if outcome is None
+        else {
+            "cause": outcome.cause,
+            "where": outcome.where,
+            "held": outcome.held,
+            "english": lines[Language.ENGLISH].strip(),
+            "chinese": lines[Language.CHINESE].strip(),
         },
-    }  # fmt: skip
+    }
 
 
 ROUTES = (
     Route(
-        "POST", "/api/v2/diagnoses", make_diagnosis, "What failed, where, and how sure that is", {200: "Diagnosis"},
-        takes="CaseWanted", needs_body=True, refuses=(404,),
+        "POST",
+        "/api/v2/diagnoses",
+        make_diagnosis,
+        "What failed, where, and how sure that is",
+        {200: "Diagnosis"},
+        takes="CaseWanted",
+        needs_body=True,
+        refuses=(404,),
     ),
-)  # fmt: skip
+)

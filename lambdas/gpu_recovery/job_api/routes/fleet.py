@@ -42,9 +42,16 @@ _FLEET = {200: "Fleet"}
 ROUTES = (
     Route("GET", "/api/v2/fleet", read_fleet, "The brakes, and whom they hold", _FLEET),
     Route(
-        "POST", "/api/v2/fleet/pause", pause_fleet, "Let no repair begin", _FLEET, Role.OPERATOR, takes="Why",
-        needs_body=True, refuses=(413, 422),
+        "POST",
+        "/api/v2/fleet/pause",
+        pause_fleet,
+        "Let no repair begin",
+        _FLEET,
+        Role.OPERATOR,
+        takes="Why",
+        needs_body=True,
+        refuses=(413, 422),
     ),
     Route("POST", "/api/v2/fleet/unpause", unpause_fleet, "Let repairs begin again", _FLEET, Role.OPERATOR),
     Route("POST", "/api/v2/fleet/reset-breaker", reset_breaker, "Close the breaker", _FLEET, Role.OPERATOR),
-)  # fmt: skip
+)

@@ -101,11 +101,15 @@ def _is_silent(desk: Desk, lock: GpuLock, owner: str) -> bool:
 
 def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
     return {
-        "job_id": lock.job_id, "name": lock.name, "owner": lock.owner or None, "token": lock.token,
-        "instance_id": lock.instance_id or None, "acquired_at": jobs.time_text(lock.acquired_at),
+        "job_id": lock.job_id,
+        "name": lock.name,
+        "owner": lock.owner or None,
+        "token": lock.token,
+        "instance_id": lock.instance_id or None,
+        "acquired_at": jobs.time_text(lock.acquired_at),
         "expires_at": jobs.time_text(lock.expires_at),
         "has_ended": has_ended(lock, desk.recovery.clock()),
-    }  # fmt: skip
+    }
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -161,15 +165,36 @@ _JOB = (Parameter("job_id", "whose lock it is", TEXT, required=True),)
 ROUTES = (
     Route("GET", _ONE, read_lock, "Who has a lock of a job", {200: "Lock"}, Role.USER, _JOB, refuses=(422,)),
     Route(
-        "POST", f"{_ONE}/acquire", acquire_lock, "Acquire a lock of a job", {200: "Lock"}, Role.USER,
-        takes="LockWish", needs_body=True, refuses=(409, 413, 422),
+        "POST",
+        f"{_ONE}/acquire",
+        acquire_lock,
+        "Acquire a lock of a job",
+        {200: "Lock"},
+        Role.USER,
+        takes="LockWish",
+        needs_body=True,
+        refuses=(409, 413, 422),
     ),
     Route(
-        "POST", f"{_ONE}/renew", renew_lock, "Renew the lease of a lock", {200: "Lock"}, Role.USER,
-        takes="LockRenewal", needs_body=True, refuses=(409, 413, 422),
+        "POST",
+        f"{_ONE}/renew",
+        renew_lock,
+        "Renew the lease of a lock",
+        {200: "Lock"},
+        Role.USER,
+        takes="LockRenewal",
+        needs_body=True,
+        refuses=(409, 413, 422),
     ),
     Route(
-        "POST", f"{_ONE}/release", release_lock, "Give a lock back", {200: "Lock"}, Role.USER,
-        takes="LockReturn", needs_body=True, refuses=(409, 413, 422),
+        "POST",
+        f"{_ONE}/release",
+        release_lock,
+        "Give a lock back",
+        {200: "Lock"},
+        Role.USER,
+        takes="LockReturn",
+        needs_body=True,
+        refuses=(409, 413, 422),
     ),
-)  # fmt: skip
+)

@@ -83,11 +83,22 @@ _FORCE = (Parameter("force", "1: also have the agents of its instances end its r
 ROUTES = (
     Route("POST", "/api/v2/jobs/<job_id>/cancel", cancel_job, "End a job", _JOB, Role.USER, _FORCE, refuses=(409,)),
     Route(
-        "POST", "/api/v2/jobs/<job_id>/suspend", suspend_job, "Take a job off its instances until it is resumed",
-        _JOB, Role.USER, takes="Because", refuses=(409, 413, 422),
+        "POST",
+        "/api/v2/jobs/<job_id>/suspend",
+        suspend_job,
+        "Take a job off its instances until it is resumed",
+        _JOB,
+        Role.USER,
+        takes="Because",
+        refuses=(409, 413, 422),
     ),
     Route(
-        "POST", "/api/v2/jobs/<job_id>/resume", resume_job, "Let a suspended job go on", _JOB, Role.USER,
+        "POST",
+        "/api/v2/jobs/<job_id>/resume",
+        resume_job,
+        "Let a suspended job go on",
+        _JOB,
+        Role.USER,
         refuses=(409,),
     ),
-)  # fmt: skip
+)

@@ -43,9 +43,14 @@ def submit_job(desk: Desk, request: Request) -> Answer:
 
 def _intake(desk: Desk) -> Intake:
     return Intake(
-        desk.recovery, desk.submissions, desk.describe, desk.capacity.check, desk.random, desk.job_id_prefix,
+        desk.recovery,
+        desk.submissions,
+        desk.describe,
+        desk.capacity.check,
+        desk.random,
+        desk.job_id_prefix,
         desk.check_family,
-    )  # fmt: skip
+    )
 
 
 def _user(request: Request) -> str | None:
@@ -97,11 +102,15 @@ def foresee(desk: Desk, job: Job) -> Foresight | None:
 def foreseen(foresight: Foresight) -> dict[str, Any]:
     """A foresight as clients see it."""
     return {
-        "would_start": foresight.would_start, "instances": list(foresight.instances),
-        "short_of": foresight.short_of.value if foresight.short_of else None, "sentence": foresight.sentence,
-        "position": foresight.position, "blockers": list(foresight.blockers),
-        "earliest_at": wire.time_text(foresight.earliest_at), "would_suspend": list(foresight.would_suspend),
-    }  # fmt: skip
+        "would_start": foresight.would_start,
+        "instances": list(foresight.instances),
+        "short_of": foresight.short_of.value if foresight.short_of else None,
+        "sentence": foresight.sentence,
+        "position": foresight.position,
+        "blockers": list(foresight.blockers),
+        "earliest_at": wire.time_text(foresight.earliest_at),
+        "would_suspend": list(foresight.would_suspend),
+    }
 
 
 def explain_job(desk: Desk, request: Request) -> Answer:
@@ -111,11 +120,13 @@ def explain_job(desk: Desk, request: Request) -> Answer:
     return Answer(
         200,
         {
-            "job_id": job.job_id, "status": job.status.value, "reason": job.reason,
+            "job_id": job.job_id,
+            "status": job.status.value,
+            "reason": job.reason,
             "pending": None if foresight is None else foreseen(foresight),
             "decisions": [wire.history_view(entry) for entry in job.history],
         },
-    )  # fmt: skip
+    )
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -201,20 +212,33 @@ _LISTING = (
 _SUBMITTING = (
     Parameter("dry_run", "1: keep nothing, and say what would become of the job", FLAG),
     Parameter(
-        "Idempotency-Key", "the same key and specification are the same job, for a day at least",
+        "Idempotency-Key",
+        "the same key and specification are the same job, for a day at least",
         {"type": "string", "minLength": 1, "maxLength": KEY_CHARACTERS_MAX, "pattern": "^[!-~]([ -~]*[!-~])?$"},
         where="header",
     ),
-)  # fmt: skip
+)
 ROUTES = (
     Route(
-        "POST", "/api/v2/jobs", submit_job, "Submit a job", {201: "Job", 200: "JobOrForesight"}, Role.USER,
-        _SUBMITTING, "JobSpec", needs_body=True, also_yaml=True, refuses=(413, 422),
+        "POST",
+        "/api/v2/jobs",
+        submit_job,
+        "Submit a job",
+        {201: "Job", 200: "JobOrForesight"},
+        Role.USER,
+        _SUBMITTING,
+        "JobSpec",
+        needs_body=True,
+        also_yaml=True,
+        refuses=(413, 422),
     ),
     Route("GET", "/api/v2/jobs", list_jobs, "List jobs, what is under way first", {200: "Jobs"}, query=_LISTING),
     Route("GET", "/api/v2/jobs/<job_id>", read_job, "One job, its history and its attempts", {200: "Job"}),
     Route(
-        "GET", "/api/v2/jobs/<job_id>/explain", explain_job, "Why a job is where it is, and what it waits for",
+        "GET",
+        "/api/v2/jobs/<job_id>/explain",
+        explain_job,
+        "Why a job is where it is, and what it waits for",
         {200: "Explanation"},
     ),
-)  # fmt: skip
+)

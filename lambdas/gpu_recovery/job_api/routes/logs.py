@@ -38,16 +38,16 @@ def read_logs(desk: Desk, request: Request) -> Answer:
     return Answer(
         200,
         {
-            "job_id": job.job_id, "attempt": attempt, "rank": rank,
+            "job_id": job.job_id,
+            "attempt": attempt,
+            "rank": rank,
             "lines": [{"at": jobs.time_text(at), "text": text} for at, text in found.lines],
             "next_cursor": None if at_end else sealed(desk.operator_token(), purpose, found.next_place or ""),
         },
-    )  # fmt: skip
+    )
 
 
-def _read(
-    desk: Desk, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool
-) -> LogPage | str:  # fmt: skip
+def _read(desk: Desk, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool) -> LogPage | str:
     """A page of the log of a rank, or of the driver; or why there is none."""
     if not 1 <= attempt <= job.attempt:
         raise _nothing(job, f"it has had {job.attempt} attempt(s)")

@@ -25,8 +25,9 @@ def read_queue(desk: Desk, request: Request) -> Answer:
     view = look(desk.recovery)
     waiting = [
         _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
-        for entry in view.entries.values() if entry.waits
-    ]  # fmt: skip
+        for entry in view.entries.values()
+        if entry.waits
+    ]
     page, cursor = page_of(desk, request, "queue", waiting, lambda one: str(one["job_id"]), _order)
     told: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
     if "cursor" not in request.query:
@@ -44,12 +45,20 @@ def _order(job: dict[str, Any]) -> tuple[Any, ...]:
 
 def _waiting(entry: Entry, told: Foresight | None, priority: Priority) -> dict[str, Any]:
     return {
-        "job_id": entry.job_id, "user": entry.user, "priority": priority.name, "asked_priority": entry.asked.name,
-        "group": entry.group, "nodes": entry.nodes, "gpus": entry.gpus, "status": _status(entry).value,
-        "queued_at": jobs.time_text(entry.queued_at), "position": told.position if told else None,
-        "short_of": told.short_of.value if told and told.short_of else None, "sentence": told.sentence if told else "",
+        "job_id": entry.job_id,
+        "user": entry.user,
+        "priority": priority.name,
+        "asked_priority": entry.asked.name,
+        "group": entry.group,
+        "nodes": entry.nodes,
+        "gpus": entry.gpus,
+        "status": _status(entry).value,
+        "queued_at": jobs.time_text(entry.queued_at),
+        "position": told.position if told else None,
+        "short_of": told.short_of.value if told and told.short_of else None,
+        "sentence": told.sentence if told else "",
         "earliest_at": jobs.time_text(told.earliest_at if told else None),
-    }  # fmt: skip
+    }
 
 
 def _status(entry: Entry) -> JobStatus:
@@ -64,10 +73,16 @@ def _status(entry: Entry) -> JobStatus:
 
 def _running(job: Running) -> dict[str, Any]:
     return {
-        "job_id": job.job_id, "user": job.user, "priority": Priority(job.priority).name, "group": job.group,
-        "nodes": job.nodes, "gpus": job.gpus, "since": jobs.time_text(job.since),
-        "ends_at": jobs.time_text(job.ends_at), "can_suspend": job.can_suspend,
-    }  # fmt: skip
+        "job_id": job.job_id,
+        "user": job.user,
+        "priority": Priority(job.priority).name,
+        "group": job.group,
+        "nodes": job.nodes,
+        "gpus": job.gpus,
+        "since": jobs.time_text(job.since),
+        "ends_at": jobs.time_text(job.ends_at),
+        "can_suspend": job.can_suspend,
+    }
 
 
 def _quotas(view: View) -> list[dict[str, Any]]:
@@ -76,17 +91,20 @@ def _quotas(view: View) -> list[dict[str, Any]]:
     limits, used = view.snapshot.limits, view.snapshot.used
     named = {
         QuotaKey(user, Priority[priority], group)
-        for user, priority, group in limits.instances if ANY not in (user, priority, group)
-    }  # fmt: skip
+        for user, priority, group in limits.instances
+        if ANY not in (user, priority, group)
+    }
     keys = named | {key for key, number in used.items() if number}
     keys |= {entry.quota_key for entry in view.entries.values() if entry.waits}
     unused = set(limits.instances) - {limits.entry_of(key) for key in keys}
     ordered = sorted(keys, key=lambda key: (key.user, -key.priority, key.group))
     return [
-        *(_quota(key.user, Priority(key.priority).name, key.group, used.get(key, 0), limits.of(key))
-          for key in ordered),
+        *(
+            _quota(key.user, Priority(key.priority).name, key.group, used.get(key, 0), limits.of(key))
+            for key in ordered
+        ),
         *(_quota(*entry, 0, limits.instances[entry]) for entry in sorted(unused)),
-    ]  # fmt: skip
+    ]
 
 
 def _quota(user: str, priority: str, group: str, used: int, limit: int | None) -> dict[str, Any]:

@@ -59,7 +59,15 @@ _IF_MATCH = (Parameter("If-Match", "the revision that was read", TEXT, where="he
 ROUTES = (
     Route("GET", "/api/v2/quotas", read_quotas, "The limits of users", {200: "Quotas"}),
     Route(
-        "PUT", "/api/v2/quotas", write_quotas, "Change the limits of users", {200: "Quotas"}, Role.OPERATOR, _IF_MATCH,
-        "LimitsWanted", needs_body=True, refuses=(412, 413, 422, 428),
+        "PUT",
+        "/api/v2/quotas",
+        write_quotas,
+        "Change the limits of users",
+        {200: "Quotas"},
+        Role.OPERATOR,
+        _IF_MATCH,
+        "LimitsWanted",
+        needs_body=True,
+        refuses=(412, 413, 422, 428),
     ),
-)  # fmt: skip
+)

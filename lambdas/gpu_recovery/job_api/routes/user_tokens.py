@@ -39,12 +39,23 @@ def revoke_token(desk: Desk, request: Request) -> Answer:
 _ALL = "/api/v2/users/<user>/tokens"
 ROUTES = (
     Route(
-        "POST", _ALL, issue_token, "Issue a token for a user", {201: "NewUserToken"}, Role.OPERATOR,
-        takes="UserTokenWish", refuses=(409, 413, 422),
+        "POST",
+        _ALL,
+        issue_token,
+        "Issue a token for a user",
+        {201: "NewUserToken"},
+        Role.OPERATOR,
+        takes="UserTokenWish",
+        refuses=(409, 413, 422),
     ),
     Route("GET", _ALL, list_tokens, "The tokens of a user", {200: "UserTokens"}, Role.OPERATOR, refuses=(422,)),
     Route(
-        "DELETE", f"{_ALL}/<token_id>", revoke_token, "Revoke a token of a user", {200: "UserToken"}, Role.OPERATOR,
+        "DELETE",
+        f"{_ALL}/<token_id>",
+        revoke_token,
+        "Revoke a token of a user",
+        {200: "UserToken"},
+        Role.OPERATOR,
         refuses=(422,),
     ),
-)  # fmt: skip
+)

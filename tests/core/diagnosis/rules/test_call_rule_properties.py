@@ -46,30 +46,54 @@ WHO: dict[str, st.SearchStrategy[Any]] = {
     "instance_id": st.sampled_from(["", "n0", "n9"]),
 }
 KINDS: tuple[tuple[type[Report], dict[str, st.SearchStrategy[Any]]], ...] = (
-    (RpcReport, {
-        "connect_s": ODD, "send_s": ODD, "header_s": ODD, "body_s": ODD, "timed_out": st.booleans(),
-        "failed_at": st.sampled_from([None, *RpcStage]), "connection_error": st.booleans(), "error": TEXT,
-        "status": st.sampled_from([None, 0, 200, 408, 500, 520, 521, 522, 523]),
-        "server_phase": st.sampled_from(["", "deserialise", "method", "serialise", "else"]),
-        "request_id": st.sampled_from(["", "q"]),
-    }),
+    (
+        RpcReport,
+        {
+            "connect_s": ODD,
+            "send_s": ODD,
+            "header_s": ODD,
+            "body_s": ODD,
+            "timed_out": st.booleans(),
+            "failed_at": st.sampled_from([None, *RpcStage]),
+            "connection_error": st.booleans(),
+            "error": TEXT,
+            "status": st.sampled_from([None, 0, 200, 408, 500, 520, 521, 522, 523]),
+            "server_phase": st.sampled_from(["", "deserialise", "method", "serialise", "else"]),
+            "request_id": st.sampled_from(["", "q"]),
+        },
+    ),
     (Progress, {"value": ODD, "status": st.sampled_from([0, 200, 503])}),
     (CallTiming, {"method": TEXT, "seconds": SOME, "stage": st.sampled_from([None, 0, 1])}),
     (WeightSync, {"serialize_s": ODD, "upload_s": ODD, "download_s": ODD}),
     (WorkerHealth, {"memory_free_gb": ODD, "cpu_percent": ODD}),
-    (RequestReport, {
-        "request_id": st.sampled_from(["", "q"]), "state": st.sampled_from(RequestState), "error": TEXT,
-    }),
+    (
+        RequestReport,
+        {
+            "request_id": st.sampled_from(["", "q"]),
+            "state": st.sampled_from(RequestState),
+            "error": TEXT,
+        },
+    ),
     (NcclReport, {"line": TEXT}),
-    (FlightReport, {
-        "group": st.sampled_from(["a", "b"]), "members": st.sampled_from([(), (0, 1), (0, 1, 5, 99)]),
-        "last_enqueued": st.sampled_from([None, 1, 2]), "last_completed": st.sampled_from([None, 1, 2]),
-    }),
-    (PairReport, {
-        "round": st.integers(1, 2), "passed": st.booleans(), "seconds": ODD,
-        "instances": st.sampled_from([(), ("n0",), ("n0", "n1"), ("n1", "n2"), ("n0", "n2")]),
-    }),
-)  # fmt: skip
+    (
+        FlightReport,
+        {
+            "group": st.sampled_from(["a", "b"]),
+            "members": st.sampled_from([(), (0, 1), (0, 1, 5, 99)]),
+            "last_enqueued": st.sampled_from([None, 1, 2]),
+            "last_completed": st.sampled_from([None, 1, 2]),
+        },
+    ),
+    (
+        PairReport,
+        {
+            "round": st.integers(1, 2),
+            "passed": st.booleans(),
+            "seconds": ODD,
+            "instances": st.sampled_from([(), ("n0",), ("n0", "n1"), ("n1", "n2"), ("n0", "n2")]),
+        },
+    ),
+)
 ANY = st.one_of([st.builds(kind, report_id=st.just(""), **WHO, **more) for kind, more in KINDS])
 WINDOW = st.lists(ANY, max_size=14).map(
     lambda reports: [replace(one, report_id=f"r{n}") for n, one in enumerate(reports)]

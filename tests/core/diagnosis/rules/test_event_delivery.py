@@ -28,18 +28,32 @@ TRAIN, ROLLOUT = Occupant(1, 40_000.0, "train"), Occupant(2, 500.0, "rollout")
 
 def event(state: Delivery = Delivery.SENT, **given: object) -> EventReport:
     """A notice to the rollout worker of i-1, sent 700 s ago."""
-    return EventReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": SENT_S, "worker": "rollout/0", "request_id": "q1", "event": "rollout_start",
-        "state": state, **given,
-    })  # fmt: skip
+    return EventReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": SENT_S,
+            "worker": "rollout/0",
+            "request_id": "q1",
+            "event": "rollout_start",
+            "state": state,
+            **given,
+        }
+    )
 
 
 def oom(at_s: float = AT_S - 60.0, **given: object) -> StageReport:
     """An OOM in the rollout on i-1."""
-    return StageReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": at_s, "instance_id": "i-1", "stage": "rollout", "moment": "during", "error": OOM,
-        **given,
-    })  # fmt: skip
+    return StageReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": at_s,
+            "instance_id": "i-1",
+            "stage": "rollout",
+            "moment": "during",
+            "error": OOM,
+            **given,
+        }
+    )
 
 
 def occupied(*occupants: Occupant, **given: object) -> StageReport:
@@ -186,8 +200,10 @@ def test_row_46_an_oom_while_train_still_holds_the_gpu_is_not_the_batch_size() -
     """40 GB are held and 30 asked for."""
     verdict = asked(RULES, occupied(TRAIN, ROLLOUT), oom())
     assert (verdict.cause, verdict.scope, verdict.remedy) == (
-        Cause.GPU_NOT_RELEASED, instance("i-1"), Remedy.RELEASE,
-    )  # fmt: skip
+        Cause.GPU_NOT_RELEASED,
+        instance("i-1"),
+        Remedy.RELEASE,
+    )
     assert verdict.decided and what_explains(case_of(occupied(TRAIN), oom())) == ("r0",)
 
 
@@ -288,10 +304,16 @@ def test_row_46_a_line_of_a_log_elsewhere_that_nothing_explains_is_still_an_oom(
 @pytest.mark.parametrize("call", [{"status": 520}, {"status": 500, "server_phase": "method", "error": OOM}])
 def test_row_46_reads_the_oom_that_a_worker_answers_a_call_with(call: dict[str, object]) -> None:
     """Row 32's code, or its words: with an explanation it is not the batch size either."""
-    answer = RpcReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": AT_S - 60.0, "worker": "rollout/0", "method": "generate", "failed_at": RpcStage.HEADER,
-        **call,
-    })  # fmt: skip
+    answer = RpcReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": AT_S - 60.0,
+            "worker": "rollout/0",
+            "method": "generate",
+            "failed_at": RpcStage.HEADER,
+            **call,
+        }
+    )
     assert {one.cause for one in found(rpc.RULES, "32c", answer)} == {Cause.GPU_MEMORY, Cause.GPU_NOT_RELEASED}
     assert not found(rpc.RULES, "32c", event(), answer)
     verdict = asked((*RULES, *rpc.RULES), event(), answer)

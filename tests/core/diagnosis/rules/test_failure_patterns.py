@@ -40,15 +40,19 @@ def node(number: int) -> set[int]:
 @pytest.mark.parametrize(
     ("failing", "row", "english", "chinese"),
     [
-        (set(range(64)), "19a", "Global failure: controller network failure or all workers hung",
-         "全局故障：controller网络故障或所有worker hang"),
+        (
+            set(range(64)),
+            "19a",
+            "Global failure: controller network failure or all workers hung",
+            "全局故障：controller网络故障或所有worker hang",
+        ),
         (node(3), "19b", "Node failure: all workers of node n3 timed out", "节点故障：节点 n3 的所有worker超时"),
         ({24}, "19b", "Node failure: all workers of node n3 timed out", "节点故障：节点 n3 的所有worker超时"),
         (node(2) | node(3), "19c", "Rack failure: TOR switch of rack r1", "机架故障：机架 r1 的TOR交换机故障"),
         ({0, 63}, "19d", "Sporadic failure: 2 workers failed", "零星故障：2个worker故障"),
         (set(range(0, 64, 4)), "19e", "Complex failure: 16 workers across 8 nodes", "复杂故障：16个worker，跨8个节点"),
     ],
-)  # fmt: skip
+)
 def test_row_19_is_published_as_specified(failing: set[int], row: str, english: str, chinese: str) -> None:
     """The first match of five, in both languages, speaking for nobody; row 21 says the same of the failed call."""
     found = found_by(RULES, calls(failing, FLEET), FLEET)
@@ -196,9 +200,12 @@ def test_row_20_the_older_rule_is_published(failing: set[int], row: str, english
 def test_row_18_a_report_is_placed_by_its_instance_its_worker_or_its_rank() -> None:
     """In that order; nowhere if none is known."""
     for who, instance in (
-        ({"instance_id": "n9", "rank": 31}, "n9"), ({"worker": "w8", "rank": 31}, "n1"), ({"rank": 31}, "n3"),
-        ({"rank": 99}, ""), ({}, ""),
-    ):  # fmt: skip
+        ({"instance_id": "n9", "rank": 31}, "n9"),
+        ({"worker": "w8", "rank": 31}, "n1"),
+        ({"rank": 31}, "n3"),
+        ({"rank": 99}, ""),
+        ({}, ""),
+    ):
         report = RpcReport(report_id="x", at_s=0.0, **who)  # type: ignore[arg-type]
         assert SMALL.instance_of(report) == instance
 

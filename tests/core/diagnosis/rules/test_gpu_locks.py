@@ -20,18 +20,34 @@ TRAIN = Scope.of(ScopeKind.WORKER, "train/0")
 
 def lock(state: LockState, owner: str = "rollout/0", holder: str = "train/0", **given: object) -> LockReport:
     """What the rollout worker of i-1 says of the lock that train has."""
-    return LockReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": 0.0, "instance_id": "i-1", "lock": "gpu_0", "owner": owner, "state": state,
-        "holder": holder, **given,
-    })  # fmt: skip
+    return LockReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": 0.0,
+            "instance_id": "i-1",
+            "lock": "gpu_0",
+            "owner": owner,
+            "state": state,
+            "holder": holder,
+            **given,
+        }
+    )
 
 
 def on_gpu(moment: str, stage: str, *occupants: Occupant, **given: object) -> StageReport:
     """Who is on a GPU of i-1."""
-    return StageReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": 0.0, "instance_id": "i-1", "gpu": "GPU-a", "stage": stage, "moment": moment,
-        "occupants": occupants, **given,
-    })  # fmt: skip
+    return StageReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": 0.0,
+            "instance_id": "i-1",
+            "gpu": "GPU-a",
+            "stage": stage,
+            "moment": moment,
+            "occupants": occupants,
+            **given,
+        }
+    )
 
 
 TIMED_OUT = lock(LockState.TIMED_OUT, waited_s=60.0)
@@ -192,8 +208,10 @@ def test_row_52_anothers_memory_in_its_turn_is_not_released() -> None:
     """Train holds 40 GB before the rollout, in both sets or not."""
     verdict = asked(RULES, on_gpu("before", "rollout", Occupant(1, 40_000.0, "train"), Occupant(2, 500.0, "rollout")))
     assert (verdict.cause, verdict.scope, verdict.remedy) == (
-        Cause.GPU_NOT_RELEASED, instance("i-1"), Remedy.RELEASE,
-    )  # fmt: skip
+        Cause.GPU_NOT_RELEASED,
+        instance("i-1"),
+        Remedy.RELEASE,
+    )
     assert [one.english for one in verdict.findings] == [
         "[rollout] train still holds 40000 MB of the GPU in rollout's turn (processes 1)"
     ]

@@ -16,9 +16,7 @@ from gpu_recovery.core.xid import class_of
 
 from tests.core.diagnosis.rule_results import asked, found, instance
 
-RACKS = Topology.of(
-    Worker(f"w{n}", f"i-{n}", "rack-a" if n < 4 else "rack-b", n) for n in range(8)
-)  # fmt: skip
+RACKS = Topology.of(Worker(f"w{n}", f"i-{n}", "rack-a" if n < 4 else "rack-b", n) for n in range(8))
 
 
 def end(rank: int = 0, at_s: float = 9_000.0, **given: object) -> ExitReport:
@@ -28,10 +26,17 @@ def end(rank: int = 0, at_s: float = 9_000.0, **given: object) -> ExitReport:
 
 def xid(number: int, **given: object) -> XidReport:
     """An XID on a GPU of i-1, with what the policy makes of it."""
-    return XidReport(**{  # type: ignore[arg-type]
-        "report_id": "", "at_s": 0.0, "instance_id": "i-1", "gpu": "GPU-a", "xid": number, "asks": class_of(number),
-        **given,
-    })  # fmt: skip
+    return XidReport(
+        **{  # type: ignore[arg-type]
+            "report_id": "",
+            "at_s": 0.0,
+            "instance_id": "i-1",
+            "gpu": "GPU-a",
+            "xid": number,
+            "asks": class_of(number),
+            **given,
+        }
+    )
 
 
 def silence(name: str, silent_s: float = 200.0, **given: object) -> SilenceReport:
@@ -50,9 +55,22 @@ def suspects(*reports: Report) -> set[Cause]:
 
 @pytest.mark.parametrize(
     ("code", "signal", "said"),
-    [(137, None, 9), (None, 9, 9), (-9, None, 9), (247, None, 9), (134, None, 6), (250, None, 6), (139, None, 11),
-     (143, None, 15), (1, None, None), (128, None, None), (255, None, None), (None, None, None), (-1000, None, None)],
-)  # fmt: skip
+    [
+        (137, None, 9),
+        (None, 9, 9),
+        (-9, None, 9),
+        (247, None, 9),
+        (134, None, 6),
+        (250, None, 6),
+        (139, None, 11),
+        (143, None, 15),
+        (1, None, None),
+        (128, None, None),
+        (255, None, None),
+        (None, None, None),
+        (-1000, None, None),
+    ],
+)
 def test_a_signal_is_read_however_it_is_told(code: int | None, signal: int | None, said: int | None) -> None:
     """By number, by the shell's 128 + n, by Python's -n and what becomes of it in one byte."""
     assert signal_of(end(code=code, signal=signal)) == said
@@ -110,8 +128,9 @@ def test_the_first_end_is_the_one_to_look_at() -> None:
 def test_ends_within_a_second_are_told_together() -> None:
     """Stops are told to the second: which was first is not known."""
     assert {one.evidence for one in found(RULES, "exit", end(0, code=139), end(1, 9_000.9, code=139))} == {
-        ("r0",), ("r1",),
-    }  # fmt: skip
+        ("r0",),
+        ("r1",),
+    }
 
 
 # -- XIDs --------------------------------------------------------------------------------------------------------------

@@ -41,17 +41,26 @@ def scores(*reports: Report) -> dict[tuple[Cause, Scope], float]:
 @pytest.mark.parametrize(
     ("kind", "cause", "scope"),
     [
-        (Kind.HARDWARE_GPU_ECC, Cause.GPU_FAULT, ON_1), (Kind.HARDWARE_GPU_LOST, Cause.GPU_FAULT, ON_1),
-        (Kind.RUNTIME_ERROR_CUDA, Cause.GPU_CONTEXT, ON_1), (Kind.DRIVER_ENVIRONMENT, Cause.DRIVER, ON_1),
-        (Kind.NODE_KERNEL, Cause.NODE_FAULT, ON_1), (Kind.NETWORK_RDMA, Cause.RDMA, ON_1),
-        (Kind.USER_ERROR_CONFIG, Cause.CONFIGURATION, JOB), (Kind.USER_ERROR_CHECKPOINT, Cause.APPLICATION, JOB),
-        (Kind.DEVICE_ASSERT, Cause.APPLICATION, JOB), (Kind.NUMERICAL_NAN, Cause.NUMERICAL, JOB),
-        (Kind.CUDA_OOM, Cause.GPU_MEMORY, JOB), (Kind.HOST_OOM, Cause.HOST_MEMORY, ON_1),
-        (Kind.STORAGE_FULL, Cause.STORAGE, ON_1), (Kind.INSUFFICIENT_RESOURCES, Cause.RESOURCES, JOB),
-        (Kind.NETWORK_EXTERNAL, Cause.EXTERNAL, JOB), (Kind.SCHEDULER_PREEMPT, Cause.PREEMPTED, JOB),
-        (Kind.PROCESS_CRASH, Cause.WORKER_CRASH, ON_1), (Kind.XID_APPLICATION, Cause.APPLICATION, JOB),
+        (Kind.HARDWARE_GPU_ECC, Cause.GPU_FAULT, ON_1),
+        (Kind.HARDWARE_GPU_LOST, Cause.GPU_FAULT, ON_1),
+        (Kind.RUNTIME_ERROR_CUDA, Cause.GPU_CONTEXT, ON_1),
+        (Kind.DRIVER_ENVIRONMENT, Cause.DRIVER, ON_1),
+        (Kind.NODE_KERNEL, Cause.NODE_FAULT, ON_1),
+        (Kind.NETWORK_RDMA, Cause.RDMA, ON_1),
+        (Kind.USER_ERROR_CONFIG, Cause.CONFIGURATION, JOB),
+        (Kind.USER_ERROR_CHECKPOINT, Cause.APPLICATION, JOB),
+        (Kind.DEVICE_ASSERT, Cause.APPLICATION, JOB),
+        (Kind.NUMERICAL_NAN, Cause.NUMERICAL, JOB),
+        (Kind.CUDA_OOM, Cause.GPU_MEMORY, JOB),
+        (Kind.HOST_OOM, Cause.HOST_MEMORY, ON_1),
+        (Kind.STORAGE_FULL, Cause.STORAGE, ON_1),
+        (Kind.INSUFFICIENT_RESOURCES, Cause.RESOURCES, JOB),
+        (Kind.NETWORK_EXTERNAL, Cause.EXTERNAL, JOB),
+        (Kind.SCHEDULER_PREEMPT, Cause.PREEMPTED, JOB),
+        (Kind.PROCESS_CRASH, Cause.WORKER_CRASH, ON_1),
+        (Kind.XID_APPLICATION, Cause.APPLICATION, JOB),
     ],
-)  # fmt: skip
+)
 def test_a_kind_speaks_for_its_cause_where_the_line_was_written(kind: Kind, cause: Cause, scope: Scope) -> None:
     """A machine's fault is on that machine, a program's is the job's; the report is cited."""
     found = verdict(said(kind))
@@ -138,9 +147,12 @@ def test_what_the_classifier_finds_is_what_the_rules_read() -> None:
 
 
 ANY = st.builds(
-    said, st.sampled_from(list(Kind)), st.sampled_from(list(Role)), st.sampled_from([None, 0, 1, 2, 3, 9]),
+    said,
+    st.sampled_from(list(Kind)),
+    st.sampled_from(list(Role)),
+    st.sampled_from([None, 0, 1, 2, 3, 9]),
     st.floats(allow_nan=True, allow_infinity=True),
-)  # fmt: skip
+)
 
 
 @given(st.lists(ANY, max_size=8), ANY)

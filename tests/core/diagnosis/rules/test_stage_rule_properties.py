@@ -34,48 +34,95 @@ from tests.core.diagnosis.rule_results import AT_S, TWO, numbered
 
 RULES: tuple[Rule, ...] = (*gpu_stages.RULES, *event_delivery.RULES, *gpu_locks.RULES, *instances.RULES)
 ERRORS = (
-    "", "CUDA error: an illegal memory access", "uncorrectable ECC error", "device-side assert", "ValueError: {x}",
-    "CUDA out of memory. Tried to allocate 9.9.9 GiB", "CUDA out of memory", "\x00\ud7ff{0}", "nvlink",
-)  # fmt: skip
+    "",
+    "CUDA error: an illegal memory access",
+    "uncorrectable ECC error",
+    "device-side assert",
+    "ValueError: {x}",
+    "CUDA out of memory. Tried to allocate 9.9.9 GiB",
+    "CUDA out of memory",
+    "\x00\ud7ff{0}",
+    "nvlink",
+)
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True)
 NUMBER = st.none() | st.floats(-10, 1e6) | ANY_FLOAT
 COUNT = st.none() | st.integers(-1, 5)
 INSTANCES, WORKERS = st.sampled_from(["", "i-1", "i-2", "i-9"]), st.sampled_from(["", *TWO.workers, "train", "x"])
 WHO = {
-    "report_id": st.integers(0, 30).map(lambda n: f"r{n}"), "at_s": st.integers(8_000, 10_100).map(float) | ANY_FLOAT,
-    "instance_id": INSTANCES, "worker": WORKERS, "rank": st.none() | st.integers(0, 2),
-}  # fmt: skip
+    "report_id": st.integers(0, 30).map(lambda n: f"r{n}"),
+    "at_s": st.integers(8_000, 10_100).map(float) | ANY_FLOAT,
+    "instance_id": INSTANCES,
+    "worker": WORKERS,
+    "rank": st.none() | st.integers(0, 2),
+}
 OCCUPANTS = st.builds(
     Occupant, st.integers(1, 3), st.floats(0, 9_000) | ANY_FLOAT, st.sampled_from(["", "train", "rollout"])
 )
 STAGES = st.builds(
-    StageReport, **WHO, stage=st.sampled_from(["rollout", "weights_update", "train", ""]),
-    moment=st.sampled_from(["before", "after", "during"]), gpu=st.sampled_from(["", "GPU-a", "GPU-b"]),
-    boot_id=st.sampled_from(["", "b1", "b2"]), corrected=COUNT, uncorrected=COUNT,
-    probe=st.sampled_from([None, *Check]), synchronised=st.booleans(), matches=st.none() | st.booleans(),
-    error=st.sampled_from(ERRORS), operation=st.sampled_from(["", "o"]), allocated_gb=NUMBER, reserved_gb=NUMBER,
+    StageReport,
+    **WHO,
+    stage=st.sampled_from(["rollout", "weights_update", "train", ""]),
+    moment=st.sampled_from(["before", "after", "during"]),
+    gpu=st.sampled_from(["", "GPU-a", "GPU-b"]),
+    boot_id=st.sampled_from(["", "b1", "b2"]),
+    corrected=COUNT,
+    uncorrected=COUNT,
+    probe=st.sampled_from([None, *Check]),
+    synchronised=st.booleans(),
+    matches=st.none() | st.booleans(),
+    error=st.sampled_from(ERRORS),
+    operation=st.sampled_from(["", "o"]),
+    allocated_gb=NUMBER,
+    reserved_gb=NUMBER,
     occupants=st.none() | st.lists(OCCUPANTS, max_size=3).map(tuple),
-)  # fmt: skip
+)
 EVENTS = st.builds(
-    EventReport, **WHO, request_id=st.sampled_from(["q1", "q2"]), state=st.sampled_from(Delivery),
-    event=st.sampled_from(["rollout_start", "train_end", "train_start", "?"]), last_state=st.sampled_from(Delivery),
-    gpu_state=st.sampled_from(["", "busy", "gpu_ready", "error", "processing"]), error=st.sampled_from(ERRORS),
-)  # fmt: skip
+    EventReport,
+    **WHO,
+    request_id=st.sampled_from(["q1", "q2"]),
+    state=st.sampled_from(Delivery),
+    event=st.sampled_from(["rollout_start", "train_end", "train_start", "?"]),
+    last_state=st.sampled_from(Delivery),
+    gpu_state=st.sampled_from(["", "busy", "gpu_ready", "error", "processing"]),
+    error=st.sampled_from(ERRORS),
+)
 LOCKS = st.builds(
-    LockReport, **WHO, lock=st.sampled_from(["l1", "l2"]), owner=WORKERS, state=st.sampled_from(LockState),
-    holder=WORKERS, holder_heard_s=NUMBER, waited_s=NUMBER, token=COUNT,
-)  # fmt: skip
+    LockReport,
+    **WHO,
+    lock=st.sampled_from(["l1", "l2"]),
+    owner=WORKERS,
+    state=st.sampled_from(LockState),
+    holder=WORKERS,
+    holder_heard_s=NUMBER,
+    waited_s=NUMBER,
+    token=COUNT,
+)
 OTHERS = st.one_of(
-    st.builds(ExitReport, **WHO, code=st.none() | st.integers(-300, 300), signal=st.none() | st.integers(-1, 70),
-              by_us=st.booleans()),
-    st.builds(XidReport, **WHO, xid=st.sampled_from([13, 31, 45, 48, 63, 79, 94]),
-              asks=st.sampled_from([*XidClass, "?"]), gpu=st.sampled_from(["", "GPU-a"])),
+    st.builds(
+        ExitReport,
+        **WHO,
+        code=st.none() | st.integers(-300, 300),
+        signal=st.none() | st.integers(-1, 70),
+        by_us=st.booleans(),
+    ),
+    st.builds(
+        XidReport,
+        **WHO,
+        xid=st.sampled_from([13, 31, 45, 48, 63, 79, 94]),
+        asks=st.sampled_from([*XidClass, "?"]),
+        gpu=st.sampled_from(["", "GPU-a"]),
+    ),
     st.builds(SilenceReport, **WHO, silent_s=st.floats(0, 300) | ANY_FLOAT),
     st.builds(ProbeReport, **WHO, probe=st.sampled_from([*Probe, "?"]), passed=st.none() | st.booleans()),
-    st.builds(LogFinding, **WHO, line=st.sampled_from([*ERRORS, "notify_rollout_start_event succeeded"]),
-              kind=st.sampled_from(["cuda_oom", "benign"]), role=st.sampled_from(["root", "advice", "cascade"])),
+    st.builds(
+        LogFinding,
+        **WHO,
+        line=st.sampled_from([*ERRORS, "notify_rollout_start_event succeeded"]),
+        kind=st.sampled_from(["cuda_oom", "benign"]),
+        role=st.sampled_from(["root", "advice", "cascade"]),
+    ),
     st.builds(WorkerHealth, **WHO),
-)  # fmt: skip
+)
 REPORTS = st.lists(STAGES | EVENTS | LOCKS | OTHERS, max_size=12)
 
 
@@ -137,35 +184,47 @@ def at(made: type[Report], **given: object) -> Report:
     return made(**{"report_id": "", "at_s": 0.0, "instance_id": "i-1", **given})
 
 
-ZOO = numbered([
-    at(StageReport, stage="save", probe=Check.PASSED, corrected=0, uncorrected=0, allocated_gb=1.0, gpu="g"),
-    at(StageReport, stage="rollout", matches=False, corrected=1, uncorrected=1, gpu="g"),
-    at(StageReport, stage="rollout", probe=Check.FAILED, error="CUDA error: unknown error", gpu="g"),
-    at(StageReport, stage="train", error="CUDA error: unknown error", gpu="g"),
-    at(StageReport, stage="weights_update", moment="after", occupants=(Occupant(1, 9e3, "train"),), gpu="h"),
-    at(StageReport, stage="rollout", occupants=(Occupant(1, 9e3, "train"),), gpu="h"),
-    at(EventReport, request_id="1", event="rollout_start", state=Delivery.SENT, at_s=9_000.5, worker="rollout/0"),
-    at(EventReport, request_id="2", event="train_start", state=Delivery.FAILED),
-    at(EventReport, request_id="3", event="train_start", state=Delivery.DELIVERED),
-    at(EventReport, request_id="4", event="train_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED),
-    at(EventReport, request_id="5", event="rollout_start", state=Delivery.ACKNOWLEDGED, gpu_state="busy", worker="x"),
-    at(EventReport, request_id="6", event="rollout_end", state=Delivery.ACKNOWLEDGED, gpu_state="ready"),
-    at(EventReport, request_id="7", event="rollout_end", state=Delivery.DELIVERED, gpu_state="error"),
-    at(EventReport, request_id="8", event="?", state=Delivery.FAILED),
-    at(LogFinding, line="notify_train_start_event succeeded", kind="benign", role="root"),
-    at(StageReport, stage="rollout", error="CUDA out of memory", gpu="h"),
-    at(StageReport, stage="rollout", error="CUDA out of memory", instance_id="i-2", at_s=1.0),
-    at(LockReport, lock="l", owner="a", state=LockState.HELD, token=2),
-    at(LockReport, lock="l", owner="b", state=LockState.HELD, token=1),
-    at(LockReport, lock="l", owner="c", holder="train/0", state=LockState.WAITING),
-    at(LockReport, lock="l", owner="c", holder="train/0", state=LockState.TIMED_OUT),
-    at(LockReport, lock="l", owner="d", holder="e", holder_heard_s=99.0, state=LockState.TIMED_OUT),
-    at(LockReport, lock="l", owner="d", holder="a", state=LockState.REFUSED),
-    at(ExitReport, worker="train/0", code=1), at(ExitReport, worker="train/1", code=1, by_us=True),
-    at(XidReport, xid=79, asks="REBOOT"), at(SilenceReport, silent_s=99.0),
-    at(SilenceReport, silent_s=99.0, instance_id="i-2"),
-    at(ProbeReport, probe=Probe.DCGM, passed=False), at(ProbeReport, probe=Probe.PAIRWISE, passed=True),
-])  # fmt: skip
+ZOO = numbered(
+    [
+        at(StageReport, stage="save", probe=Check.PASSED, corrected=0, uncorrected=0, allocated_gb=1.0, gpu="g"),
+        at(StageReport, stage="rollout", matches=False, corrected=1, uncorrected=1, gpu="g"),
+        at(StageReport, stage="rollout", probe=Check.FAILED, error="CUDA error: unknown error", gpu="g"),
+        at(StageReport, stage="train", error="CUDA error: unknown error", gpu="g"),
+        at(StageReport, stage="weights_update", moment="after", occupants=(Occupant(1, 9e3, "train"),), gpu="h"),
+        at(StageReport, stage="rollout", occupants=(Occupant(1, 9e3, "train"),), gpu="h"),
+        at(EventReport, request_id="1", event="rollout_start", state=Delivery.SENT, at_s=9_000.5, worker="rollout/0"),
+        at(EventReport, request_id="2", event="train_start", state=Delivery.FAILED),
+        at(EventReport, request_id="3", event="train_start", state=Delivery.DELIVERED),
+        at(EventReport, request_id="4", event="train_start", state=Delivery.FAILED, last_state=Delivery.DELIVERED),
+        at(
+            EventReport,
+            request_id="5",
+            event="rollout_start",
+            state=Delivery.ACKNOWLEDGED,
+            gpu_state="busy",
+            worker="x",
+        ),
+        at(EventReport, request_id="6", event="rollout_end", state=Delivery.ACKNOWLEDGED, gpu_state="ready"),
+        at(EventReport, request_id="7", event="rollout_end", state=Delivery.DELIVERED, gpu_state="error"),
+        at(EventReport, request_id="8", event="?", state=Delivery.FAILED),
+        at(LogFinding, line="notify_train_start_event succeeded", kind="benign", role="root"),
+        at(StageReport, stage="rollout", error="CUDA out of memory", gpu="h"),
+        at(StageReport, stage="rollout", error="CUDA out of memory", instance_id="i-2", at_s=1.0),
+        at(LockReport, lock="l", owner="a", state=LockState.HELD, token=2),
+        at(LockReport, lock="l", owner="b", state=LockState.HELD, token=1),
+        at(LockReport, lock="l", owner="c", holder="train/0", state=LockState.WAITING),
+        at(LockReport, lock="l", owner="c", holder="train/0", state=LockState.TIMED_OUT),
+        at(LockReport, lock="l", owner="d", holder="e", holder_heard_s=99.0, state=LockState.TIMED_OUT),
+        at(LockReport, lock="l", owner="d", holder="a", state=LockState.REFUSED),
+        at(ExitReport, worker="train/0", code=1),
+        at(ExitReport, worker="train/1", code=1, by_us=True),
+        at(XidReport, xid=79, asks="REBOOT"),
+        at(SilenceReport, silent_s=99.0),
+        at(SilenceReport, silent_s=99.0, instance_id="i-2"),
+        at(ProbeReport, probe=Probe.DCGM, passed=False),
+        at(ProbeReport, probe=Probe.PAIRWISE, passed=True),
+    ]
+)
 """Something of everything: nearly every rule finds something in it."""
 WITH_A_THIRD = Topology.of([*TWO.workers.values(), Worker("train/2", "i-3", "rack-b", 2, "train")])
 """Where every machine is silent no rack is; so one more is heard of for the rule of racks."""

@@ -17,20 +17,27 @@ from tests.core.diagnosis.small_cases import AT_S, BY, cluster, found_by, judged
 def took(worker: str, seconds: float, method: str = "train", stage: int | None = None) -> CallTiming:
     """A call of a worker."""
     return CallTiming(
-        report_id=f"took-{worker}-{method}-{seconds}", at_s=AT_S, worker=worker, method=method, seconds=seconds,
+        report_id=f"took-{worker}-{method}-{seconds}",
+        at_s=AT_S,
+        worker=worker,
+        method=method,
+        seconds=seconds,
         stage=stage,
-    )  # fmt: skip
+    )
 
 
 def beats(worker: str, *values: float | None, status: int = 200, every_s: float = 5.0) -> list[Report]:
     """Heartbeats, the last of them now."""
     return [
         Progress(
-            report_id=f"beat-{worker}-{n}", at_s=AT_S - (len(values) - 1 - n) * every_s, worker=worker, value=value,
+            report_id=f"beat-{worker}-{n}",
+            at_s=AT_S - (len(values) - 1 - n) * every_s,
+            worker=worker,
+            value=value,
             status=status,
         )
         for n, value in enumerate(values)
-    ]  # fmt: skip
+    ]
 
 
 # -- row 12, 13 --------------------------------------------------------------------------------------------------------
@@ -61,8 +68,9 @@ def test_row_13_progress_that_stands_still_is_a_stall() -> None:
     assert "13+" not in rows(found_by(RULES, [*beats("w0", 4, 7, 7, 7), *moving]))
     found = of_row(found_by(RULES, [*beats("w0", 4, 7, 7, 7, 7), *moving]), "13+")
     assert {(one.cause, one.scope.names) for one in found} == {
-        (Cause.WORKER_HANG, ("w0",)), (Cause.STRAGGLER, ("w0",)),
-    }  # fmt: skip
+        (Cause.WORKER_HANG, ("w0",)),
+        (Cause.STRAGGLER, ("w0",)),
+    }
     assert found[0].english == "w0: no progress beyond 7 for 15 s → worker stalled"
     assert "13+" not in rows(found_by(RULES, [*beats("w0", 7, 7, 7, 7, 8), *moving]))
 
@@ -114,9 +122,7 @@ def test_row_16_two_sigma_is_published_but_the_guard_decides() -> None:
 def test_row_16_the_specified_sentence_names_mean_and_slowness() -> None:
     """`(avg − overall) / overall · 100` %."""
     found = of_row(found_by(RULES, [took(f"w{n}", 1.0) for n in range(9)] + [took("w9", 2.0)]), "16")
-    assert [one.english for one in found] == [
-        "Detected stragglers: worker_id=w9, avg_duration=2.00s, slowness=81.8%"
-    ]  # fmt: skip
+    assert [one.english for one in found] == ["Detected stragglers: worker_id=w9, avg_duration=2.00s, slowness=81.8%"]
     assert found[0].cause is None
 
 

@@ -30,32 +30,69 @@ def healthy(worker: str, free: float | None = 20.0, cpu: float | None = 30.0, ag
 
 CALL = late("w0", RpcStage.HEADER, request_id="q1")
 TABLE = {
-    "36": ([tells("w0", ERROR, error_type="KeyError", error="'x'")], Cause.WORKER_ERROR, "Worker w0: KeyError: 'x'",
-           "Worker w0 processing_error: KeyError: 'x'"),
-    "36+": ([CALL, tells("w0", START), tells("w0", DONE)], Cause.NETWORK,
-            "Worker w0 was done, and its answer never came: the way back",
-            "Worker w0 已处理完成但响应未送达 → 网络故障"),
-    "37a": ([tells("w0", START)], None, "Worker w0 started processing: not a network problem",
-            "Worker w0 已开始处理，不是网络问题"),
-    "37a+": ([CALL, tells("w0", START)], Cause.WORKER_HANG,
-             "Worker w0 began with the request that was waited for in vain, and did not end it",
-             "Worker w0 已开始处理但未结束 → 疑似worker hang"),
-    "37b": ([CALL, tells("w1", DONE, "q2")], Cause.NETWORK,
-            "Worker w0: no telemetry → suspected network interruption", "Worker w0 无telemetry，疑似网络中断"),
+    "36": (
+        [tells("w0", ERROR, error_type="KeyError", error="'x'")],
+        Cause.WORKER_ERROR,
+        "Worker w0: KeyError: 'x'",
+        "Worker w0 processing_error: KeyError: 'x'",
+    ),
+    "36+": (
+        [CALL, tells("w0", START), tells("w0", DONE)],
+        Cause.NETWORK,
+        "Worker w0 was done, and its answer never came: the way back",
+        "Worker w0 已处理完成但响应未送达 → 网络故障",
+    ),
+    "37a": (
+        [tells("w0", START)],
+        None,
+        "Worker w0 started processing: not a network problem",
+        "Worker w0 已开始处理，不是网络问题",
+    ),
+    "37a+": (
+        [CALL, tells("w0", START)],
+        Cause.WORKER_HANG,
+        "Worker w0 began with the request that was waited for in vain, and did not end it",
+        "Worker w0 已开始处理但未结束 → 疑似worker hang",
+    ),
+    "37b": (
+        [CALL, tells("w1", DONE, "q2")],
+        Cause.NETWORK,
+        "Worker w0: no telemetry → suspected network interruption",
+        "Worker w0 无telemetry，疑似网络中断",
+    ),
     "39a": ([healthy("w0", free=0.9)], None, "Worker w0 GPU memory low", "Worker w0 GPU memory low"),
     "39b": ([healthy("w0", cpu=96.0)], None, "Worker w0 CPU overload", "Worker w0 CPU overload"),
-    "40a": ([CALL, healthy("w1")], Cause.WORKER_STARTUP,
-            "w0: worker never reported health → suspected startup failure", "Worker从未上报健康状态 → 疑似启动失败"),
-    "40b": ([CALL, healthy("w0", age_s=75.0)], Cause.WORKER_CRASH,
-            "w0: worker silent for 75 s → suspected process crash or network cut",
-            "Worker 75秒未上报 → 疑似进程crash或网络断连"),
-    "40c": ([CALL, healthy("w0", free=0.05)], Cause.GPU_MEMORY,
-            "w0: worker GPU OOM → suspected inference batch too large", "Worker GPU OOM → 疑似推理batch过大"),
-    "40d": ([CALL, healthy("w0", cpu=99.0)], Cause.CPU_CONTENTION,
-            "w0: worker CPU overload → suspected resource contention", "Worker CPU overload → 疑似资源争用"),
-    "40e": ([CALL, healthy("w0")], Cause.NETWORK, "w0: worker health normal → suspected network delay",
-            "Worker健康状态正常，疑似网络延迟"),
-}  # fmt: skip
+    "40a": (
+        [CALL, healthy("w1")],
+        Cause.WORKER_STARTUP,
+        "w0: worker never reported health → suspected startup failure",
+        "Worker从未上报健康状态 → 疑似启动失败",
+    ),
+    "40b": (
+        [CALL, healthy("w0", age_s=75.0)],
+        Cause.WORKER_CRASH,
+        "w0: worker silent for 75 s → suspected process crash or network cut",
+        "Worker 75秒未上报 → 疑似进程crash或网络断连",
+    ),
+    "40c": (
+        [CALL, healthy("w0", free=0.05)],
+        Cause.GPU_MEMORY,
+        "w0: worker GPU OOM → suspected inference batch too large",
+        "Worker GPU OOM → 疑似推理batch过大",
+    ),
+    "40d": (
+        [CALL, healthy("w0", cpu=99.0)],
+        Cause.CPU_CONTENTION,
+        "w0: worker CPU overload → suspected resource contention",
+        "Worker CPU overload → 疑似资源争用",
+    ),
+    "40e": (
+        [CALL, healthy("w0")],
+        Cause.NETWORK,
+        "w0: worker health normal → suspected network delay",
+        "Worker健康状态正常，疑似网络延迟",
+    ),
+}
 """By row: reports that it is about, the cause that it speaks for most, and what it says."""
 
 
@@ -118,9 +155,11 @@ def test_row_39_a_threshold_itself_is_not_beyond_it(free: float | None, cpu: flo
 def test_row_40_the_first_match_wins() -> None:
     """Silent, out of memory, overloaded: one sentence for each worker, in that order."""
     for health, row in (
-        (healthy("w0", free=0.05, cpu=99.0, age_s=61.0), "40b"), (healthy("w0", free=0.05, cpu=99.0), "40c"),
-        (healthy("w0", free=0.1, cpu=99.0), "40d"), (healthy("w0", free=0.1, cpu=95.0, age_s=60.0), "40e"),
-    ):  # fmt: skip
+        (healthy("w0", free=0.05, cpu=99.0, age_s=61.0), "40b"),
+        (healthy("w0", free=0.05, cpu=99.0), "40c"),
+        (healthy("w0", free=0.1, cpu=99.0), "40d"),
+        (healthy("w0", free=0.1, cpu=95.0, age_s=60.0), "40e"),
+    ):
         found = rows(found_by(RULES, [CALL, health]))
         assert {one for one in found if one.startswith("40")} == {row}
 

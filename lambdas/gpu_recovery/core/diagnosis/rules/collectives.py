@@ -83,23 +83,43 @@ def _slow(case: Case) -> Iterator[Match]:
 _FLIGHT, _PAIR = (FlightReport,), (PairReport,)
 RULES: tuple[Rule, ...] = (
     Rule(
-        "flight", "ranks {ranks} are missing in process group {groups}: the others wait for them",
-        "进程组{groups}缺少rank {ranks}，其余rank在等待", _FLIGHT, _missing, "reference, part 3: flight recorder",
+        "flight",
+        "ranks {ranks} are missing in process group {groups}: the others wait for them",
+        "进程组{groups}缺少rank {ranks}，其余rank在等待",
+        _FLIGHT,
+        _missing,
+        "reference, part 3: flight recorder",
     ),
     Rule(
-        "flightc", "process groups {groups} wait for one another: collectives are called in different orders",
-        "进程组{groups}相互等待 → 集合通信调用顺序不一致", _FLIGHT, _circular, "reference, part 3: flight recorder",
+        "flightc",
+        "process groups {groups} wait for one another: collectives are called in different orders",
+        "进程组{groups}相互等待 → 集合通信调用顺序不一致",
+        _FLIGHT,
+        _circular,
+        "reference, part 3: flight recorder",
     ),
     Rule(
-        "pair", "{who} failed its tests with every partner", "{who} 与所有伙伴的成对测试均失败", _PAIR, _bad,
+        "pair",
+        "{who} failed its tests with every partner",
+        "{who} 与所有伙伴的成对测试均失败",
+        _PAIR,
+        _bad,
         "reference, part 3: network check",
     ),
     Rule(
-        "pairp", "{who} or {others}: their tests fail, and cannot tell which of them it is",
-        "{who} 或 {others}：成对测试失败，无法区分", _PAIR, _suspected, "reference, part 3: network check",
+        "pairp",
+        "{who} or {others}: their tests fail, and cannot tell which of them it is",
+        "{who} 或 {others}：成对测试失败，无法区分",
+        _PAIR,
+        _suspected,
+        "reference, part 3: network check",
     ),
     Rule(
-        "pairs", "{who} took more than {ratio:g} times the median in its best test",
-        "{who} 最快的成对测试也超过中位数的{ratio:g}倍 → 慢节点", _PAIR, _slow, "reference, part 3: network check",
+        "pairs",
+        "{who} took more than {ratio:g} times the median in its best test",
+        "{who} 最快的成对测试也超过中位数的{ratio:g}倍 → 慢节点",
+        _PAIR,
+        _slow,
+        "reference, part 3: network check",
     ),
-)  # fmt: skip
+)

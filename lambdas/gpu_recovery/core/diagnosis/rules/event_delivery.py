@@ -185,16 +185,22 @@ _NOT_PROCESSED = (
 )
 RULES: tuple[Rule, ...] = (
     Rule(
-        "41", "No train_end was ever sent: nobody told train to release the GPU before {event}",
-        "从未发送train_end：{event}之前没有通知train释放GPU", (EventReport,), _no_train_end,
+        "41",
+        "No train_end was ever sent: nobody told train to release the GPU before {event}",
+        "从未发送train_end：{event}之前没有通知train释放GPU",
+        (EventReport,),
+        _no_train_end,
     ),
     Rule("43", *_NOT_DELIVERED, (EventReport,), _not_delivered),
     Rule("43+", *_NOT_DELIVERED, (EventReport,), _not_delivered_and_failed),
     Rule("43a", *_NOT_PROCESSED, (EventReport,), _not_acknowledged),
     Rule("43a+", *_NOT_PROCESSED, (EventReport,), _not_acknowledged_and_failed),
     Rule(
-        "43b", "GPU still occupied: train did not release or rollout could not acquire",
-        "GPU仍被占用 → train未释放或rollout未能获取", (EventReport,), _busy,
+        "43b",
+        "GPU still occupied: train did not release or rollout could not acquire",
+        "GPU仍被占用 → train未释放或rollout未能获取",
+        (EventReport,),
+        _busy,
     ),
     Rule("44", "Event {event} confirmed, GPU ready", "Event {event}已确认，GPU就绪", (EventReport,), _confirmed),
     Rule("44a", "GPU still busy, waiting... ({event})", "GPU仍被占用，等待中…（{event}）", (EventReport,), _still_busy),
@@ -202,20 +208,27 @@ RULES: tuple[Rule, ...] = (
     Rule("44c", "Event {event} ACK timeout", "Event {event} ACK超时", (EventReport,), _ack_timeout),
     Rule("44d", "Invalid event type: {event}", "无效的event类型：{event}", (EventReport,), _invalid),
     Rule(
-        "45", "The log claims success for {event}, but it is only {state}: no success without an acknowledgement",
-        "日志声称{event}成功，但状态仅为{state}：未确认不算成功", (LogFinding, EventReport), _false_success,
+        "45",
+        "The log claims success for {event}, but it is only {state}: no success without an acknowledgement",
+        "日志声称{event}成功，但状态仅为{state}：未确认不算成功",
+        (LogFinding, EventReport),
+        _false_success,
     ),
     Rule(
-        "46", "The OOM is misleading: {event} was not acknowledged ({state}), so the GPU was not handed over; "
+        "46",
+        "The OOM is misleading: {event} was not acknowledged ({state}), so the GPU was not handed over; "
         "the batch size is not to blame",
         "OOM具有误导性：{event} event未确认（{state}），GPU未交接；与batch大小无关",
-        (StageReport, LogFinding), _misleading,
+        (StageReport, LogFinding),
+        _misleading,
     ),
     Rule(
-        "46a", "The OOM is misleading: {owners} still held {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids}); "
+        "46a",
+        "The OOM is misleading: {owners} still held {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids}); "
         "the batch size is not to blame",
         "OOM具有误导性：轮到{turn}时{owners}未释放GPU，仍占用{mb:.0f} MB（进程{pids}）；与batch大小无关",
-        (StageReport, LogFinding), _held_while_oom,
+        (StageReport, LogFinding),
+        _held_while_oom,
     ),
     Rule("46b", "[{stage}] {error}", "[{stage}] GPU内存不足：{error}", (StageReport,), _plain),
-)  # fmt: skip
+)

@@ -208,33 +208,44 @@ _BEFORE: Mapping[str, tuple[str, str]] = {
 
 _CALLED = (RpcReport,)
 RULES: tuple[Rule, ...] = (
-    Rule(
-        "14", "{who}: the fault is {between} ({node})", "{who}: 故障位于{chinese}（{node}）", _CALLED, _tree
-    ),
+    Rule("14", "{who}: the fault is {between} ({node})", "{who}: 故障位于{chinese}（{node}）", _CALLED, _tree),
     *(Rule(f"19{letter}", *said, _CALLED, _row_19(letter)) for letter, said in SENTENCES.items()),
     Rule(
-        "19a+", "all {count} workers failed, on {instances} instances: their caller, or all of them",
-        "全部{count}个worker故障，涉及{instances}个实例 → 调用方故障或全部hang", _CALLED, _everywhere,
+        "19a+",
+        "all {count} workers failed, on {instances} instances: their caller, or all of them",
+        "全部{count}个worker故障，涉及{instances}个实例 → 调用方故障或全部hang",
+        _CALLED,
+        _everywhere,
     ),
     Rule(
-        "19b+", "all {count} workers of node {node} failed, and others did not",
-        "节点 {node} 的全部{count}个worker故障，其他节点正常", _CALLED, _node,
+        "19b+",
+        "all {count} workers of node {node} failed, and others did not",
+        "节点 {node} 的全部{count}个worker故障，其他节点正常",
+        _CALLED,
+        _node,
     ),
     Rule(
-        "19c+", "{count} of {of} workers of rack {rack} failed, on several nodes: its switch",
-        "机架 {rack} 的{of}个worker中{count}个故障，涉及多个节点 → TOR交换机故障", _CALLED, _rack,
+        "19c+",
+        "{count} of {of} workers of rack {rack} failed, on several nodes: its switch",
+        "机架 {rack} 的{of}个worker中{count}个故障，涉及多个节点 → TOR交换机故障",
+        _CALLED,
+        _rack,
+    ),
+    Rule("19d+", "{count} workers failed here and there", "零星{count}个worker故障，无共同位置", _CALLED, _sporadic),
+    Rule(
+        "19e+",
+        "{count} workers failed across {nodes} nodes, with nothing in common",
+        "{count}个worker故障，跨{nodes}个节点，无共同位置",
+        _CALLED,
+        _complex,
     ),
     Rule(
-        "19d+", "{count} workers failed here and there", "零星{count}个worker故障，无共同位置", _CALLED, _sporadic
-    ),
-    Rule(
-        "19e+", "{count} workers failed across {nodes} nodes, with nothing in common",
-        "{count}个worker故障，跨{nodes}个节点，无共同位置", _CALLED, _complex,
-    ),
-    Rule(
-        "19p+", "partial node: {count} of {of} workers of node {node} failed",
-        "部分节点故障：节点 {node} 的{of}个worker中{count}个故障", _CALLED, _part_of_a_node,
+        "19p+",
+        "partial node: {count} of {of} workers of node {node} failed",
+        "部分节点故障：节点 {node} 的{of}个worker中{count}个故障",
+        _CALLED,
+        _part_of_a_node,
     ),
     *(Rule(f"20{letter}", *said, _CALLED, _row_20(letter)) for letter, said in _BEFORE.items()),
     Rule("21", "RPC failed: {english}", "RPC failed: {chinese}", _CALLED, _row_21),
-)  # fmt: skip
+)

@@ -192,9 +192,12 @@ def _leak_repaired(case: Case) -> Iterator[Match]:
             held = held_by_others(case, one, role_of(case, one))
             if held:
                 values = {
-                    "pids": held.pids, "owners": held.owners, "mb": held.memory_mb, "turn": held.turn,
+                    "pids": held.pids,
+                    "owners": held.owners,
+                    "mb": held.memory_mb,
+                    "turn": held.turn,
                     "stage": one.stage,
-                }  # fmt: skip
+                }
                 yield Match(Cause.GPU_NOT_RELEASED, case.place(one), Weight.WEAK, (one.report_id,), values)
 
 
@@ -203,37 +206,60 @@ RULES: tuple[Rule, ...] = (
     Rule("47a", "GPU locked by {holder}, waiting...", "GPU已被{holder}锁定，等待中…", (LockReport,), _waiting),
     Rule("47b", "Failed to acquire GPU for {owner}", "{owner}获取GPU锁失败", (LockReport,), _timed_out),
     Rule(
-        "48", "GPU owned by {holder}, cannot release", "GPU归{holder}所有，{owner}不能释放",
-        (LockReport,), _refused,
+        "48",
+        "GPU owned by {holder}, cannot release",
+        "GPU归{holder}所有，{owner}不能释放",
+        (LockReport,),
+        _refused,
     ),
     Rule(
-        "50", "GPU lock timed out: holder {holder} has not released", "GPU锁超时 → 知道是{holder}未释放",
-        (LockReport,), _not_released,
+        "50",
+        "GPU lock timed out: holder {holder} has not released",
+        "GPU锁超时 → 知道是{holder}未释放",
+        (LockReport,),
+        _not_released,
     ),
     Rule(
-        "50a+", "Holder {holder} has ended without releasing the GPU lock that {owner} waits for",
-        "持有者{holder}已退出，未释放{owner}等待的GPU锁", (LockReport,), _dead_holder,
+        "50a+",
+        "Holder {holder} has ended without releasing the GPU lock that {owner} waits for",
+        "持有者{holder}已退出，未释放{owner}等待的GPU锁",
+        (LockReport,),
+        _dead_holder,
     ),
     Rule(
-        "50b+", "Holder {holder} of the GPU lock was last heard of {seconds:.0f} s ago: dead, hung or cut off; that is "
+        "50b+",
+        "Holder {holder} of the GPU lock was last heard of {seconds:.0f} s ago: dead, hung or cut off; that is "
         "no proof that it has let go",
         "GPU锁持有者{holder}已{seconds:.0f}秒无消息：崩溃、hang或网络中断，不能证明锁已放弃",
-        (LockReport,), _silent_holder,
+        (LockReport,),
+        _silent_holder,
     ),
     Rule(
-        "50c+", "Split brain: {owner} acts on the GPU lock with token {token}, but {holder} was given {newest} since",
-        "锁脑裂：{owner}仍以旧令牌{token}使用GPU锁，而{holder}已获得令牌{newest}", (LockReport,), _two_holders,
+        "50c+",
+        "Split brain: {owner} acts on the GPU lock with token {token}, but {holder} was given {newest} since",
+        "锁脑裂：{owner}仍以旧令牌{token}使用GPU锁，而{holder}已获得令牌{newest}",
+        (LockReport,),
+        _two_holders,
     ),
     Rule(
-        "51", "[{stage}] GPU occupied by {n} processes, total memory: {mb:.0f} MB",
-        "[{stage}] GPU被{n}个进程占用，总显存：{mb:.0f} MB", (StageReport,), _occupied,
+        "51",
+        "[{stage}] GPU occupied by {n} processes, total memory: {mb:.0f} MB",
+        "[{stage}] GPU被{n}个进程占用，总显存：{mb:.0f} MB",
+        (StageReport,),
+        _occupied,
     ),
     Rule(
-        "52", "GPU leak detected! Processes {pids} still occupying GPU after weights_update",
-        "检测到GPU泄漏！进程{pids}在weights_update之后仍占用GPU", (StageReport,), _leak_specified,
+        "52",
+        "GPU leak detected! Processes {pids} still occupying GPU after weights_update",
+        "检测到GPU泄漏！进程{pids}在weights_update之后仍占用GPU",
+        (StageReport,),
+        _leak_specified,
     ),
     Rule(
-        "52+", "[{stage}] {owners} still holds {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids})",
-        "[{stage}] 轮到{turn}时{owners}仍占用GPU {mb:.0f} MB（进程{pids}）", (StageReport,), _leak_repaired,
+        "52+",
+        "[{stage}] {owners} still holds {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids})",
+        "[{stage}] 轮到{turn}时{owners}仍占用GPU {mb:.0f} MB（进程{pids}）",
+        (StageReport,),
+        _leak_repaired,
     ),
-)  # fmt: skip
+)

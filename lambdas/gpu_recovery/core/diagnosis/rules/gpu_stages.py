@@ -108,8 +108,11 @@ def _deferred(case: Case) -> Iterator[Match]:
     places = {case.place(one.report) for one in first if one.kind is CudaError.CONTEXT}
     for one in first:
         values = {
-            "stage": one.report.stage, "error": one.report.error, "since": one.since, "window": ", ".join(one.window),
-        }  # fmt: skip
+            "stage": one.report.stage,
+            "error": one.report.error,
+            "since": one.since,
+            "window": ", ".join(one.window),
+        }
         evidence = (one.report.report_id,)
         cause, place = _CAUSES[one.kind], _scope(case, one)
         yield Match(cause, place, _WEIGHTS[one.kind], evidence, values)
@@ -157,9 +160,13 @@ def _ecc_repaired(case: Case) -> Iterator[Match]:
     for counter, weight in (("corrected", CORRECTED_WEIGHT), ("uncorrected", Weight.PROOF)):
         for last, one, before, after in _growth(case, counter):
             values = {
-                "stage": one.stage, "a": before, "b": after, "gpu": one.gpu or "?", "english": counter,
+                "stage": one.stage,
+                "a": before,
+                "b": after,
+                "gpu": one.gpu or "?",
+                "english": counter,
                 "chinese": "可纠正" if counter == "corrected" else "不可纠正",
-            }  # fmt: skip
+            }
             yield Match(Cause.GPU_FAULT, case.place(one), weight, (last.report_id, one.report_id), values)
 
 
@@ -167,10 +174,8 @@ def _latest(case: Case, *names: str) -> Iterator[StageReport]:
     """The last report of each GPU and stage that has one of these fields."""
     for reports in case.once(timelines).values():
         kept = {
-            (one.stage, one.operation): one
-            for one in reports
-            if any(getattr(one, name) is not None for name in names)
-        }  # fmt: skip
+            (one.stage, one.operation): one for one in reports if any(getattr(one, name) is not None for name in names)
+        }
         yield from kept.values()
 
 
@@ -220,9 +225,11 @@ def _failed_repaired(case: Case) -> Iterator[Match]:
 def _trace(case: Case) -> Iterator[Match]:
     for one in _latest(case, "allocated_gb", "reserved_gb"):
         values = {
-            "stage": one.stage, "operation": one.operation or f"{one.moment}_{one.stage}",
-            "allocated": _gb(one.allocated_gb), "reserved": _gb(one.reserved_gb),
-        }  # fmt: skip
+            "stage": one.stage,
+            "operation": one.operation or f"{one.moment}_{one.stage}",
+            "allocated": _gb(one.allocated_gb),
+            "reserved": _gb(one.reserved_gb),
+        }
         yield Match(None, case.place(one), 0.0, (one.report_id,), values)
 
 
@@ -236,37 +243,61 @@ _OPERATION = (
 )
 RULES: tuple[Rule, ...] = (
     Rule(
-        "1", "CUDA error in stage {stage}: {error}. Last clean check: {since}; it may have happened in: {window}",
-        "{stage}阶段报告CUDA错误：{error}。上次通过的同步检查：{since}；可疑阶段：{window}", (StageReport,), _deferred,
+        "1",
+        "CUDA error in stage {stage}: {error}. Last clean check: {since}; it may have happened in: {window}",
+        "{stage}阶段报告CUDA错误：{error}。上次通过的同步检查：{since}；可疑阶段：{window}",
+        (StageReport,),
+        _deferred,
     ),
     Rule(
-        "2", "[{stage}] {error}: a consequence, the CUDA context was spoiled by the error in stage {root}",
-        "[{stage}] {error}：级联错误，CUDA context已被{root}阶段的错误污染", (StageReport,), _spoiled,
+        "2",
+        "[{stage}] {error}: a consequence, the CUDA context was spoiled by the error in stage {root}",
+        "[{stage}] {error}：级联错误，CUDA context已被{root}阶段的错误污染",
+        (StageReport,),
+        _spoiled,
     ),
     Rule(
-        "3", "[{stage}] GPU ECC errors increased: {a} -> {b}", "[{stage}] GPU ECC错误增加：{a} -> {b}",
-        (StageReport,), _ecc_specified,
+        "3",
+        "[{stage}] GPU ECC errors increased: {a} -> {b}",
+        "[{stage}] GPU ECC错误增加：{a} -> {b}",
+        (StageReport,),
+        _ecc_specified,
     ),
     Rule(
-        "3+", "[{stage}] {english} GPU ECC errors increased: {a} -> {b} (GPU {gpu})",
-        "[{stage}] GPU {gpu} {chinese}ECC错误增加：{a} -> {b}", (StageReport,), _ecc_repaired,
+        "3+",
+        "[{stage}] {english} GPU ECC errors increased: {a} -> {b} (GPU {gpu})",
+        "[{stage}] GPU {gpu} {chinese}ECC错误增加：{a} -> {b}",
+        (StageReport,),
+        _ecc_repaired,
     ),
     Rule("4", "[{stage}] GPU health check passed", "[{stage}] GPU健康检查通过", (StageReport,), _passed),
     Rule(
-        "4+", "[{stage}] the probe did not wait for the GPU: its pass shows nothing",
-        "[{stage}] 探测未与GPU同步：通过不说明任何问题", (StageReport,), _says_nothing,
+        "4+",
+        "[{stage}] the probe did not wait for the GPU: its pass shows nothing",
+        "[{stage}] 探测未与GPU同步：通过不说明任何问题",
+        (StageReport,),
+        _says_nothing,
     ),
     Rule(
-        "4a+", "[{stage}] the probe's result on GPU {gpu} is wrong: suspected silent data corruption",
-        "[{stage}] GPU {gpu} 探测结果错误 → 疑似静默数据损坏", (StageReport,), _wrong_result,
+        "4a+",
+        "[{stage}] the probe's result on GPU {gpu} is wrong: suspected silent data corruption",
+        "[{stage}] GPU {gpu} 探测结果错误 → 疑似静默数据损坏",
+        (StageReport,),
+        _wrong_result,
     ),
     Rule(
-        "5", "[{stage}] GPU health check failed: {error}. GPU fault detected in stage {stage}",
-        "GPU故障检测于{stage}阶段：{error}", (StageReport,), _failed_specified,
+        "5",
+        "[{stage}] GPU health check failed: {error}. GPU fault detected in stage {stage}",
+        "GPU故障检测于{stage}阶段：{error}",
+        (StageReport,),
+        _failed_specified,
     ),
     Rule(
-        "5+", "[{stage}] the probe of GPU {gpu} failed: {error}", "[{stage}] GPU {gpu} 探测失败：{error}",
-        (StageReport,), _failed_repaired,
+        "5+",
+        "[{stage}] the probe of GPU {gpu} failed: {error}",
+        "[{stage}] GPU {gpu} 探测失败：{error}",
+        (StageReport,),
+        _failed_repaired,
     ),
     Rule("6", _OPERATION, _OPERATION, (StageReport,), _trace),
-)  # fmt: skip
+)

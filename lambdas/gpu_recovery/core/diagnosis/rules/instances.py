@@ -51,23 +51,31 @@ _SIGNALS: Mapping[int, _Meaning] = {
         "an illegal instruction", "非法指令", {Cause.WORKER_CRASH: Weight.WEAK}, {Cause.CONFIGURATION: Weight.WEAK}
     ),
     6: _Meaning(
-        "aborted: an assertion, a C++ exception or NCCL's watchdog", "abort：断言、C++异常或NCCL watchdog",
-        {Cause.WORKER_CRASH: Weight.WEAK, Cause.GPU_CONTEXT: Weight.HINT}, {Cause.APPLICATION: Weight.HINT},
+        "aborted: an assertion, a C++ exception or NCCL's watchdog",
+        "abort：断言、C++异常或NCCL watchdog",
+        {Cause.WORKER_CRASH: Weight.WEAK, Cause.GPU_CONTEXT: Weight.HINT},
+        {Cause.APPLICATION: Weight.HINT},
     ),
     7: _Meaning(
-        "a bus error: shared memory that is full, or bad memory", "总线错误：共享内存已满或内存故障",
-        {Cause.WORKER_CRASH: Weight.WEAK, Cause.HOST_MEMORY: Weight.WEAK}, {},
+        "a bus error: shared memory that is full, or bad memory",
+        "总线错误：共享内存已满或内存故障",
+        {Cause.WORKER_CRASH: Weight.WEAK, Cause.HOST_MEMORY: Weight.WEAK},
+        {},
     ),
     9: _Meaning(
-        "killed: by the kernel for lack of memory, or by somebody", "被强制终止：内核OOM或人为",
-        {Cause.HOST_MEMORY: Weight.WEAK, Cause.WORKER_CRASH: Weight.WEAK}, {},
+        "killed: by the kernel for lack of memory, or by somebody",
+        "被强制终止：内核OOM或人为",
+        {Cause.HOST_MEMORY: Weight.WEAK, Cause.WORKER_CRASH: Weight.WEAK},
+        {},
     ),
     11: _Meaning(
-        "a segmentation fault", "段错误",
-        {Cause.WORKER_CRASH: Weight.FAIR, Cause.GPU_FAULT: Weight.HINT}, {Cause.APPLICATION: Weight.HINT},
+        "a segmentation fault",
+        "段错误",
+        {Cause.WORKER_CRASH: Weight.FAIR, Cause.GPU_FAULT: Weight.HINT},
+        {Cause.APPLICATION: Weight.HINT},
     ),
     15: _Meaning("asked to end by somebody", "被要求退出", {}, {Cause.PREEMPTED: Weight.WEAK}),
-}  # fmt: skip
+}
 _OTHER_SIGNAL = _Meaning("ended by a signal", "被信号终止", {Cause.WORKER_CRASH: Weight.WEAK}, {})
 _CODES: Mapping[int, _Meaning] = {
     75: _Meaning("asked to be suspended", "请求挂起", {}, {Cause.PREEMPTED: Weight.FAIR}),
@@ -76,7 +84,7 @@ _CODES: Mapping[int, _Meaning] = {
     ),
     126: _Meaning("its command cannot be executed", "命令无法执行", {}, {Cause.CONFIGURATION: Weight.STRONG}),
     127: _Meaning("its command was not found", "命令不存在", {}, {Cause.CONFIGURATION: Weight.STRONG}),
-}  # fmt: skip
+}
 _OTHER_CODE = _Meaning(
     "an error of its own", "自身错误", {Cause.GPU_CONTEXT: UNDECIDED_WEIGHT}, {Cause.APPLICATION: UNDECIDED_WEIGHT}
 )
@@ -120,8 +128,11 @@ def _exits(case: Case) -> Iterator[Match]:
         if one.at_s > ends[0][0].at_s + TOGETHER_S:
             continue
         values = {
-            "who": one.who or "?", "ended": _ended(one), "english": meaning.english, "chinese": meaning.chinese,
-        }  # fmt: skip
+            "who": one.who or "?",
+            "ended": _ended(one),
+            "english": meaning.english,
+            "chinese": meaning.chinese,
+        }
         says_nothing = meaning is _OTHER_CODE  # it follows from whatever else is told
         for cause, weight in meaning.here.items():
             yield Match(cause, case.place(one), weight, (one.report_id,), values, says_nothing)
@@ -199,9 +210,7 @@ def _silent(case: Case) -> Mapping[str, SilenceReport]:
 def _racks_of(case: Case) -> Mapping[str, frozenset[str]]:
     """The instances of each rack that is known."""
     workers = case.topology.workers
-    return {
-        rack: frozenset(workers[name].instance_id for name in names) for rack, names in case.topology.racks.items()
-    }  # fmt: skip
+    return {rack: frozenset(workers[name].instance_id for name in names) for rack, names in case.topology.racks.items()}
 
 
 def _silent_racks(case: Case) -> Mapping[str, frozenset[str]]:
@@ -273,27 +282,47 @@ def _passed_probes(case: Case) -> Iterator[Match]:
 RULES: tuple[Rule, ...] = (
     Rule("exit", "{who} ended with {ended}: {english}", "{who}以{ended}结束：{chinese}", (ExitReport,), _exits, SOURCE),
     Rule(
-        "exit-after", "{who} ended with {ended} after or because of another: a consequence",
-        "{who}在其他进程之后或因其结束（{ended}）：级联", (ExitReport,), _exits_after, SOURCE,
+        "exit-after",
+        "{who} ended with {ended} after or because of another: a consequence",
+        "{who}在其他进程之后或因其结束（{ended}）：级联",
+        (ExitReport,),
+        _exits_after,
+        SOURCE,
     ),
     Rule("xid", "XID {xid} on GPU {gpu} ({asks})", "GPU {gpu}出现XID {xid}（{asks}）", (XidReport,), _xids, SOURCE),
     Rule(
-        "silence", "{instance} has not been heard of for {seconds:.0f} s: it is down, or cut off",
-        "{instance}已{seconds:.0f}秒无消息：宕机或网络中断", (SilenceReport,), _silences, SOURCE,
+        "silence",
+        "{instance} has not been heard of for {seconds:.0f} s: it is down, or cut off",
+        "{instance}已{seconds:.0f}秒无消息：宕机或网络中断",
+        (SilenceReport,),
+        _silences,
+        SOURCE,
     ),
     Rule(
-        "silence-rack", "{n} of the {of} machines of rack {rack} are silent: its switch or its power",
-        "机架{rack}的{of}台机器中有{n}台无消息：交换机或供电故障", (SilenceReport,), _silent_rack, SOURCE,
+        "silence-rack",
+        "{n} of the {of} machines of rack {rack} are silent: its switch or its power",
+        "机架{rack}的{of}台机器中有{n}台无消息：交换机或供电故障",
+        (SilenceReport,),
+        _silent_rack,
+        SOURCE,
     ),
     Rule(
-        "silence-all", "All {n} machines are silent at once: whoever listens to them is cut off",
-        "全部{n}台机器同时无消息：监听方网络中断", (SilenceReport,), _all_silent, SOURCE,
+        "silence-all",
+        "All {n} machines are silent at once: whoever listens to them is cut off",
+        "全部{n}台机器同时无消息：监听方网络中断",
+        (SilenceReport,),
+        _all_silent,
+        SOURCE,
     ),
     Rule(
         "probe", "{who} failed its probe: {probe}", "{who}未通过探测：{probe}", (ProbeReport,), _failed_probes, SOURCE
     ),
     Rule(
-        "probe-passed", "{who} passed its probe: {probe}", "{who}通过探测：{probe}", (ProbeReport,), _passed_probes,
+        "probe-passed",
+        "{who} passed its probe: {probe}",
+        "{who}通过探测：{probe}",
+        (ProbeReport,),
+        _passed_probes,
         SOURCE,
     ),
-)  # fmt: skip
+)

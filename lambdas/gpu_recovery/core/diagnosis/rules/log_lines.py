@@ -20,10 +20,19 @@ from gpu_recovery.core.logs.kinds import Kind, Role
 LINE_MAX = 300
 """So much of a line is quoted."""
 SOURCE = "core.logs"
-_PLACED = frozenset({
-    Cause.GPU_FAULT, Cause.GPU_CONTEXT, Cause.DRIVER, Cause.NODE_FAULT, Cause.RDMA, Cause.WORKER_CRASH,
-    Cause.HOST_MEMORY, Cause.STORAGE, Cause.WORKER_STARTUP,
-})  # fmt: skip
+_PLACED = frozenset(
+    {
+        Cause.GPU_FAULT,
+        Cause.GPU_CONTEXT,
+        Cause.DRIVER,
+        Cause.NODE_FAULT,
+        Cause.RDMA,
+        Cause.WORKER_CRASH,
+        Cause.HOST_MEMORY,
+        Cause.STORAGE,
+        Cause.WORKER_STARTUP,
+    }
+)
 """The causes that are on the machine whose log it is; any other is the job's."""
 
 
@@ -92,7 +101,7 @@ _SAYS: Mapping[Kind, _Says] = {
     Kind.COLLECTIVE_TIMEOUT: _Says(
         Cause.NETWORK, Weight.WEAK, "a collective timed out", "集合通信超时", Cause.WORKER_HANG
     ),
-}  # fmt: skip
+}
 
 
 def _findings(case: Case, *roles: Role) -> Iterator[tuple[LogFinding, Kind, _Says]]:

@@ -86,9 +86,11 @@ def _body_slow_and_long(one: RpcReport, case: Case) -> bool:
 def _diagnosis_of(one: RpcReport) -> str:
     """Row 29's object, without what is not known."""
     known = {
-        "connect_time": one.connect_s, "send_time": one.send_s, "response_header_time": one.header_s,
+        "connect_time": one.connect_s,
+        "send_time": one.send_s,
+        "response_header_time": one.header_s,
         "response_data_time": one.body_s,
-    }  # fmt: skip
+    }
     said = [f"{name}={seconds:.2f}" for name, seconds in known.items() if seconds is not None]
     return ", ".join([*said, *([f"failure_stage={one.failed_at}"] if one.failed_at else [])])
 
@@ -166,121 +168,200 @@ def _refused(one: RpcReport, case: Case) -> bool:
 _CALLED = (RpcReport,)
 RULES: tuple[Rule, ...] = (
     Rule(
-        "22", "Worker {who} connection slow ({seconds:.1f} s) → suspected network latency",
-        "Worker {who} 连接慢 → 疑似网络延迟", _CALLED,
+        "22",
+        "Worker {who} connection slow ({seconds:.1f} s) → suspected network latency",
+        "Worker {who} 连接慢 → 疑似网络延迟",
+        _CALLED,
         _Says(_connect_slow, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "connect_s"),
     ),
     Rule(
-        "23", "Worker {who} connection timed out → network unreachable or worker down",
-        "Worker {who} 连接超时 → 网络不可达或worker down", _CALLED,
+        "23",
+        "Worker {who} connection timed out → network unreachable or worker down",
+        "Worker {who} 连接超时 → 网络不可达或worker down",
+        _CALLED,
         _Says(_late(RpcStage.CONNECT), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_CRASH, Weight.WEAK))),
     ),
     Rule(
-        "24", "Worker {who} send timed out → insufficient network bandwidth",
-        "Worker {who} 发送超时 → 网络带宽不足", _CALLED,
+        "24",
+        "Worker {who} send timed out → insufficient network bandwidth",
+        "Worker {who} 发送超时 → 网络带宽不足",
+        _CALLED,
         _Says(_late(RpcStage.SEND), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_HANG, Weight.HINT))),
     ),
     Rule(
-        "25", "Worker {who} response header slow ({seconds:.1f} s) → suspected worker hang",
-        "Worker {who} 响应头慢 → 疑似worker处理hang", _CALLED,
+        "25",
+        "Worker {who} response header slow ({seconds:.1f} s) → suspected worker hang",
+        "Worker {who} 响应头慢 → 疑似worker处理hang",
+        _CALLED,
         _Says(_header_slow, ((Cause.WORKER_HANG, Weight.WEAK), (Cause.STRAGGLER, Weight.HINT)), "header_s"),
     ),
     Rule(
         "26",
         "Worker {who} response header timed out → connection established but no answer, suspected worker hang / OOM",
-        "Worker {who} 响应头超时 → 已建立连接但worker无响应，疑似worker hang/OOM", _CALLED,
-        _Says(_late(RpcStage.HEADER), (
-            (Cause.WORKER_HANG, Weight.FAIR), (Cause.GPU_MEMORY, Weight.HINT), (Cause.NETWORK, Weight.HINT),
-        )),
+        "Worker {who} 响应头超时 → 已建立连接但worker无响应，疑似worker hang/OOM",
+        _CALLED,
+        _Says(
+            _late(RpcStage.HEADER),
+            (
+                (Cause.WORKER_HANG, Weight.FAIR),
+                (Cause.GPU_MEMORY, Weight.HINT),
+                (Cause.NETWORK, Weight.HINT),
+            ),
+        ),
     ),
     Rule(
-        "27", "Worker {who} data transfer slow → insufficient bandwidth or data too large",
-        "Worker {who} 数据传输慢 → 网络带宽不足或数据过大", _CALLED, _Says(_body_slow, ()),
+        "27",
+        "Worker {who} data transfer slow → insufficient bandwidth or data too large",
+        "Worker {who} 数据传输慢 → 网络带宽不足或数据过大",
+        _CALLED,
+        _Says(_body_slow, ()),
     ),
     Rule(
-        "27+", "Worker {who} data transfer slow, and it took {seconds:.1f} s",
-        "Worker {who} 数据传输慢，用时{seconds:.1f}秒", _CALLED,
+        "27+",
+        "Worker {who} data transfer slow, and it took {seconds:.1f} s",
+        "Worker {who} 数据传输慢，用时{seconds:.1f}秒",
+        _CALLED,
         _Says(_body_slow_and_long, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "body_s"),
     ),
     Rule(
         "28",
         "Worker {who} data receive timed out → header received, body stuck, suspected large transfer or packet loss",
-        "Worker {who} 数据接收超时 → 已收到header，疑似大数据传输或网络丢包", _CALLED,
-        _Says(_late(RpcStage.BODY), (
-            (Cause.NETWORK, Weight.FAIR), (Cause.NETWORK_SLOW, Weight.HINT), (Cause.WORKER_HANG, Weight.HINT),
-        )),
+        "Worker {who} 数据接收超时 → 已收到header，疑似大数据传输或网络丢包",
+        _CALLED,
+        _Says(
+            _late(RpcStage.BODY),
+            (
+                (Cause.NETWORK, Weight.FAIR),
+                (Cause.NETWORK_SLOW, Weight.HINT),
+                (Cause.WORKER_HANG, Weight.HINT),
+            ),
+        ),
     ),
     Rule("29", "RPC diagnosis for {who}: {diagnosis}", "RPC diagnosis for {who}: {diagnosis}", _CALLED, _object),
     Rule(
-        "30a", "{who}: worker-internal failure: {diagnosis} → restart that worker", "Worker内部故障: {diagnosis}",
-        _CALLED, _action(True),
+        "30a",
+        "{who}: worker-internal failure: {diagnosis} → restart that worker",
+        "Worker内部故障: {diagnosis}",
+        _CALLED,
+        _action(True),
     ),
     Rule(
-        "30b", "{who}: network failure: {diagnosis} → a standby worker, or wait for the network",
-        "网络故障: {diagnosis}", _CALLED, _action(False),
+        "30b",
+        "{who}: network failure: {diagnosis} → a standby worker, or wait for the network",
+        "网络故障: {diagnosis}",
+        _CALLED,
+        _action(False),
     ),
     Rule(
-        "32a", "Worker {who} answered 408: the request came too slowly; it may be sent again",
-        "Worker {who} 408: 请求发送太慢，可重试", _CALLED,
+        "32a",
+        "Worker {who} answered 408: the request came too slowly; it may be sent again",
+        "Worker {who} 408: 请求发送太慢，可重试",
+        _CALLED,
         _Says(_status(REQUEST_TIMEOUT), ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT))),
     ),
     Rule(
-        "32b", "Worker {who} answered 500: GPU OOM, CUDA error, Python exception or a corrupted response",
-        "Worker {who} 500: GPU OOM、CUDA error、Python exception或响应包损坏", _CALLED,
-        _Says(_ambiguous, (
-            (Cause.WORKER_ERROR, Weight.HINT), (Cause.GPU_MEMORY, Weight.HINT), (Cause.GPU_CONTEXT, Weight.HINT),
-            (Cause.NETWORK, Weight.HINT),
-        ), together=False),
+        "32b",
+        "Worker {who} answered 500: GPU OOM, CUDA error, Python exception or a corrupted response",
+        "Worker {who} 500: GPU OOM、CUDA error、Python exception或响应包损坏",
+        _CALLED,
+        _Says(
+            _ambiguous,
+            (
+                (Cause.WORKER_ERROR, Weight.HINT),
+                (Cause.GPU_MEMORY, Weight.HINT),
+                (Cause.GPU_CONTEXT, Weight.HINT),
+                (Cause.NETWORK, Weight.HINT),
+            ),
+            together=False,
+        ),
     ),
     Rule(
-        "32c", "Worker {who}: GPU out of memory: {error}", "Worker {who}: GPU内存不足: {error}", _CALLED,
-        _Says(_out_of_memory, (
-            (Cause.GPU_MEMORY, Weight.FAIR), (Cause.GPU_NOT_RELEASED, Weight.HINT),
-        ), together=False),
+        "32c",
+        "Worker {who}: GPU out of memory: {error}",
+        "Worker {who}: GPU内存不足: {error}",
+        _CALLED,
+        _Says(
+            _out_of_memory,
+            (
+                (Cause.GPU_MEMORY, Weight.FAIR),
+                (Cause.GPU_NOT_RELEASED, Weight.HINT),
+            ),
+            together=False,
+        ),
     ),
     Rule(
-        "32d", "Worker {who}: CUDA error: {error}", "Worker {who}: CUDA错误: {error}", _CALLED,
+        "32d",
+        "Worker {who}: CUDA error: {error}",
+        "Worker {who}: CUDA错误: {error}",
+        _CALLED,
         _Says(_cuda_error, ((Cause.GPU_CONTEXT, Weight.FAIR), (Cause.WORKER_ERROR, Weight.HINT)), together=False),
     ),
     Rule(
-        "32e", "Worker {who} answered 522: network slow", "Worker {who} 522: 网络传输慢", _CALLED,
+        "32e",
+        "Worker {who} answered 522: network slow",
+        "Worker {who} 522: 网络传输慢",
+        _CALLED,
         _Says(_status(NETWORK_SLOW), ((Cause.NETWORK_SLOW, Weight.FAIR), (Cause.CPU_CONTENTION, Weight.HINT))),
     ),
     Rule(
-        "32f", "Worker {who} answered 523: worker timeout", "Worker {who} 523: Worker处理超时", _CALLED,
-        _Says(_status(WORKER_TIMEOUT), ((Cause.WORKER_HANG, Weight.FAIR), (Cause.STRAGGLER, Weight.WEAK)),
-              together=False),
+        "32f",
+        "Worker {who} answered 523: worker timeout",
+        "Worker {who} 523: Worker处理超时",
+        _CALLED,
+        _Says(
+            _status(WORKER_TIMEOUT), ((Cause.WORKER_HANG, Weight.FAIR), (Cause.STRAGGLER, Weight.WEAK)), together=False
+        ),
     ),
     Rule(
-        "33a", "Worker {who} could not read the request → data corrupted in transit: {error}",
-        "Worker {who} 反序列化失败 → 数据损坏（网络丢包）: {error}", _CALLED,
+        "33a",
+        "Worker {who} could not read the request → data corrupted in transit: {error}",
+        "Worker {who} 反序列化失败 → 数据损坏（网络丢包）: {error}",
+        _CALLED,
         _Says(_deserialise, ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_ERROR, Weight.WEAK)), together=False),
     ),
     Rule(
-        "33b", "Worker {who}: the method raised → worker-internal error: {error}",
-        "Worker {who} method() → Worker内部错误: {error}", _CALLED,
+        "33b",
+        "Worker {who}: the method raised → worker-internal error: {error}",
+        "Worker {who} method() → Worker内部错误: {error}",
+        _CALLED,
         _Says(_method, ((Cause.WORKER_ERROR, Weight.STRONG), (Cause.APPLICATION, Weight.WEAK)), together=False),
     ),
     Rule(
-        "33c", "Worker {who} could not write the result → host memory: {error}",
-        "Worker {who} 序列化结果失败 → 结果过大（内存不足）: {error}", _CALLED,
-        _Says(_serialise_memory, ((Cause.HOST_MEMORY, Weight.STRONG), (Cause.WORKER_ERROR, Weight.HINT)),
-              together=False),
+        "33c",
+        "Worker {who} could not write the result → host memory: {error}",
+        "Worker {who} 序列化结果失败 → 结果过大（内存不足）: {error}",
+        _CALLED,
+        _Says(
+            _serialise_memory, ((Cause.HOST_MEMORY, Weight.STRONG), (Cause.WORKER_ERROR, Weight.HINT)), together=False
+        ),
     ),
     Rule(
-        "33d", "Worker {who} could not write the result: {error}", "Worker {who} 序列化结果失败: {error}", _CALLED,
-        _Says(_serialise_other, ((Cause.WORKER_ERROR, Weight.FAIR), (Cause.HOST_MEMORY, Weight.HINT)),
-              together=False),
+        "33d",
+        "Worker {who} could not write the result: {error}",
+        "Worker {who} 序列化结果失败: {error}",
+        _CALLED,
+        _Says(_serialise_other, ((Cause.WORKER_ERROR, Weight.FAIR), (Cause.HOST_MEMORY, Weight.HINT)), together=False),
     ),
     Rule(
-        "34", "Worker {who}: the connection broke; TCP keepalive (60 s, 9 probes) may have ended a long call: no proof "
-        "of a hung worker", "Worker {who} ConnectionError → TCP KeepAlive可能先于应用层超时，不能证明worker hang",
-        _CALLED, _Says(_broken, (
-            (Cause.NETWORK, Weight.WEAK), (Cause.WORKER_CRASH, Weight.WEAK), (Cause.WORKER_HANG, Weight.HINT),
-        )),
+        "34",
+        "Worker {who}: the connection broke; TCP keepalive (60 s, 9 probes) may have ended a long call: no proof "
+        "of a hung worker",
+        "Worker {who} ConnectionError → TCP KeepAlive可能先于应用层超时，不能证明worker hang",
+        _CALLED,
+        _Says(
+            _broken,
+            (
+                (Cause.NETWORK, Weight.WEAK),
+                (Cause.WORKER_CRASH, Weight.WEAK),
+                (Cause.WORKER_HANG, Weight.HINT),
+            ),
+        ),
     ),
     Rule(
-        "34r", "Worker {who} refused the connection → nobody listens there", "Worker {who} 拒绝连接 → worker down",
-        _CALLED, _Says(_refused, ((Cause.WORKER_CRASH, Weight.FAIR), (Cause.NETWORK, Weight.WEAK))),
+        "34r",
+        "Worker {who} refused the connection → nobody listens there",
+        "Worker {who} 拒绝连接 → worker down",
+        _CALLED,
+        _Says(_refused, ((Cause.WORKER_CRASH, Weight.FAIR), (Cause.NETWORK, Weight.WEAK))),
     ),
-)  # fmt: skip
+)

@@ -11,95 +11,124 @@ _NAN = r"(?:[-+]?nan|[-+]?inf(?:inity)?)"
 
 _N = Kind.NUMERICAL_NAN
 _add(
-    "training loops", _N, "nan|inf",
+    "training loops",
+    _N,
+    "nan|inf",
     rf"\b(?!max_|min_|best_|clip_)(?:\w{{0,20}}_)?(?:loss|grad(?:ient)?s?(?:[_ ]?norm)?|gnorm|grad_norm|perplexity"
     rf"|ppl|activations?"
     rf"|logits)(?:[_ ]\w{{1,12}})?[\"']?\s?(?:[:=|]|is|are|was|became|becomes|went|to|of|contains?"
     rf"|-?>)\s{{0,4}}[\[(]?(?:tensor\(\[?|array\(\[?)?[\"']?{_NAN}\b(?!.{{0,30}}(?:to -?\d|improv))",
-)  # fmt: skip
+)
 _add(
-    "training loops", _N, "nan|inf",
+    "training loops",
+    _N,
+    "nan|inf",
     rf"\b{_NAN}\b[-/ ]?(?:or[ /]{_NAN}[ -]?)?(?:values? )?(?:loss|losses|grads?|gradients?|detected|found"
     r"|encountered|occurred|appeared|in (?:the )?(?:local |global )?(?:grad|loss|param|weight|input|tensor|output"
     rf"|logit|activation|model))(?!.{{0,12}}[:=] ?(?:0|false|no)\b)|(?:found|detected|encountered|contains?|got"
     r"|produced|returned|have|has|is|are)\s(?:an? |some "
     rf"|any )?(?:values? )?[`'\"]?{_NAN}\b(?!.{{0,12}}(?:iterations|check|handling))",
-)  # fmt: skip
+)
 _add(
-    "training loops", _N, "non-finite|nonfinite|not finite|isfinite|infinite loss|loss is infinite",
+    "training loops",
+    _N,
+    "non-finite|nonfinite|not finite|isfinite|infinite loss|loss is infinite",
     r"(?<!_if_)\bnon-?finite\b(?!.{0,24}(?:=|check|skip\w*: 0))|\b(?:loss|grad\w*|norm|parameters?|weights?"
     r"|values?) (?:is|are|was|were) (?:not finite|infinite)|infinite loss|not finite",
-)  # fmt: skip
+)
 _add(
-    "PyTorch", _N, "nan|magnitude of gradient is bad|probability tensor contains",
+    "PyTorch",
+    _N,
+    "nan|magnitude of gradient is bad|probability tensor contains",
     r"returned nan values|probability tensor contains|magnitude of gradient is bad"
     r"|nan(?:s)? (?:values? )?in\b.{0,60}(?:backward|forward|layer|step)|invalid loss.{0,24}nan|nan loss",
-)  # fmt: skip
+)
 _add("PyTorch", _N, "probability tensor", r"probability tensor contains")
 _add(
-    "loss scaling", _N, "loss scale|loss-scale|loss_scale|loss scaler|scaler|reducing to",
+    "loss scaling",
+    _N,
+    "loss scale|loss-scale|loss_scale|loss scaler|scaler|reducing to",
     r"minimum loss scale reached|loss[ _]scale already at minimum|loss scale.{0,40}(?:below|too small|at minimum"
     r"|underflow)|reducing loss scale to (?:\d(?:\.\d+)?e-\d+|0\.\d+)|reducing to (?:0\.\d+|\d(?:\.\d+)?e-\d+)\b"
     r"|loss scaler.{0,40}(?:diverg|underflow|exhaust)",
     whole=True,
-)  # fmt: skip
+)
 _add(
-    "training loops", _N, "diverg|exploding|exploded|loss spike|gradient|explod",
+    "training loops",
+    _N,
+    "diverg|exploding|exploded|loss spike|gradient|explod",
     r"(?:loss|training|model|optimi[sz]ation) (?:has |is |have )?(?:diverg(?:ed|ing)|explod\w+)|gradients? (?:are"
     r" |is |has |have )?explod\w+|gradient explosion",
-    whole=True, soft=True,
-)  # fmt: skip
+    whole=True,
+    soft=True,
+)
 
 _C = Kind.USER_ERROR_CHECKPOINT
 _add(
-    "PyTorch", _C, "state_dict|size mismatch|missing key|unexpected key|state dict|incompatible|mismatch|corrupt",
+    "PyTorch",
+    _C,
+    "state_dict|size mismatch|missing key|unexpected key|state dict|incompatible|mismatch|corrupt",
     r"error\(?s?\)? in loading state_dict|size mismatch (?:for|between) \S+|(?:missing"
     r"|unexpected) key\(?s?\)? in (?:source )?state_dict|loaded state dict.{0,80}(?:doesn't|does not|contains"
     r"|mismatch|has different)|state[_ ]?dict.{0,60}(?:mismatch|corrupt|incompatible)",
-)  # fmt: skip
+)
 _add(
-    "PyTorch", _C,
+    "PyTorch",
+    _C,
     "pytorchstreamreader|load key|unpickl|weights only|weights_only|central directory"
     "|ran out of input|corrupt|magic number|pickle",
     r"pytorchstreamreader failed|invalid load key|unpicklingerror|weights[ _]only.{0,40}(?:load )?fail"
     r"|failed finding central directory|ran out of input|invalid magic number|pickle data was truncated"
     r"|(?:checkpoint|weights?|model|safetensors|shard)\b.{0,60}corrupt|corrupt\w*.{0,40}(?:checkpoint|weights?"
     r"|model file|shard|safetensors)",
-)  # fmt: skip
+)
 _add(
-    "safetensors", _C, "safetensor|while deserializing header",
+    "safetensors",
+    _C,
+    "safetensor|while deserializing header",
     r"safetensor\w*error|safetensors.{0,60}(?:header|corrupt|truncat|incomplete)|while deserializing header",
-)  # fmt: skip
+)
 _add(
-    "training loops", _C, "checkpoint|ckpt",
+    "training loops",
+    _C,
+    "checkpoint|ckpt",
     r"(?:checkpoint|ckpt)\S{0,24}.{0,120}(?:mismatch|incompatible|not (?:found|exist)|does(?:n't| not) exist"
     r"|cannot be loaded|could not be (?:found|loaded)|missing|invalid|fail\w* to load"
     r"|different)(?!.{0,60}(?:from scratch|will start|starting|random))|(?:fail\w*|unable|error|cannot|could not"
     r"|couldn't|can't)\b.{0,40}(?:load|find|restor|read|resum|open)\w*.{0,40}(?:checkpoint"
     r"|ckpt)(?!.{0,60}(?:from scratch|will start|starting|random))|no (?:valid )?(?:checkpoint"
     r"|ckpt)s? (?:\w+ ){0,2}found(?!.{0,60}(?:from scratch|starting|start))|checkpoint\w*(?:exception|error)",
-)  # fmt: skip
+)
 _add(
-    "transformers", _C, "no file named|safetensors|does not appear to have",
+    "transformers",
+    _C,
+    "no file named|safetensors|does not appear to have",
     r"no file named.{0,120}found in|error no file named|does not appear to have (?:a )?files? named",
-)  # fmt: skip
+)
 _add(
-    "PyTorch", _C, "loading|checkpoint",
+    "PyTorch",
+    _C,
+    "loading|checkpoint",
     r"error (?:while |when |in )?(?:loading|restoring|resuming).{0,40}(?:checkpoint|weights|model state|optimizer)",
-)  # fmt: skip
+)
 
 _D = Kind.USER_ERROR_DEPENDENCY
 _add(
-    "Python", _D, "no module named|modulenotfound|importerror|cannot import|failed to import",
+    "Python",
+    _D,
+    "no module named|modulenotfound|importerror|cannot import|failed to import",
     r"modulenotfounderror|no module named\b|\bimporterror\b|cannot import name|failed to import \S+ because",
-)  # fmt: skip
+)
 _add(
-    "loader", _D, "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar|symbol lookup error",
+    "loader",
+    _D,
+    "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar|symbol lookup error",
     r"undefined symbol|cannot open shared object|version [`'\"]?(?:glibc|glibcxx|cxxabi)\S{0,20}.{0,4} not found"
     r"|error while loading shared librar|symbol lookup error",
-)  # fmt: skip
+)
 _add(
-    "pip", _D,
+    "pip",
+    _D,
     "distribution|requires|versionconflict|version conflict|incompatible|conflict|packagenotfound"
     "|require|could not find a version that satisfies|the following dependencies|resolutionimpossible"
     "|dependency resolver|need",
@@ -108,9 +137,10 @@ _add(
     r"|which is not installed|to be installed|but found)|is incompatible with|incompatible version"
     r"|dependency (?:conflict|resolver)|(?:requires?|needs?) (?:the )?[\w.-]{2,40}\s?(?:>=|==|<=|<|>|~=) ?\d[\w.]*"
     r"|resolutionimpossible",
-)  # fmt: skip
+)
 _add(
-    "Python", _D,
+    "Python",
+    _D,
     "not installed|is required|not compiled|cuda_home|building extension|ninja|compile|build|version"
     "|load|error compiling|failed to jit",
     r"(?:error|exception|fatal)\b.{0,160}(?:is |are )?not (?:be )?installed|is not installed(?:\.|$)"
@@ -120,21 +150,26 @@ _add(
     r"|cpu_adam)|unable to jit load|installed cuda version .{0,80}does not match|compiled with different cuda"
     r"|detected cuda version .{0,60}mismatch|failed to build (?:wheel|installable)",
     whole=True,
-)  # fmt: skip
+)
 _add(
-    "Python", _D, "has no attribute|numpy|partially initialized module|_array_api not found",
+    "Python",
+    _D,
+    "has no attribute|numpy|partially initialized module|_array_api not found",
     r"module '\S{1,80}' has no attribute|partially initialized module|numpy\.\w+ size changed"
     r"|compiled using numpy 1|_array_api not found",
-)  # fmt: skip
+)
 _add(
-    "Python", _D, "numpy.dtype size|compiled using numpy|_array_api|binary incompat",
+    "Python",
+    _D,
+    "numpy.dtype size|compiled using numpy|_array_api|binary incompat",
     r"size changed, may indicate binary incompat|compiled using numpy 1|_array_api not found",
     whole=True,
-)  # fmt: skip
+)
 
 _U = Kind.USER_ERROR_CONFIG
 _add(
-    "Hydra", _U,
+    "Hydra",
+    _U,
     "omegaconf|hydra|config|invalid hyperparameter|missingmandatoryvalue|could not override"
     "|is not in struct|invalid setting|invalid option",
     r"\bomegaconf\.|\bhydra\.errors|could not override|is not in struct|configattributeerror|missingmandatoryvalue"
@@ -142,37 +177,42 @@ _add(
     r"|setting)s?\b(?=.{0,4}[:'\"` (]|$)|config\w*error\b|missingconfigexception|(?:config"
     r"|configuration) (?:file )?.{0,120}(?:not found|does not exist|is invalid|missing)|error (?:parsing|reading"
     r"|in) .{0,30}config",
-)  # fmt: skip
+)
 _add(
-    "argparse", _U, "error: ",
+    "argparse",
+    _U,
+    "error: ",
     r"\berror: (?:unrecognized arguments?|the following arguments are required|argument |ambiguous option"
     r"|no such option|invalid choice|unknown option|missing option|invalid value)",
-)  # fmt: skip
+)
 _add(
-    "pydantic", _U,
+    "pydantic",
+    _U,
     "validation error|validationerror|jsondecodeerror|scannererror|parsererror|tomldecode|yaml."
     "|parsing|constructorerror|composererror",
     r"\bvalidation errors? for\b|\bvalidationerror\b|jsondecodeerror|yaml\.\w+\.\w+error|(?:scanner|composer"
     r"|constructor)error|tomldecodeerror|while parsing a (?:block|flow)",
-)  # fmt: skip
+)
 _add(
-    "transformers", _U,
-
+    "transformers",
+    _U,
     "invalid|valid model identifier|repositorynotfound|gated|401 client|403 client|unauthorized"
     "|repository not found|entrynotfound|access to model|not a local folder",
     r"not a (?:local folder|valid model identifier)|repository ?not ?found|gatedrepoerror|gated repo"
     r"|40[134] client error|access to model .{0,80}restricted|(?:remote)?entrynotfounderror"
     r"|invalid (?:user )?token|unauthorized",
     whole=True,
-)  # fmt: skip
+)
 _add(
-    "CUDA", _U, "duplicate gpu|ncclinvalid|invalid usage|invalid argument (run|no socket interface found",
+    "CUDA",
+    _U,
+    "duplicate gpu|ncclinvalid|invalid usage|invalid argument (run|no socket interface found",
     r"duplicate gpu detected|nccl ?invalid ?(?:usage|argument)|invalid usage|no socket interface found",
     whole=True,
-)  # fmt: skip
+)
 _add(
-    "shell", _U,
-
+    "shell",
+    _U,
     "command not found|can't open file|no such file|errno 2]|permission denied|is a directory"
     "|errno 13]|not a directory|enoent|filenotfound|cannot find the path|[errno|notadirectoryerror"
     "|isadirectoryerror|permissionerror|(os error 13)|(os error 2)",
@@ -180,10 +220,10 @@ _add(
     r"|permission denied|filenotfounderror|notadirectoryerror|isadirectoryerror|permissionerror|\(os error (?:2"
     r"|13)\)|\benoent\b",
     soft=True,
-)  # fmt: skip
+)
 _add(
-    "training loops", _U,
-
+    "training loops",
+    _U,
     "divisible|must be|should be|expected|got an unexpected|not supported|cannot be|mat1|same device"
     "|required positional|do not match|does not match|not equal|check batch related parameters"
     "|the size of tensor a (",
@@ -192,6 +232,6 @@ _add(
     r"|expected all tensors to be on the same device|got an unexpected keyword argument"
     r"|missing \d+ required positional|the size of tensor a \(\d+\) must match|expected to have finished reduction",
     whole=True,
-)  # fmt: skip
+)
 
 SIGNATURES = tuple(_ALL.rows)
