@@ -60,7 +60,21 @@ QUESTIONS = {
     "invariant": ("simulator/invariants/records.py", ""),
     "exit status": ("health_check/check.py", ""),
 }
-MANY = {"metric", "quota", "evidence", "interruption", "invariant", "exit code", "alarm", "kernel log", "backfill", "preemption", "heartbeat timeout", "escalation", "quarantine"}
+MANY = {
+    "metric",
+    "quota",
+    "evidence",
+    "interruption",
+    "invariant",
+    "exit code",
+    "alarm",
+    "kernel log",
+    "backfill",
+    "preemption",
+    "heartbeat timeout",
+    "escalation",
+    "quarantine",
+}
 """Terms that name a whole package or concern: more than `ANSWERS_MAX` files may have them."""
 
 
