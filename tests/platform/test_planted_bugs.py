@@ -12,7 +12,7 @@ from gpu_recovery.aws import actions, dynamodb, ec2, ecs, ecs_requests
 from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.execution import attempts
 from gpu_recovery.execution import context as kit
-from gpu_recovery.ports.store import OutcomeUnknown, TryAgainSoon
+from gpu_recovery.ports.errors import OutcomeUnknown, TryAgainSoon
 
 from simulator.invariants.records import InvariantBroken
 from simulator.world import NeverHappened

@@ -22,7 +22,9 @@ from gpu_recovery.core.ray.submission import DriverOrder
 from gpu_recovery.execution import RayMissing
 from gpu_recovery.execution import ray as of_ray
 from gpu_recovery.execution.ray import FromAfar, OnTheSpot
-from gpu_recovery.ports.store import Refusal, Store, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import Refusal
 from gpu_recovery.reconciler.reconcile import open_job, reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.ray_pool import pass_over

@@ -20,7 +20,7 @@ from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, Ran
 from gpu_recovery.execution.context import DONE, Acted, Kit, Message
 from gpu_recovery.execution.hang_detection import stopped_progress
 from gpu_recovery.execution.unregistered_tasks import instance_of, unseen_ranks
-from gpu_recovery.ports.store import Refusal, state_of
+from gpu_recovery.ports.values import Refusal, state_of
 
 STOP_GRACE_S = 5
 """Between the signal to leave and the one that nobody survives, where an agent ends a rank (seed 003: five seconds)."""

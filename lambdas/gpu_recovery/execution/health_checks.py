@@ -12,7 +12,8 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.state_machine import Pending
 from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, StopCode, TaskFact
 from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
-from gpu_recovery.ports.store import Refusal, VerdictUnreadable
+from gpu_recovery.ports.errors import VerdictUnreadable
+from gpu_recovery.ports.values import Refusal
 
 CHECK_RETRY = timedelta(seconds=10)
 """A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""

@@ -8,7 +8,8 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_of
 from gpu_recovery.core.job.adoption import carried
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Actions, Store
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import Store
 
 
 def instance_of(store: Store, actions: Actions, fact: TaskFact) -> str:

@@ -36,7 +36,7 @@ from gpu_recovery.core.notifications import agents
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.xid import asks_for_a_look, switch_asks_for_a_look
 from gpu_recovery.node_api.training_reports import keep_observed
-from gpu_recovery.ports.store import AnotherAgent
+from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000

@@ -20,7 +20,8 @@ from gpu_recovery.core.notifications import fleet as of_fleet
 from gpu_recovery.core.policy import within
 from gpu_recovery.node_api import heartbeats
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import MachineStatus, StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.values import MachineStatus
 from gpu_recovery.reconciler.agent_alerts import tell_unheard
 from gpu_recovery.reconciler.cycle import Round
 from gpu_recovery.recovery import Recovery

@@ -28,7 +28,8 @@ from gpu_recovery.core.queue.run_time_estimates import Kind, usual
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from gpu_recovery.core.state_machine import Outcome
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import Store, TermOver
+from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery, Unsaid
 
 UNFINISHED = "not every job could be given or told its place"

@@ -38,7 +38,7 @@ from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.execution import untold_to
 from gpu_recovery.execution.evidence import heard
 from gpu_recovery.execution.hang_detection import stopped_progress
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.recovery import Recovery
 
 from tests.aws.environment import CREDENTIALS, FUNCTION

@@ -27,7 +27,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 from gpu_recovery.wire import jobs
 
 TRIES = 4
