@@ -13,12 +13,12 @@ from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Progress
 from gpu_recovery.core.fleet import Fleet, listening
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, outgrown, running_log_id
+from gpu_recovery.core.heartbeat import Beat, GpuHealth, RankBeat, outgrown, running_log_id
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import Liveness, attempts_of, booted, is_fresh, liveness
 from gpu_recovery.core.notifications import fleet as of_fleet
 from gpu_recovery.core.policy import within
-from gpu_recovery.node_api import heartbeats
 from gpu_recovery.partial_failures import raise_all, try_each
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.values import MachineStatus
@@ -124,9 +124,9 @@ def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> No
     if record.silent_since is not None:
         # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
         latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
-        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=heartbeats.attempts_of(latest)))
+        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=attempts_of(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
-        recovery.tell(beat.instance_id, heartbeats.booted(beat, recovery.clock()))
+        recovery.tell(beat.instance_id, booted(beat, recovery.clock()))
     word = _health_untold(record, beat)
     if word is not None:
         now = recovery.clock()
@@ -152,7 +152,7 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
         claim = record.claims.get(rank.job_id)
         if claim is None or claim.attempt != rank.attempt or rank.silent:
             continue
-        if heartbeats.is_fresh(rank.seen_at, recovery.clock(), recovery) or _has_ended(recovery, rank):
+        if is_fresh(rank.seen_at, recovery.clock(), recovery.policy) or _has_ended(recovery, rank):
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
         _tell_job(recovery, rank.job_id, rank.attempt, beat.instance_id, rank.seen_at, sentence)
@@ -171,7 +171,7 @@ def heard_again(recovery: Recovery, job: Job, progress: Progress | None) -> even
             return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
     for instance_id, beat in recovery.store.beats(job.silent).items():
         rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
-        if rank is not None and heartbeats.is_fresh(rank.seen_at, now, recovery) and _is_later(job, instance_id, rank):
+        if rank is not None and is_fresh(rank.seen_at, now, recovery.policy) and _is_later(job, instance_id, rank):
             return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
     return None
 
@@ -194,7 +194,7 @@ def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tu
         record = recovery.store.load_instance(instance_id)
         if record is None or record.status is InstanceStatus.GONE:
             words.append("it has left the cluster")
-        elif instance_id in beats and heartbeats.is_fresh(beats[instance_id].seen_at, now, recovery):
+        elif instance_id in beats and is_fresh(beats[instance_id].seen_at, now, recovery.policy):
             pass  # the machine reports, if not this rank: it is alive
         elif not _is_connected(recovery, record):
             unsure += [] if words else [instance_id]
