@@ -233,6 +233,13 @@ class Scene:
         return [one.subject for one in self.aws.said]
 
 
+def lost(scene: Scene) -> Scene:
+    """The same, once the agent on the first instance has been silent for long enough."""
+    scene.falls_silent(0)
+    assert (scene.job.status, scene.job.silent) == (JobStatus.LOST, (IDS[0],))
+    return scene
+
+
 @contextmanager
 def dies_before(target: Any, name: str, when: Callable[..., bool] = lambda *given: True) -> Iterator[None]:
     """Inside, whoever calls `name` of `target` is killed before it does anything."""
