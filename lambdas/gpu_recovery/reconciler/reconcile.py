@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_recovery.core import events
+from gpu_recovery.core.attempt import undelivered_event
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
-from gpu_recovery.execution import untold_to
 from gpu_recovery.partial_failures import raise_all, try_each
 from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Round
@@ -51,7 +51,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         plan = recovery.store.load_plan(job.job_id, job.attempt)
         progress = recovery.store.load_progress(job.job_id, job.attempt)
     if plan is not None and progress is not None:
-        news = untold_to(job, progress, plan, recovery.policy, now)
+        news = undelivered_event(job, progress, plan, recovery.policy, now)
         if news is not None:
             return news
     if job.status is JobStatus.LOST and (heard := lost_jobs.heard_again(recovery, job, progress)) is not None:
