@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import requests
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.core.ray.submission import DriverOrder, read_where_it_is_submitted
-from gpu_recovery.ports.store import Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 from ray._raylet import GcsClient
 from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient

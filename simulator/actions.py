@@ -14,7 +14,7 @@ from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Machine, MachineStatus, Refusal
+from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
 
 from simulator.cloud.ec2 import ModelEc2
 from simulator.cloud.ecs import OrderlyEcs

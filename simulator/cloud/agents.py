@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RankExit, Report, RunningRank, XidSeen
 from gpu_recovery.node_api.heartbeats import Answer, Hearing
-from gpu_recovery.ports.store import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import (
+    OutcomeUnknown,
+    SequenceStale,
+    StaleRecord,
+    TooContended,
+    TooManyReports,
+    TryAgainSoon,
+)
 
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task
 from simulator.cloud.fleet import SIGKILL_EXIT

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
-from gpu_recovery.ports.store import Machine, MachineStatus
+from gpu_recovery.ports.values import Machine, MachineStatus
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model.cluster import ApiError

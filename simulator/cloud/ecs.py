@@ -16,7 +16,7 @@ from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Refusal
+from gpu_recovery.ports.values import Refusal
 from gpu_recovery.recovery import one_after_another
 
 from sandbox.cluster.model import describe, instances, tasks

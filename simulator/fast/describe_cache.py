@@ -19,7 +19,7 @@ from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import Instance as Record
 from gpu_recovery.core.task import LastStatus, TaskFact
-from gpu_recovery.ports.store import Machine, MachineStatus
+from gpu_recovery.ports.values import Machine, MachineStatus
 from gpu_recovery.reconciler.resync import says_more
 
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task, TaskStatus

@@ -23,7 +23,8 @@ from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, Instan
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import Pending, QuotaChange, due_at
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.store import LISTED, Addition, CursorInvalid, JobPage, StaleRecord
+from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
+from gpu_recovery.ports.values import LISTED, Addition, JobPage
 
 from simulator.memory_store.heartbeats import MemoryBeats
 from simulator.memory_store.observations import MemoryReports

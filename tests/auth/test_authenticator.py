@@ -12,7 +12,7 @@ import gpu_recovery
 import pytest
 from gpu_recovery.auth.authenticator import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
 from gpu_recovery.auth.tokens import NodeToken, TokenList, digest_of, issue, revoke
-from gpu_recovery.ports.store import TooManyReports
+from gpu_recovery.ports.errors import TooManyReports
 
 from tests.aws.records import NOW, A, later
 

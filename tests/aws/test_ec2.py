@@ -13,7 +13,8 @@ from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.ports.store import Machine, MachineStatus, OutcomeUnknown, Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import OutcomeUnknown, TryAgainSoon
+from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
 
 from tests.aws.environment import CREDENTIALS
 from tests.aws.records import NOW, A, B, later

@@ -10,7 +10,8 @@ from unittest.mock import patch
 import pytest
 from gpu_recovery.aws import heartbeat_store
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, Store, TooManyReports
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
+from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test

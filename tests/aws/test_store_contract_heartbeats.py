@@ -24,7 +24,8 @@ from gpu_recovery.core.heartbeat import (
     running_log_id,
 )
 from gpu_recovery.core.instance.repair_proof import CLOCK_SKEW
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, Store, TooManyReports
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, later
 

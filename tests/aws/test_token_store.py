@@ -13,7 +13,7 @@ from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 from tests.aws.records import NOW, A, B, instance, later
 

@@ -15,7 +15,7 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.state_machine import HistoryEntry
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 
 from tests.aws.records import JOB, NOW, A, B, claim, failure, instance, job, later, plan
 from tests.lambdas.api_gateway import TOKEN, Api, encoded, forged, refused, signed

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from gpu_recovery.auth.tokens import TOKEN, KeptToken, NodeToken, digest_of
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.ports.store import TooManyReports
+from gpu_recovery.ports.errors import TooManyReports
 
 KEPT = timedelta(seconds=60)
 """How long what was read of a token is believed: so long may a revoked one live on."""

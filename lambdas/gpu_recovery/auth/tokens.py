@@ -16,8 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.retry import retry_stale
 
 NODE = "grn_"
 """What the token of a node begins with."""
@@ -196,17 +195,16 @@ def _change(
     change: Callable[[KeptList], tuple[KeptList, KeptToken] | None],
 ) -> KeptList:
     """The list after `change`, which is decided anew as long as others write it; None changes nothing."""
-    for _ in range(SAVES_MAX):
+
+    def attempt() -> KeptList:
         listed = store.load_tokens(holder)
         made = change(listed)
         if made is None:
             return listed
-        try:
-            store.save_token(*made)
-        except StaleRecord:
-            continue
+        store.save_token(*made)
         return made[0]
-    raise TooContended(f"others write the tokens of {holder} all the time")
+
+    return retry_stale(attempt, SAVES_MAX, f"others write the tokens of {holder} all the time")
 
 
 def _with(listed: KeptList, tokens: tuple[Any, ...]) -> KeptList:

@@ -27,7 +27,8 @@ from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.log_location import place_of
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
+from gpu_recovery.ports.errors import TryAgainSoon, VerdictUnreadable
+from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
 
 
 class EventRefused(RecoveryError):

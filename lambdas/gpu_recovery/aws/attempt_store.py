@@ -14,7 +14,7 @@ from gpu_recovery.aws.job_store import JobStore
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.store import Addition
+from gpu_recovery.ports.values import Addition
 
 
 def progress_key(job_id: str, attempt: int) -> str:

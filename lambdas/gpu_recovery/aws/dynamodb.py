@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.item_codec import encode, to_iso
 from gpu_recovery.core.state_machine import Pending, due_at
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 SHARDS = 4
 """Over how many keys the `due` index is spread: each is one query a minute."""

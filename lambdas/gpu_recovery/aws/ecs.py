@@ -17,7 +17,8 @@ from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 
 PARALLEL = 8
 """Calls at once: with 30 to 100 ms a call this stays under the 100 burst that ECS grants to writes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 
 def lock_key(job_id: str, name: str) -> str:

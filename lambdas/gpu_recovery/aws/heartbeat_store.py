@@ -31,7 +31,7 @@ from gpu_recovery.core.heartbeat import (
     standing,
     window_of,
 )
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
 
 TRIES = 3
 """A report may find the item as it was not, when two come at once; a third time means that it is flooded."""

@@ -18,7 +18,7 @@ from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import noticed
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""

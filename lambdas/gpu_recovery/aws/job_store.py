@@ -15,7 +15,8 @@ from gpu_recovery.aws.queue_store import ON_RAY, LineStore, line_keys
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import Pending, QuotaChange
-from gpu_recovery.ports.store import LISTED, CursorInvalid, JobPage
+from gpu_recovery.ports.errors import CursorInvalid
+from gpu_recovery.ports.values import LISTED, JobPage
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""

@@ -16,7 +16,7 @@ from gpu_recovery.aws.dynamodb import Put, Table
 from gpu_recovery.aws.instance_store import instance_in
 from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 
 class _DynamoTokens(Generic[KeptList, KeptToken]):

@@ -33,7 +33,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
-from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.store import AttemptStore, HeartbeatStore, Store
 
 LOG_LINES = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
@@ -141,7 +141,7 @@ def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> t
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(store: Store, job: Job, plan: Plan) -> Iterator[Report]:
+def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Report]:
     progress = store.load_progress(job.job_id, plan.attempt)
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
@@ -162,7 +162,7 @@ def _end(failure: RankFailure) -> ExitReport:
 
 
 def _of_machines(
-    store: Store, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
+    store: HeartbeatStore, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
 ) -> Iterator[Report]:
     for name, machine in machines.items():
         for source, health in machine.health.items():

@@ -7,8 +7,8 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.job_api.dependencies import RayAway
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused
-from gpu_recovery.ports.store import CursorInvalid, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended, Unsaid
+from gpu_recovery.ports.errors import CursorInvalid, TooContended, TooManyReports, TryAgainSoon
+from gpu_recovery.recovery import Unsaid
 
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)

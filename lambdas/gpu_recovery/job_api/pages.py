@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.pagination import opened, sealed
 from gpu_recovery.job_api.request import TEXT, Parameter, Request
-from gpu_recovery.ports.store import CursorInvalid
+from gpu_recovery.ports.errors import CursorInvalid
 
 Item = TypeVar("Item")
 PAGE_MAX = 1_000

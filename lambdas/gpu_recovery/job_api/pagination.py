@@ -6,7 +6,7 @@ import base64
 import hashlib
 import hmac
 
-from gpu_recovery.ports.store import CursorInvalid
+from gpu_recovery.ports.errors import CursorInvalid
 
 MAC_BYTES = 16
 

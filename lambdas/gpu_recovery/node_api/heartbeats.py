@@ -32,11 +32,11 @@ from gpu_recovery.core.heartbeat import (
     XidSeen,
 )
 from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.liveness import attempts_of, booted, is_fresh
 from gpu_recovery.core.notifications import agents
-from gpu_recovery.core.policy import within
 from gpu_recovery.core.xid import asks_for_a_look, switch_asks_for_a_look
 from gpu_recovery.node_api.training_reports import keep_observed
-from gpu_recovery.ports.store import AnotherAgent
+from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import Recovery, Unsaid
 
 KNOWN_MAX = 20_000
@@ -242,7 +242,7 @@ class Hearing:
         for log, rank in beat.ranks.items():
             # By its age, and not by the mark alone: whoever tells of the silence may be between telling and marking.
             known = before.ranks.get(log)
-            if known is not None and (known.silent or not is_fresh(known.seen_at, now, self.recovery)):
+            if known is not None and (known.silent or not is_fresh(known.seen_at, now, self.recovery.policy)):
                 heard = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
                 self._tell(rank.job_id, heard)
                 revived += 1
@@ -310,7 +310,9 @@ class Hearing:
         # One report without the rank may come of a restart, or of a look that failed: it is over when it stays away.
         now = self.recovery.clock()
         lately = {
-            (rank.job_id, rank.attempt) for rank in before.ranks.values() if is_fresh(rank.seen_at, now, self.recovery)
+            (rank.job_id, rank.attempt)
+            for rank in before.ranks.values()
+            if is_fresh(rank.seen_at, now, self.recovery.policy)
         }
         void = [one.order_id for one in orders if one not in due and (one.job_id, one.attempt) not in lately]
         if void:
@@ -327,28 +329,6 @@ def _speaks_of_ranks(report: Report) -> bool:
 def _numbered(one: Beat | Report) -> tuple[str | None, int | None]:
     """Which report it is, or was the latest."""
     return one.boot_id, one.sequence
-
-
-def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:
-    """The latest attempt of each job among these ranks."""
-    found: dict[str, int] = {}
-    for rank in ranks.values():
-        found[rank.job_id] = max(rank.attempt, found.get(rank.job_id, 0))
-    return found
-
-
-def booted(beat: Beat, now: datetime, sentence: str = "") -> events.InstanceBooted:
-    """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
-    at = beat.booted_at or now
-    ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
-    return events.InstanceBooted(
-        at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended), sentence=sentence
-    )
-
-
-def is_fresh(seen_at: datetime, now: datetime, recovery: Recovery) -> bool:
-    """Whether something that was seen then still counts as heard of."""
-    return now - seen_at <= within(recovery.policy.heartbeat_stale_s)
 
 
 def _rank_of(recovery: Recovery, job_id: str, instance_id: str) -> int | None:

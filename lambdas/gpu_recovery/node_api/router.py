@@ -17,8 +17,7 @@ from gpu_recovery.auth.tokens import NodeToken
 from gpu_recovery.core.heartbeat import BY_ROLE, Report
 from gpu_recovery.node_api.heartbeats import Hearing
 from gpu_recovery.node_api.report_parser import ReportInvalid, report, report_of_gpus, report_of_tasks
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooContended, TooManyReports, TryAgainSoon
 from gpu_recovery.wire import jobs
 
 BODY_BYTES_MAX = 1_048_576

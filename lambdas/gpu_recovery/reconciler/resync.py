@@ -17,7 +17,7 @@ from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.fleet_controls import count
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import MachineStatus, state_of
+from gpu_recovery.ports.values import MachineStatus, state_of
 from gpu_recovery.reconciler.cycle import PRESENT, Round
 from gpu_recovery.reconciler.heartbeat_timeouts import compare_beats
 from gpu_recovery.recovery import Recovery

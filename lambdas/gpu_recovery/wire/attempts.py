@@ -12,11 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, RUNS, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.task import EndingKind, RankFailure
+from gpu_recovery.core.task import EndingKind, FailureKind, RankFailure, kind_of
 from gpu_recovery.wire import jobs
 
 SHOWN_MAX = 20

@@ -10,12 +10,13 @@ from urllib.parse import quote
 
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.fleet import Fleet, breaker_limit, budget
-from gpu_recovery.core.heartbeat import Beat, liveness
+from gpu_recovery.core.heartbeat import Beat
 from gpu_recovery.core.instance.fault_history import made_of, percent
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Need
 from gpu_recovery.core.job.diagnosis_result import Conclusion
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import liveness
 from gpu_recovery.core.policy import RecoveryPolicy, within
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.core.state_machine import HistoryEntry

@@ -11,8 +11,9 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Deaf, Fleet, listening, why_not_now
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import Liveness, liveness, running_log_id
+from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.state_machine import Outcome

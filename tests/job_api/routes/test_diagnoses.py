@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.core.attempt import undelivered_event
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.observations import Check as Probe
 from gpu_recovery.core.diagnosis.observations import (
@@ -35,10 +36,9 @@ from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.diagnosis_result import Conclusion
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery.execution import untold_to
 from gpu_recovery.execution.evidence import heard
 from gpu_recovery.execution.hang_detection import stopped_progress
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.recovery import Recovery
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -482,9 +482,9 @@ def test_a_second_hearing_tells_the_word_of_the_checks_itself_and_nobody_else_me
     progress = store.load_progress(JOB, 1)
     assert progress is not None
     policy = loop(api).policy
-    assert untold_to(open_order, progress, plan(), policy, NOW) is None
+    assert undelivered_event(open_order, progress, plan(), policy, NOW) is None
     done = replace(open_order, commands=())
-    assert untold_to(done, progress, plan(), policy, NOW) == InstancesChecked(
+    assert undelivered_event(done, progress, plan(), policy, NOW) == InstancesChecked(
         at=NOW, attempt=1, results=progress.results(plan()), heard_again=True
     )
     saved = store.save_job(open_order)

@@ -22,8 +22,7 @@ from gpu_recovery.auth.tokens import (
 )
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import StaleRecord, TooContended
 
 from tests.aws.records import NOW, A, B, later
 from tests.lambdas.api_gateway import Api, refused

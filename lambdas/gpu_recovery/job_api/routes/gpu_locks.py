@@ -22,12 +22,12 @@ from gpu_recovery.core.gpu_lock import (
     released,
     renewed,
 )
-from gpu_recovery.core.heartbeat import Liveness, liveness
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.retry import save_with_retry
 from gpu_recovery.wire import jobs
 
 TRIES = 4
@@ -74,20 +74,17 @@ def read_lock(desk: Desk, request: Request) -> Answer:
 def _changed(desk: Desk, request: Request, job: Job, change: Change) -> Answer:
     """The lock after one conditional write, made again if somebody else was there meanwhile."""
     name, store = _name(request), desk.recovery.store
-    for _ in range(TRIES):
-        before = store.load_lock(job.job_id, name)
-        try:
-            after = change(before)
-        except LockRefused as refusal:
-            raise Refused(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
-        if after == before:
-            return Answer(200, _view(desk, after))
-        try:
-            store.save_lock(after)
-        except StaleRecord:
-            continue
-        return Answer(200, _view(desk, after))
-    raise TryAgainSoon(f"lock {name} of job {job.job_id} was written {TRIES} times meanwhile")
+
+    def saved(after: GpuLock) -> GpuLock:
+        store.save_lock(after)
+        return after
+
+    contended = f"lock {name} of job {job.job_id} was written {TRIES} times meanwhile"
+    try:
+        after = save_with_retry(lambda: store.load_lock(job.job_id, name), change, saved, TRIES, contended)
+    except LockRefused as refusal:
+        raise Refused(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
+    return Answer(200, _view(desk, after))
 
 
 def _is_silent(desk: Desk, lock: GpuLock, owner: str) -> bool:

@@ -16,7 +16,7 @@ from gpu_recovery.job_api.request import FLAG, TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.submission import Intake, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
-from gpu_recovery.ports.store import JobPage
+from gpu_recovery.ports.values import JobPage
 from gpu_recovery.wire import jobs as wire
 from gpu_recovery.wire.attempts import attempt_views
 

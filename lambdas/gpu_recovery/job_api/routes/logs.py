@@ -11,7 +11,7 @@ from gpu_recovery.job_api.pagination import opened, sealed
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.routes.jobs import wanted
-from gpu_recovery.ports.store import CursorInvalid
+from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.wire import jobs
 
 TAIL, TAIL_MAX = 200, 10_000

@@ -9,7 +9,7 @@ from gpu_recovery.core.queue.quota import Limits, LimitsInvalid, parse_limits
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.wire import jobs
 
 
