@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.effects import poke
 from gpu_recovery.core.instance.escalation import (
@@ -26,7 +25,7 @@ from gpu_recovery.core.instance.escalation import (
 from gpu_recovery.core.instance.quarantine import reminded
 from gpu_recovery.core.instance.record import Departure, Health, Instance, InstanceStatus, Need, Rung
 from gpu_recovery.core.policy import within
-from gpu_recovery.core.state_machine import Given, Ignore, Step
+from gpu_recovery.core.state_machine import Given, Ignore, Step, altered
 from gpu_recovery.core.xid import HARMLESS, class_of
 
 MOVED_LITTLE = 3_600

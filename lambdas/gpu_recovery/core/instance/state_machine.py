@@ -14,7 +14,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet, begun, blame, ended, unbegun
 from gpu_recovery.core.instance import health_check, health_reports, liveness, quarantine, registration, repair
@@ -33,6 +32,7 @@ from gpu_recovery.core.state_machine import (
     Outcome,
     Row,
     Step,
+    altered,
     answer,
     applied,
     checked,
