@@ -20,7 +20,7 @@ from gpu_recovery.core.fleet import Fleet, budget, why_not_now
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
-from gpu_recovery.core.instance.health_reports import move_at
+from gpu_recovery.core.instance.interruptions import move_at
 from gpu_recovery.core.instance.record import Departure, Instance, InstanceStatus
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
