@@ -74,6 +74,7 @@ CORE_LIBRARY = {
     "json",
     "math",
     "re",
+    "types",
     "typing",
 }
 """What the core may use of the standard library: nothing with a clock, an environment, a log, or luck."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthStatus, MachineState
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
-from gpu_recovery.core.instance.health_reports import is_called_off, is_known
+from gpu_recovery.core.instance.interruptions import is_called_off, is_known
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_recovery.core.events import RankFailure
-from gpu_recovery.core.task import Ending, EndingKind, TaskFact
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure, TaskFact
 from gpu_recovery.execution import observe
 
 from simulator.trials.campaign import differences, judged

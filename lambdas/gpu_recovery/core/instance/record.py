@@ -177,7 +177,7 @@ def unheld(unclaimed: int, gpus_free: int | None) -> int:
     return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
 
 
-@dataclass(frozen=True)  # without slots, see `copies`
+@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
 class Instance:
     """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
 
