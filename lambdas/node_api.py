@@ -22,7 +22,7 @@ patience = Patience(seconds=3.0)
 def api() -> NodeApi:
     """The API, with what it remembers of tokens, for as long as the function lives."""
     hearing = Hearing(replace(recovery(), may_begin=patience.lasts))
-    kept = TokensWithInstances(tokens(), hearing.wonders_about, hearing.look_at)
+    kept = TokensWithInstances(tokens(), hearing.lookup.wonders_about, hearing.lookup.look_at)
     door = TokenAuthenticator(kept, hearing.recovery.clock, TokenKind.NODE)
     return NodeApi(hearing, door, settings().node_roles, _note)
 
