@@ -14,7 +14,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.job_api.router import ROUTES
 
 from tests.aws.records import JOB, NOW, A, instance, job, later, spec
-from tests.job_api.test_job_api import ASKED
+from tests.job_api.submissions import ASKED
 from tests.lambdas.api_gateway import Api, refused, user_token
 from tests.lambdas.conftest import Functions
 
