@@ -1,4 +1,4 @@
-"""Authenticates the tokens of instances and of users, and caches what it read of them, refusals included.
+"""Token check: authenticates the tokens of instances and of users, and caches what it read, refusals included.
 
 Anyone can call this endpoint, so a malformed token is rejected without reading the table. A token id is looked up once
 a minute at most. The number of unknown ids that are looked up in a minute is limited as well.

@@ -72,7 +72,7 @@ def _no_instance(instance_id: str) -> Refused:
     return Refused(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
 
 
-TOKENS = TokenRoutes(lambda desk: desk.node_tokens, "token")
+TOKENS = TokenRoutes(lambda desk: desk.node_tokens, issued="token_issued", revoked="token_revoked")
 _BASE = "/api/v2/instances"
 _ONE = f"{_BASE}/<instance_id>"
 ROUTES = (

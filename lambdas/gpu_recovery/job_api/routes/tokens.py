@@ -18,19 +18,21 @@ from gpu_recovery.wire.json_body import object_of
 class TokenRoutes:
     """The routes for the tokens of one kind. The path names the holder as `TokenKind.holder_field` does.
 
-    store:  the store of these tokens.
-    logged: what the log calls such a token.
+    store:   the store of these tokens.
+    issued:  the message of the log when a token is issued.
+    revoked: the message of the log when a token is revoked.
     """
 
     store: Callable[[Desk], TokenStore]
-    logged: str
+    issued: str
+    revoked: str
 
     def issue_token(self, desk: Desk, request: Request) -> Answer:
         """Issue a token for the holder. The answer (201) is the only place where the token is shown."""
         store, asked, now = self.store(desk), object_of(request.text()), desk.recovery.clock()
         issued = tokens.issue(store, request.named[store.kind.holder_field], now, request.caller.name, asked)
         view = token_view(issued.kept, now)
-        desk.log.info(f"{self.logged}_issued", extra=view)
+        desk.log.info(self.issued, extra=view)
         return Answer(201, {"token": issued.token, **view})
 
     def list_tokens(self, desk: Desk, request: Request) -> Answer:
@@ -49,5 +51,5 @@ class TokenRoutes:
         if revoked is None:
             raise Refused(404, "no_such_token", "No such token", f"{holder} has no token {token_id}")
         view = token_view(revoked, now)
-        desk.log.info(f"{self.logged}_revoked", extra=view)
+        desk.log.info(self.revoked, extra=view)
         return Answer(200, view)

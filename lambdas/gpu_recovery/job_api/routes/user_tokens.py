@@ -6,7 +6,7 @@ from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
 
-TOKENS = TokenRoutes(lambda desk: desk.user_tokens, "user_token")
+TOKENS = TokenRoutes(lambda desk: desk.user_tokens, issued="user_token_issued", revoked="user_token_revoked")
 _ALL = "/api/v2/users/<user>/tokens"
 ROUTES = (
     Route(
