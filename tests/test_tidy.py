@@ -37,7 +37,7 @@ IMPORTS = {
         "typer",
         "rich",
         "yaml",
-        "gpu_recovery.wire.jobs",
+        "gpu_recovery.wire",
         "gpu_recovery.core.job.record",
         "gpu_recovery.core.instance.record",
         "gpu_recovery.core.identifiers",

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import boto3
 from boto3.dynamodb.types import Binary
-from gpu_recovery.auth.tokens import NodeToken, TokenList
-from gpu_recovery.auth.user_tokens import Role, UserToken, UserTokenList
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.submission_store import DynamoSubmissions
@@ -105,10 +105,10 @@ def _write_instances(store: DynamoStore) -> None:
 
 
 def _write_tokens(client: Any) -> None:
-    node = NodeToken("0123456789ab", A, "ab" * 32, NOW, later(60), "an operator")
-    DynamoTokenStore(client, INSTANCES).save_token(TokenList(A, (node,)), node)
-    user = UserToken("cdef01234567", "ana", Role.USER, "cd" * 32, NOW, later(60), "an operator")
-    DynamoUserTokenStore(client, JOBS).save_token(UserTokenList("ana", (user,)), user)
+    node = Token(TokenKind.NODE, "0123456789ab", A, "ab" * 32, NOW, later(60), "an operator")
+    DynamoTokenStore(client, INSTANCES).save_token(TokenList(TokenKind.NODE, A, (node,)), node)
+    user = Token(TokenKind.USER, "cdef01234567", "ana", "cd" * 32, NOW, later(60), "an operator", role=Role.USER)
+    DynamoUserTokenStore(client, JOBS).save_token(TokenList(TokenKind.USER, "ana", (user,)), user)
     submission = Submission("key-1", "ef" * 32, f"{JOB}-2", later(60))
     DynamoSubmissions(client, JOBS, INSTANCES).keep(job(f"{JOB}-2"), '{"workload": "sft"}', submission, NOW)
 

@@ -15,8 +15,8 @@ from datetime import datetime
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
-from gpu_recovery.auth.tokens import NodeToken, TokenList
-from gpu_recovery.auth.user_tokens import UserToken, UserTokenList
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.item_codec import NAMED, SCHEMA, TTL, encode
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.diagnosis.observation_codec import EVERY_KIND
@@ -37,15 +37,12 @@ RECORDS: Mapping[str, type] = {
     "gpu lock": GpuLock,
     "heartbeat": Beat,
     "instance": Instance,
-    "instance token": NodeToken,
-    "instance token list": TokenList,
     "job": Job,
     "pending command": Pending,
     "queue entry": Entry,
-    "user token": UserToken,
-    "user token list": UserTokenList,
 }
 """Every record that the codec writes; what the stores write attribute by attribute is in `items`."""
+TOKENS = {"instance token": TokenKind.NODE, "user token": TokenKind.USER}
 PLAIN = {str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "time"}
 
 
@@ -54,7 +51,9 @@ def records() -> dict[str, Any]:
     return {
         "schema version": SCHEMA,
         "attribute of the time to live": TTL,
-        "records": {name: fields_of(kind) for name, kind in RECORDS.items()},
+        "records": {name: fields_of(kind) for name, kind in RECORDS.items()}
+        | {name: fields_of_token(kind) for name, kind in TOKENS.items()}
+        | {f"{name} list": fields_of_list(kind) for name, kind in TOKENS.items()},
         "named commands and events": {name: fields_of(kind) for name, kind in NAMED.items()},
         "observations": {name: fields_of(kind) for name, kind in EVERY_KIND.items()},
     }
@@ -74,6 +73,23 @@ def fields_of(kind: Any) -> dict[str, Any]:
     """The stored form of each field of a dataclass; ` = value` says what an item without the field is read as."""
     hints = typing.get_type_hints(kind)
     return {one.name: _with_default(form_of(hints[one.name]), one) for one in fields(kind)}
+
+
+def fields_of_token(kind: TokenKind) -> dict[str, Any]:
+    """The stored form of each field of a token: the holder has its own name, and only a user's token has a role."""
+    forms = fields_of(Token)
+    del forms["kind"], forms["role"]
+    holder = {kind.holder_field: forms.pop("holder")}
+    return forms | holder | ({"role": form_of(Role)} if kind is TokenKind.USER else {})
+
+
+def fields_of_list(kind: TokenKind) -> dict[str, Any]:
+    """The stored form of each field of a holder's list of tokens."""
+    forms = fields_of(TokenList)
+    del forms["kind"]
+    tokens = forms["tokens"] | {"form": ["list of", fields_of_token(kind)]}
+    holder = {kind.holder_field: forms.pop("holder")}
+    return forms | holder | {"tokens": tokens}
 
 
 def _with_default(form: Any, one: Field[Any]) -> Any:

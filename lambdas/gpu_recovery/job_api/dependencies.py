@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_recovery.auth.authenticator import Entrance
+from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenStore
-from gpu_recovery.auth.user_tokens import UserToken, UserTokenStore
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.log_location import LogPage
@@ -74,8 +73,8 @@ class Desk:
     capacity: Capacity
     logs: JobLogs
     node_tokens: TokenStore
-    user_tokens: UserTokenStore
-    users: Entrance[UserToken]
+    user_tokens: TokenStore
+    users: TokenAuthenticator
     letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]

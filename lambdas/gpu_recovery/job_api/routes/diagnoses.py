@@ -17,7 +17,7 @@ from gpu_recovery.execution.evidence import LogTail, heard, thresholds_of
 from gpu_recovery.job_api.dependencies import Desk, RayAway
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import read_json
 
 _OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
 
@@ -37,7 +37,7 @@ def make_diagnosis(desk: Desk, request: Request) -> Answer:
 
 def _document(request: Request) -> dict[str, Any]:
     try:
-        document = jobs.read_json(request.text())
+        document = read_json(request.text())
     except (ValueError, RecursionError) as error:
         raise Refused(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
     if not isinstance(document, dict):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.gpu_lock import (
     HOLDER,
@@ -27,8 +27,7 @@ from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.retry import save_with_retry
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import object_of, time_text
 
 TRIES = 4
 TOKEN_MAX = 2**53 - 1
@@ -103,8 +102,8 @@ def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
         "owner": lock.owner or None,
         "token": lock.token,
         "instance_id": lock.instance_id or None,
-        "acquired_at": jobs.time_text(lock.acquired_at),
-        "expires_at": jobs.time_text(lock.expires_at),
+        "acquired_at": time_text(lock.acquired_at),
+        "expires_at": time_text(lock.expires_at),
         "has_ended": has_ended(lock, desk.recovery.clock()),
     }
 
@@ -113,7 +112,7 @@ def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
 
 
 def _asked(request: Request, *more: str) -> dict[str, Any]:
-    asked = jobs.object_of(request.text())
+    asked = object_of(request.text())
     for name in asked:
         if name not in ("job_id", "owner", *more):
             raise SpecInvalid(str(name)[:80], "is not known here")
