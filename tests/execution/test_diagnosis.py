@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.core.attempt import undelivered_event
 from gpu_recovery.core.commands import GatherEvidence
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, FlightReport
 from gpu_recovery.core.events import Checked, InstancesChecked

@@ -27,6 +27,7 @@ from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.ports.retry import save_with_retry
 from gpu_recovery.wire.json_body import object_of, time_text
 
 TRIES = 4
