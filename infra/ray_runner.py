@@ -30,7 +30,7 @@ IN_THE_IMAGE = ["*", "!ray_runner", "!lambdas", "lambdas/*.py", "**/__pycache__"
 PERMISSIONS = frozenset({P.WRITE_JOBS, P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 """It moves jobs on Ray and tells of it. It has no business with instances, tasks or machines."""
 TIMEOUT_S, MEMORY_MIB, BATCH = 110, 1_024, 10
-MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_queue: one group, so one run at a time
+MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_client: one group, so one run at a time
 NETWORK_INTERFACES = [
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",

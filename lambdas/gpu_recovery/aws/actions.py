@@ -14,9 +14,8 @@ from gpu_recovery.aws import ecs_requests, job_archive, notification_requests
 from gpu_recovery.aws.clients import THROTTLES, client
 from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.ec2 import Ec2
-from gpu_recovery.aws.ecs import Ecs
+from gpu_recovery.aws.ecs import Ecs, task_definition
 from gpu_recovery.aws.ecs_events import time_of
-from gpu_recovery.aws.operator_token import task_definition
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
