@@ -119,6 +119,7 @@ class OrderlyEcs(Ecs):
         super().__init__(client, cluster, clock)
         self.each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
 
+    client: ModelClient
     looks: EcsLooks | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
