@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from gpu_recovery.aws import heartbeat_store
+from gpu_recovery.aws import heartbeat_store, heartbeat_update
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
 from gpu_recovery.ports.store import AnotherAgent, SequenceStale, Store, TooManyReports
 from hypothesis import Phase, settings
@@ -39,7 +39,7 @@ class BothStores(RuleBasedStateMachine):
         self.leaving = ExitStack()
         self.leaving.enter_context(mock_aws())
         # A window that is full after a few reports: 120 of them would say nothing more.
-        for module in (heartbeat_store, heartbeats):
+        for module in (heartbeat_store, heartbeat_update, heartbeats):
             self.leaving.enter_context(patch.object(module, "REPORTS_MAX", 5))
         self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
         self.seconds = 0
