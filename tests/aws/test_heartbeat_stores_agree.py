@@ -19,8 +19,8 @@ from moto import mock_aws
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
-from tests.aws.test_store_contract_heartbeats import log, order, ranks
 from tests.aws.test_stores_agree import CLIENT
 
 INSTANCES = (A, B)
