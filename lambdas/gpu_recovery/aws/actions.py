@@ -36,15 +36,16 @@ class AwsActions(ClusterActions):
     """Every client is made when it is first needed: an event that changes nothing pays for none but DynamoDB's."""
 
     def __init__(self, settings: Settings, clock: Callable[[], datetime]) -> None:
-        self.settings, self.clock = settings, clock
-
-    @cached_property
-    def ecs(self) -> Ecs:
-        return Ecs(client("ecs"), self.settings.cluster, self.clock)
-
-    @cached_property
-    def ec2(self) -> Ec2:
-        return Ec2(self.settings.managed_tag, self.clock)
+        self.settings = settings
+        self.ecs = Ecs(settings.cluster, clock)
+        self.ec2 = Ec2(settings.managed_tag, clock)
+        self.check_task = CheckTask(
+            settings.check_task_definition,
+            settings.verdict_bucket,
+            settings.check_level,
+            settings.check_reserves_gpus,
+            min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s),
+        )
 
     @cached_property
     def _sns(self) -> Any:
@@ -61,18 +62,6 @@ class AwsActions(ClusterActions):
     @cached_property
     def _s3(self) -> Any:
         return client("s3")
-
-    @cached_property
-    def check_task(self) -> CheckTask:
-        settings = self.settings
-        limit_s = min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s)
-        return CheckTask(
-            settings.check_task_definition,
-            settings.verdict_bucket,
-            settings.check_level,
-            settings.check_reserves_gpus,
-            limit_s,
-        )
 
     def verdict(self, check_id: str) -> Verdict | None:
         key = verdict_key(check_id)

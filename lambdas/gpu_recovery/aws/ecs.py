@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
@@ -62,14 +62,18 @@ class EcsClient(Protocol):
 
 
 class Ecs:
-    """The cluster's ECS.
+    """The cluster's ECS. The client is made when it is first needed.
 
-    client: a boto3 ECS client, or a model of ECS with the same calls.
-    clock:  the time that stands in for times that ECS leaves out.
+    clock: the time that stands in for times that ECS leaves out.
     """
 
-    def __init__(self, client: EcsClient, cluster: str, clock: Callable[[], datetime]) -> None:
-        self.client, self.cluster, self.clock = client, cluster, clock
+    def __init__(self, cluster: str, clock: Callable[[], datetime]) -> None:
+        self.cluster, self.clock = cluster, clock
+
+    @cached_property
+    def client(self) -> EcsClient:
+        made: EcsClient = client("ecs")
+        return made
 
     def run(self, request: dict[str, Any]) -> str | Refusal:
         """The id of the task that `request` starts or, by its client token, has started before; or why not."""
