@@ -52,7 +52,7 @@ class BoundedClient(JobSubmissionClient):  # type: ignore[misc]
 
 
 class RayCluster:
-    """`acts.of_ray.RayPool` on a cluster of Ray 2.60.
+    """`execution.ray.RayPool` on a cluster of Ray 2.60.
 
     address:     of the head's dashboard, `http://<host>:8265`.
     gcs_address: of its global control store, `<host>:6379`.

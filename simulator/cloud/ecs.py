@@ -116,9 +116,11 @@ class OrderlyEcs(Ecs):
     """
 
     def __init__(self, client: ModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
-        super().__init__(client, cluster, clock)
+        super().__init__(cluster, clock)
+        self.client = client
         self.each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
 
+    client: ModelClient
     looks: EcsLooks | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:

@@ -20,7 +20,7 @@ from gpu_recovery.core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
-"""The check gives up this long before we do, so that it can say so in its document."""
+"""The container's name in the task definition of the health check."""
 PASSIVE_LEVEL = 0
 """The level at which the check only reads the kernel's log and asks the driver."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")

@@ -28,7 +28,7 @@ AT_HAND = timedelta(seconds=5)
 
 
 class DynamoSubmissions:
-    """`submitting.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
+    """`job_api.submission.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
 
     What every submission has to know, the limits and whether the cluster is empty, is read in one call with the key, or
     along with the token of a caller who is not known yet; then the key is left to the write.

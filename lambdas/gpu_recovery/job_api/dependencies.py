@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenStore
 from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.redrive import DeadLetters
@@ -41,10 +40,6 @@ class JobLogs(Protocol):
 
     def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
         """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
-
-
-class RayAway(RecoveryError):
-    """The function that reaches the Ray cluster, or the cluster, does not answer."""
 
 
 class RayLogs(Protocol):

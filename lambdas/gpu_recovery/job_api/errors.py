@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.auth.tokens import TokensFull
-from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.job_api.dependencies import RayAway
+from gpu_recovery.core.errors import RayAway, SpecInvalid
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused
 from gpu_recovery.ports.errors import CursorInvalid, TooContended, TooManyReports, TryAgainSoon
