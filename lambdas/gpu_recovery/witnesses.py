@@ -21,6 +21,7 @@ from .core.job.conclusion import INSTANCES_MAX, Conclusion
 from .core.job.record import Job
 from .core.logs.classify import classify
 from .core.masking import masked
+from .core.names import gpu_name
 from .core.policy import RecoveryPolicy
 from .core.signals import HealthStatus
 from .core.task import EndingKind, RankFailure
@@ -112,7 +113,7 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that the evidence names, as `<instance>/<index or UUID>`."""
+    """The GPUs that the evidence names, as `<instance>/<its name>`."""
     cited = set(diagnosis.evidence)
     named = {
         f"{instance_id}/{one.gpu}"
@@ -153,7 +154,7 @@ def _of_machines(
                 xid = int(found["xid"])
                 yield XidReport(
                     report_id=f"xid/{name}/{source}/{number}", at_s=health.since.timestamp(), instance_id=name, xid=xid,
-                    asks=class_of(xid, policy.xid_profile), gpu=found["gpu"] or "",
+                    asks=class_of(xid, policy.xid_profile), gpu=gpu_name(found["gpu"] or ""),
                 )  # fmt: skip
     for name, beat in store.beats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()

@@ -15,12 +15,13 @@ from ..core.attempt import Plan
 from ..core.heartbeat import running_log_id
 from ..core.instance.record import Instance
 from ..core.job.record import Job
-from ..core.names import attempt_id
+from ..core.names import attempt_id, gpu_name
 from ..core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
-"""The check gives up this long before we do, so that it can say so in its document."""
+CHECK_S_MAX, FOCUS_MAX = 86_400, 64
+"""The longest time and the most suspects that the check can read."""
 PASSIVE_LEVEL = 0
 """The level at which the check only reads the kernel's log and asks the driver."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
@@ -91,12 +92,13 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         "VERDICT_KEY": verdict_key(check_id),
         "CHECK_LEVEL": str(PASSIVE_LEVEL if passive else check.level),
         "EXPECTED_GPUS": str(instance.gpus_most),
-        "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
+        "CHECK_TIMEOUT_S": str(min(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S), CHECK_S_MAX)),
     }  # fmt: skip
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
-    if instance.check is not None and instance.check.focus:
-        environment["FOCUS"] = ",".join(instance.check.focus)
+    named = [gpu_name(one) for one in instance.check.focus] if instance.check is not None else []
+    if focus := list(dict.fromkeys(filter(None, named)))[:FOCUS_MAX]:
+        environment["FOCUS"] = ",".join(focus)
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]
