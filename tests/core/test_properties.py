@@ -18,6 +18,7 @@ from gpu_recovery.core.job import machine as job
 from gpu_recovery.core.job.record import TERMINAL, Cause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.machine import Outcome, due_at
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.signals import HealthStatus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -301,6 +302,16 @@ def _works_only_after_proof(before: Instance, event: Any, after: Instance, polic
         assert before.reboot is None or proves_reboot(before.reboot, event.verdict)
     else:
         assert not event.verdict.outcome.blames_hardware
+        assert before.check is not None
+        if event.verdict.outcome is not CheckOutcome.HEALTHY and not before.check.passive:
+            assert not _has_a_fault_of_this_check(before)
+
+
+def _has_a_fault_of_this_check(before: Instance) -> bool:
+    """Whether a watcher has named an error that only a repair cures, since the check began and the last boot."""
+    faults = [one.fault for one in before.health.values() if one.status is HealthStatus.IMPAIRED]
+    since = max(filter(None, (before.status_at, before.boot_heard_at)))
+    return any(one is not None and one.since >= since for one in faults)
 
 
 @many

@@ -17,6 +17,7 @@ from ..machine import Given, Ignore, Step
 from ..policy import within
 from ..signals import DepartureKind, HealthKind, HealthStatus
 from ..xid import HARMLESS, class_of
+from .faults import fault_after
 from .ladder import EVIDENCE_CHARACTERS_MAX, asks_again, checked_instead, held_too_long, is_on_a_new_host, meet
 from .orders import poke
 from .people import reminded
@@ -39,12 +40,12 @@ def health_noted(instance: Instance, event: events.HealthReported, given: Given)
 
     What it will not show, the health of the machine itself, is thought of when the instance works again.
     """
-    return Step(instance.status, instance.reason, _health(instance, event, answered=event.kind not in _RUNGS))
+    return Step(instance.status, instance.reason, _health(instance, event, given, answered=event.kind not in _RUNGS))
 
 
 def health_reported(instance: Instance, event: events.HealthReported, given: Given) -> Step | Ignore:
     """A watcher finds a working instance impaired, or well again."""
-    changes = _health(instance, event)
+    changes = _health(instance, event, given)
     if event.status is not HealthStatus.IMPAIRED:
         was = instance.health.get(event.kind)
         well = event.status is HealthStatus.OK and was is not None and was.status is HealthStatus.IMPAIRED
@@ -63,16 +64,17 @@ def health_of_held(instance: Instance, event: events.HealthReported, given: Give
     """The watcher whose word is waiting to be acted on says that all is well: a check will show."""
     need = instance.need
     asked = need is not None and need.source == event.kind
-    changes = _health(instance, event, answered=asked or event.kind not in _RUNGS)
+    changes = _health(instance, event, given, answered=asked or event.kind not in _RUNGS)
     if not asked or event.status is not HealthStatus.OK or instance.claims:
         return Step(instance.status, instance.reason, changes)
     return checked_instead(instance, f"{event.kind} is {event.status} again", changes)
 
 
-def _health(instance: Instance, event: events.HealthReported, answered: bool = True) -> dict[str, Any]:
+def _health(instance: Instance, event: events.HealthReported, given: Given, answered: bool = True) -> dict[str, Any]:
     """The changes that keep a watcher's word. One that cannot tell takes nothing back that was said before."""
     before = instance.health.get(event.kind)
-    word = Health(event.status, event.since, event.sentence[:EVIDENCE_CHARACTERS_MAX], answered)
+    sentence, fault = event.sentence[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, given)
+    word = Health(event.status, event.since, sentence, answered, fault)
     unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
     if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
         word = replace(before, since=event.since)
