@@ -15,6 +15,7 @@ from gpu_recovery.hearing import Answer, Hearing
 from gpu_recovery.ports import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
 from gpu_recovery.recovery import TooContended
 
+from sandbox.cluster.host import pci_address
 from sandbox.cluster.model import Ec2State, Instance, Task
 
 from .fleet import SIGKILL_EXIT
@@ -109,7 +110,10 @@ class Agents:
             machine.instance_id, machine.boot_id, max(0.0, uptime_s), agent.sequence, interval_s=INTERVAL_S,
             running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()), exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
-            xids=tuple(XidSeen(XIDS[fault.kind], gpu) for gpu, fault in sorted(new.items())),
+            # By the address that the kernel's log has: this agent reads no NVML, which would tell it the UUID.
+            xids=tuple(
+                XidSeen(XIDS[fault.kind], pci_address(machine.gpus.index(gpu))) for gpu, fault in sorted(new.items())
+            ),
         )  # fmt: skip
 
     def _obey(self, machine: Instance, agent: _Agent, answer: Answer) -> None:
