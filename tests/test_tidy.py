@@ -59,7 +59,17 @@ IMPORTS = {
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
-    "simulator": {"simulator", "gpu_recovery", "sandbox", "botocore", "matplotlib", "tomli_w"},
+    # A simulated check reads what it is told as the real check does, or a request that none can read goes unseen.
+    "simulator": {
+        "simulator",
+        "gpu_recovery",
+        "sandbox",
+        "botocore",
+        "matplotlib",
+        "tomli_w",
+        "health_check.settings",
+        "health_check.remedies",
+    },
 }
 """Beyond the standard library, what each place where code runs may import."""
 CORE_LIBRARY = {

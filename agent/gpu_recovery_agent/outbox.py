@@ -36,6 +36,7 @@ class Untold:
         self._cried: set[object] = set()
         self._inventory_told: tuple[str, float] | None = None
         self._inventory_wanted = False
+        self._uuids: dict[str, str] = {}
 
     def remembers(self) -> None:
         """Takes what an agent before had seen under an earlier boot and could not tell; to be called once."""
@@ -61,8 +62,10 @@ class Untold:
     ) -> Facts:
         """What the next report tells. An exit of a report that was refused goes alone, with nothing beside it.
 
-        `inventory` is None before the GPUs were ever read: an empty list would say that there are none.
+        `inventory` is None before the GPUs were ever read: an empty list would say that there are none. `uuids` are of
+        the last reading; those of earlier readings are kept, because a GPU that is lost tells its UUID no more.
         """
+        self._uuids |= uuids
         apart = [one for one in self._exits if one.signature in self._alone]
         if apart:
             return Facts(self._boot_id, exits=apart[:1])
@@ -70,8 +73,9 @@ class Untold:
         known = digest(inventory) if inventory else ""
         wanted = inventory is not None and (self._inventory_wanted or self._is_due(known, now))
         return Facts(
-            self._boot_id, live, self._exits[:EXITS_MAX], xids, health, known, inventory if wanted else None, uuids
-        )
+            self._boot_id, live, self._exits[:EXITS_MAX], xids, health, known, inventory if wanted else None,
+            dict(self._uuids),
+        )  # fmt: skip
 
     def heard(self, facts: Facts, *, inventory_wanted: bool, now: float) -> bool:
         """Forgets what was told. True when more waits, for which there was no room."""

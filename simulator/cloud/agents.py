@@ -21,6 +21,7 @@ from gpu_recovery.ports.errors import (
     TryAgainSoon,
 )
 
+from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
@@ -119,7 +120,10 @@ class Agents:
             running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()),
             exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
-            xids=tuple(XidSeen(XIDS[fault.kind], gpu) for gpu, fault in sorted(new.items())),
+            # By the address that the kernel's log has: this agent reads no NVML, which would tell it the UUID.
+            xids=tuple(
+                XidSeen(XIDS[fault.kind], pci_address(machine.gpus.index(gpu))) for gpu, fault in sorted(new.items())
+            ),
         )
 
     def _obey(self, machine: Instance, agent: _Agent, answer: Answer) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.instance.repair_proof import proves_reboot
@@ -59,3 +60,13 @@ def works_only_after_proof(before: Instance, event: Any, after: Instance, policy
         assert before.reboot is None or proves_reboot(before.reboot, event.verdict)
     else:
         assert not event.verdict.outcome.blames_hardware
+        assert before.check is not None
+        if event.verdict.outcome is not CheckOutcome.HEALTHY and not before.check.passive:
+            assert not _has_a_fault_of_this_check(before)
+
+
+def _has_a_fault_of_this_check(before: Instance) -> bool:
+    """Return whether a health source has reported an error that only a repair cures, since check and boot began."""
+    faults = [health.fault for health in before.health.values() if health.status is HealthStatus.IMPAIRED]
+    since = max(filter(None, (before.status_at, before.boot_heard_at)))
+    return any(fault is not None and fault.since >= since for fault in faults)

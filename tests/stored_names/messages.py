@@ -13,7 +13,7 @@ from gpu_recovery.aws import actions
 from gpu_recovery.aws import ray_client as ray_logs
 from gpu_recovery.aws.ecs_requests import CheckTask, check_request, rank_request
 from gpu_recovery.aws.job_archive import attempt_request, submitted_request
-from gpu_recovery.aws.ray_queue import RayQueue
+from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.identifiers import TICK, attempt_id
 from gpu_recovery.core.instance.record import CheckRun

@@ -24,6 +24,7 @@ from gpu_recovery.core.diagnosis.observations import (
 )
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.health_signals import HealthStatus
+from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, Conclusion
@@ -127,7 +128,7 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that the evidence names, as `<instance>/<index or UUID>`."""
+    """The GPUs that the evidence names, as `<instance>/<its name>`."""
     cited = set(diagnosis.evidence)
     named = {
         f"{instance_id}/{one.gpu}"
@@ -176,7 +177,7 @@ def _of_machines(
                     instance_id=name,
                     xid=xid,
                     asks=class_of(xid, policy.xid_profile),
-                    gpu=found["gpu"] or "",
+                    gpu=gpu_name(found["gpu"] or ""),
                 )
     for name, beat in store.beats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()

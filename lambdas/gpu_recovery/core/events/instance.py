@@ -43,7 +43,7 @@ class CheckRequested(InstanceEvent):
     since: when the attempt began; what the machine logged before is about somebody else's work.
     suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
     `again`: it was before, and that has not helped.
-    focus: the GPUs that a diagnosis suspects, as `<instance>/<index or UUID>`.
+    focus: the GPUs that a diagnosis suspects, as `<instance>/<index, UUID or PCI address>`.
     first: the instance on which the attempt ended first, "" where nobody can tell; `alone`: it had only one.
     """
 

@@ -13,6 +13,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.instance.effects import poke
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, checked_instead, meet
+from gpu_recovery.core.instance.faults import fault_after
 from gpu_recovery.core.instance.record import Health, Instance, Need, Rung
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import Given, Ignore, Step
@@ -24,12 +25,12 @@ def health_noted(instance: Instance, event: events.HealthReported, given: Given)
 
     What it will not show, the health of the machine itself, is thought of when the instance works again.
     """
-    return Step(instance.status, instance.reason, _health(instance, event, answered=event.kind not in _RUNGS))
+    return Step(instance.status, instance.reason, _health(instance, event, given, answered=event.kind not in _RUNGS))
 
 
 def health_reported(instance: Instance, event: events.HealthReported, given: Given) -> Step | Ignore:
     """A watcher finds a working instance impaired, or well again."""
-    changes = _health(instance, event)
+    changes = _health(instance, event, given)
     if event.status is not HealthStatus.IMPAIRED:
         was = instance.health.get(event.kind)
         well = event.status is HealthStatus.OK and was is not None and was.status is HealthStatus.IMPAIRED
@@ -48,16 +49,17 @@ def health_of_held(instance: Instance, event: events.HealthReported, given: Give
     """The watcher whose word is waiting to be acted on says that all is well: a check will show."""
     need = instance.need
     asked = need is not None and need.source == event.kind
-    changes = _health(instance, event, answered=asked or event.kind not in _RUNGS)
+    changes = _health(instance, event, given, answered=asked or event.kind not in _RUNGS)
     if not asked or event.status is not HealthStatus.OK or instance.claims:
         return Step(instance.status, instance.reason, changes)
     return checked_instead(instance, f"{event.kind} is {event.status} again", changes)
 
 
-def _health(instance: Instance, event: events.HealthReported, answered: bool = True) -> dict[str, Any]:
+def _health(instance: Instance, event: events.HealthReported, given: Given, answered: bool = True) -> dict[str, Any]:
     """The changes that keep a watcher's word. One that cannot tell takes nothing back that was said before."""
     before = instance.health.get(event.kind)
-    word = Health(event.status, event.since, event.sentence[:EVIDENCE_CHARACTERS_MAX], answered)
+    sentence, fault = event.sentence[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, given)
+    word = Health(event.status, event.since, sentence, answered, fault)
     unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
     if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
         word = replace(before, since=event.since)

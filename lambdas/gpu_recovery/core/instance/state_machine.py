@@ -116,7 +116,7 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
             return "it was heard of later"
         case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
             return "about the last boot that was told of, or one before"
-        case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
+        case events.CheckEnded() if not health_check.is_awaited(instance, event):
             return "about a check that is not the one under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
             return "about a repair that is not the one under way"
