@@ -8,11 +8,11 @@ import sys
 from types import FrameType
 
 from gpu_recovery_agent import VERSION
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
-from gpu_recovery_agent.reporter import NOT_ALONE, Ends
+from gpu_recovery_agent.reporter import NOT_ALONE, AgentEnds
 from gpu_recovery_agent.sensors.boot import BootUnknown
-from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 from gpu_recovery_agent.state import AlreadyRunning
 
 
@@ -21,17 +21,17 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
         return
-    journal = Journal()
+    journal = AgentLog()
     if sys.argv[1:]:
-        journal.say("gpu-recovery-agent takes no arguments: its settings are in the environment")
+        journal.write("gpu-recovery-agent takes no arguments: its settings are in the environment")
         sys.exit(NOT_ALONE)
     sys.exit(run(journal))
 
 
-def run(journal: Journal) -> int:
+def run(journal: AgentLog) -> int:
     """The exit status of an agent with the environment of this process."""
     try:
-        settings = Settings.from_environment(os.environ)
+        settings = AgentSettings.from_environment(os.environ)
         agent = Agent(settings, os.environ, journal)
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
@@ -39,16 +39,16 @@ def run(journal: Journal) -> int:
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        journal.say(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
+        journal.write(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
         agent.run()
-    except (SettingsError, AlreadyRunning) as error:
-        journal.say(f"the agent ends: {error}")
+    except (AgentSettingsError, AlreadyRunning) as error:
+        journal.write(f"the agent ends: {error}")
         return NOT_ALONE
-    except Ends as end:
-        journal.say(f"the agent ends: {end}")
+    except AgentEnds as end:
+        journal.write(f"the agent ends: {end}")
         return end.status
     except BootUnknown as error:
-        journal.say(f"the agent ends: {error}")
+        journal.write(f"the agent ends: {error}")
         return 1
     return 0
 

@@ -10,13 +10,13 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 
 SERVICE = "execute-api"
 EXTRA = "GPU_RECOVERY_AUTH is sigv4, for which botocore is missing: install gpu-recovery-agent[sigv4]"
 
 
-class Proof(Protocol):
+class Credentials(Protocol):
     """What goes with a report. Both raise SettingsError where there is nothing to prove it by, now."""
 
     def key(self) -> str:
@@ -26,10 +26,10 @@ class Proof(Protocol):
         """The headers for this body."""
 
 
-class Token:
+class TokenCredentials:
     """The token of the settings, read anew each time."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: AgentSettings, environment: Mapping[str, str]) -> None:
         self._settings, self._environment = settings, environment
 
     def key(self) -> str:
@@ -39,17 +39,17 @@ class Token:
         return {"Authorization": f"Bearer {self.key()}"}
 
 
-class Signature:
+class SignedCredentials:
     """SigV4 with the credentials that botocore finds: on an instance those of its role, renewed before they expire."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AgentSettings) -> None:
         try:
             self._auth: Any = importlib.import_module("botocore.auth")
             self._request: Any = importlib.import_module("botocore.awsrequest")
             self._errors: Any = importlib.import_module("botocore.exceptions")
             session: Any = importlib.import_module("botocore.session")
         except ImportError:
-            raise SettingsError(EXTRA) from None
+            raise AgentSettingsError(EXTRA) from None
         self._url, self._region, self._session = settings.reports_url, settings.region, session.get_session()
         self._found: Any = None
 
@@ -67,16 +67,16 @@ class Signature:
             if self._found is not None:
                 return self._found.get_frozen_credentials()
         except (self._errors.BotoCoreError, RuntimeError) as error:
-            raise SettingsError(
+            raise AgentSettingsError(
                 f"the credentials of the instance's role cannot be had: {type(error).__name__}"
             ) from None
-        raise SettingsError("there are no credentials to sign with: the instance has no role")
+        raise AgentSettingsError("there are no credentials to sign with: the instance has no role")
 
 
-def proof_of(settings: Settings, environment: Mapping[str, str]) -> Proof:
+def credentials_of(settings: AgentSettings, environment: Mapping[str, str]) -> Credentials:
     """What the settings choose. Raises SettingsError where it cannot work, also after a while."""
     if settings.signs:
-        return Signature(settings)
-    found = Token(settings, environment)
+        return SignedCredentials(settings)
+    found = TokenCredentials(settings, environment)
     found.key()
     return found

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from gpu_recovery_agent import VERSION, clock, responses
-from gpu_recovery_agent.responses import Answer
+from gpu_recovery_agent.responses import Response
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 256 * 1024
@@ -25,7 +25,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Channel:
+class ReportsEndpoint:
     """Speaks to one address."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
@@ -33,7 +33,7 @@ class Channel:
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context())
         self._opener = urllib.request.build_opener(_NoRedirect(), secure)
 
-    def post(self, body: bytes, proof: str | Mapping[str, str]) -> Answer:
+    def post(self, body: bytes, credentials: str | Mapping[str, str]) -> Response:
         """Sends `body` with a token, or with the headers that prove who sends it. What came back, or why nothing did.
 
         Never raises for what a network or a server does.
@@ -41,7 +41,7 @@ class Channel:
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"gpu-recovery-agent/{VERSION}",
-            **({"Authorization": f"Bearer {proof}"} if isinstance(proof, str) else proof),
+            **({"Authorization": f"Bearer {credentials}"} if isinstance(credentials, str) else credentials),
         }
         request = urllib.request.Request(self._url, body, headers, method="POST")
         deadline = clock.monotonic_s() + self._timeout_s
@@ -57,7 +57,7 @@ class Channel:
                 return responses.read(error.code, raw, error.headers.get("Retry-After"))
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            return responses.away(f"the API does not answer: {type(reason).__name__}: {reason}"[:300])
+            return responses.no_response(f"the API does not answer: {type(reason).__name__}: {reason}"[:300])
 
 
 def _bounded(answer: Any, deadline: float) -> bytes:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_recovery_agent.rank.files import Exit
-from gpu_recovery_agent.sensors.gpu_health import Health
+from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import Xid
-from gpu_recovery_agent.sensors.ranks import ExitFile, Live
-from gpu_recovery_agent.sensors.training_socket import Told
+from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank
+from gpu_recovery_agent.sensors.training_socket import QueuedObservation
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
 DEFAULT_INTERVAL_S = 15.0
@@ -23,21 +23,21 @@ TIGHT = (",", ":")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportContent:
     """What one report tells. `inventory` is None where it is not wanted; `uuids` are GPUs by their address.
 
     `diagnosis` is what trainings tell, of which about `diagnosis_lost` did not come this far.
     """
 
     boot_id: str
-    running: Sequence[Live] = ()
+    running: Sequence[LiveRank] = ()
     exits: Sequence[ExitFile] = ()
     xids: Sequence[Xid] = ()
-    health: Health | None = None
+    health: GpuHealthStatus | None = None
     digest: str = ""
     inventory: dict[str, Any] | None = None
     uuids: Mapping[str, str] = field(default_factory=dict)
-    diagnosis: Sequence[Told] = ()
+    diagnosis: Sequence[QueuedObservation] = ()
     diagnosis_lost: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Facts:
 
 
 def body(
-    facts: Facts, *, sequence: int, uptime_s: float, kernel_log_s: float, interval_s: float, run: str = ""
+    facts: ReportContent, *, sequence: int, uptime_s: float, kernel_log_s: float, interval_s: float, run: str = ""
 ) -> dict[str, Any]:
     """The report as JSON values. `kernel_log_s` is now, by the clock of the kernel's log; `run` names the agent.
 
@@ -83,7 +83,7 @@ def body(
     if facts.inventory is not None:
         found["inventory"] = facts.inventory
     if facts.diagnosis:
-        found["diagnosis"] = [one.told(uptime_s) for one in facts.diagnosis]
+        found["diagnosis"] = [one.to_json(uptime_s) for one in facts.diagnosis]
     if facts.diagnosis_lost:
         found["diagnosis_lost"] = facts.diagnosis_lost
     return found
@@ -94,7 +94,7 @@ def encoded(report: dict[str, Any]) -> bytes:
     return json.dumps(report, separators=TIGHT, ensure_ascii=False).encode("utf-8", errors="replace")
 
 
-def _running(live: Live) -> dict[str, Any]:
+def _running(live: LiveRank) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if live.rank is not None:
         found |= {"job": live.rank.job, "attempt": live.rank.attempt, "rank": live.rank.rank}

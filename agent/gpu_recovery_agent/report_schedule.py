@@ -17,26 +17,26 @@ URGENT_GAP_S = 3.0
 
 
 @dataclass
-class Pace:
+class ReportSchedule:
     """`due_at` in the seconds of `now`. `luck` gives numbers from 0 up to 1."""
 
     interval_s: float
-    luck: Callable[[], float]
+    random: Callable[[], float]
     due_at: float
     failures: int = 0
     sent_at: float | None = None
 
-    def heard(self, now: float, next_s: float | None) -> None:
+    def succeeded(self, now: float, next_s: float | None) -> None:
         """After an answer. `next_s` is the server's wish, kept until it has another."""
         self.failures, self.sent_at = 0, now
         self.interval_s = next_s if next_s is not None else self.interval_s
-        self.due_at = now + self.interval_s * (1 - JITTER + 2 * JITTER * self.luck())
+        self.due_at = now + self.interval_s * (1 - JITTER + 2 * JITTER * self.random())
 
     def failed(self, now: float, retry_after_s: float | None) -> None:
         """After none. What the server asks for is waited whole; otherwise the pause doubles, with full jitter."""
         self.failures, self.sent_at = self.failures + 1, now
         pause = min(PAUSE_FIRST_S * 2.0 ** min(self.failures - 1, 16), PAUSE_MAX_S)
-        self.due_at = now + (retry_after_s if retry_after_s is not None else pause * self.luck())
+        self.due_at = now + (retry_after_s if retry_after_s is not None else pause * self.random())
 
     def urgent(self, now: float) -> None:
         """Something must be told at once; while the API is away it waits with the rest."""

@@ -20,7 +20,7 @@ GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
 NEXT_S = (1.0, 300.0)
 
 
-class Kind(StrEnum):
+class ResponseKind(StrEnum):
     """What the agent does about it."""
 
     HEARD = "HEARD"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Order:
+class ServerCommand:
     """`suspend` or `stop` of an attempt."""
 
     id: str
@@ -45,7 +45,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """`why` is for the journal. `last` is the sequence that the server heard, of STALE.
 
     Of HEARD, `refused` are ranks that it does not know here, as lines for the journal, and `left_out` is how many
@@ -53,26 +53,26 @@ class Answer:
     is wrong, and `rank` the entry of `running` that it is in.
     """
 
-    kind: Kind
+    kind: ResponseKind
     why: str = ""
     last: int | None = None
     retry_after_s: float | None = None
     ts: int | None = None
     next_s: float | None = None
     inventory: bool = False
-    orders: tuple[Order, ...] = ()
+    commands: tuple[ServerCommand, ...] = ()
     refused: tuple[str, ...] = ()
     rank: int | None = None
     field: str = ""
     left_out: int = 0
 
 
-def away(why: str) -> Answer:
+def no_response(why: str) -> Response:
     """No answer at all."""
-    return Answer(Kind.AWAY, why)
+    return Response(ResponseKind.AWAY, why)
 
 
-def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
+def read(status: int, raw: bytes, retry_after: str | None) -> Response:
     """The answer of a status, a body and the header Retry-After.
 
     A success that is no JSON object is somebody else's: a proxy that answers in the server's place.
@@ -82,50 +82,54 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
     said = _text(found.get("error"))
     why = f"the API answers {status}" + (f" {said}" if said else "")
     if status == 200:
-        return _heard(found) if found.get("ok") is True else Answer(Kind.AWAY, f"{why}, in words of nobody we know")
+        return (
+            _heard(found)
+            if found.get("ok") is True
+            else Response(ResponseKind.AWAY, f"{why}, in words of nobody we know")
+        )
     if status == 400:
         field = _text(found.get("field"))
         entry = re.match(r"running\[(\d{1,3})\]", field)
         wrong = int(entry[1]) if entry else None
-        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
+        return Response(ResponseKind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
         # Only the API's own word ends an agent: a firewall, a proxy or a gateway that forbids may let it in again.
-        return Answer(Kind.DENIED if said in DENIALS else Kind.AWAY, why, retry_after_s=wait)
+        return Response(ResponseKind.DENIED if said in DENIALS else ResponseKind.AWAY, why, retry_after_s=wait)
     if status == 409 and said == ANOTHER_AGENT:
-        return Answer(Kind.NOT_ALONE, why)
+        return Response(ResponseKind.NOT_ALONE, why)
     if status == 409:
-        return Answer(Kind.STALE, why, last=whole(found.get("last"), most=NUMBER_MAX - 1))
+        return Response(ResponseKind.STALE, why, last=whole(found.get("last"), most=NUMBER_MAX - 1))
     if status == 413:
-        return Answer(Kind.TOO_LARGE, why)
+        return Response(ResponseKind.TOO_LARGE, why)
     if status == 429:
-        return Answer(Kind.TOO_MANY, why, retry_after_s=wait)
-    return Answer(Kind.AWAY, why, retry_after_s=wait)
+        return Response(ResponseKind.TOO_MANY, why, retry_after_s=wait)
+    return Response(ResponseKind.AWAY, why, retry_after_s=wait)
 
 
-def _heard(found: dict[str, Any]) -> Answer:
+def _heard(found: dict[str, Any]) -> Response:
     orders = found.get("orders")
     refused = found.get("refused")
     read_orders = (_order(one) for one in (orders if isinstance(orders, list) else [])[:ORDERS_MAX])
     read_refusals = (_refusal(one) for one in (refused if isinstance(refused, list) else [])[:ORDERS_MAX])
-    return Answer(
-        Kind.HEARD,
+    return Response(
+        ResponseKind.HEARD,
         ts=whole(found.get("ts")),
         next_s=_seconds(found.get("next_s"), *NEXT_S),
         inventory=found.get("inventory") is True,
-        orders=tuple(one for one in read_orders if one),
+        commands=tuple(one for one in read_orders if one),
         refused=tuple(one for one in read_refusals if one),
         left_out=whole(found.get("left_out")) or 0,
     )
 
 
-def _order(one: Any) -> Order | None:
+def _order(one: Any) -> ServerCommand | None:
     if not isinstance(one, dict):
         return None
     order_id, kind, job = name(one.get("id")), one.get("kind"), name(one.get("job"))
     attempt, grace_s = whole(one.get("attempt"), least=0), _seconds(one.get("grace_s"), 0.0, GRACE_MAX_S)
     if order_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
         return None
-    return Order(order_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
+    return ServerCommand(order_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
 
 
 def _seconds(value: Any, least: float, most: float) -> float | None:

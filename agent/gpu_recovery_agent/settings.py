@@ -17,12 +17,12 @@ SOCKET = ".diagnosis.sock"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class SettingsError(ValueError):
+class AgentSettingsError(ValueError):
     """A variable is missing or unusable. The message names it, and never holds a secret."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment.
 
     `signs`: the reports are signed for `region` with the role of the instance, and there is no token. `socket`: where
@@ -38,7 +38,7 @@ class Settings:
     ecs_agent_url: str | None
     nvml: bool
     interval_s: float
-    look_s: float
+    poll_s: float
     nvml_deadline_s: float
     inventory_s: float
     signs: bool = False
@@ -46,7 +46,7 @@ class Settings:
     socket: Path | None = None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+    def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
         """Raises SettingsError at the first variable that is missing or out of range."""
         signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
         address = _url(environment)
@@ -63,7 +63,7 @@ class Settings:
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
-            look_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
+            poll_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
             nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),
             inventory_s=_milliseconds(environment, "GPU_RECOVERY_INVENTORY_MS", 300_000, least=10),
         )
@@ -77,10 +77,10 @@ class Settings:
                     text = file.read(TOKEN_MAX + 2)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
-                raise SettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
+                raise AgentSettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
         text = text.strip()
         if not text or len(text) > TOKEN_MAX or not all("!" <= one <= "~" for one in text):
-            raise SettingsError("the token is empty, too long, or has characters that no token has")
+            raise AgentSettingsError("the token is empty, too long, or has characters that no token has")
         return text
 
 
@@ -104,7 +104,7 @@ def _at_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise SettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
+        raise AgentSettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
 
 
 def _url(environment: Mapping[str, str]) -> str:
@@ -117,9 +117,9 @@ def _url(environment: Mapping[str, str]) -> str:
         host, parts = "", urlsplit("")
     local = host in LOOPBACK or host.endswith(".localhost")
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
-        raise SettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
+        raise AgentSettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
     if parts.scheme == "http" and not local:
-        raise SettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
+        raise AgentSettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
     return text
 
 
@@ -129,7 +129,7 @@ def _region(environment: Mapping[str, str], address: str) -> str:
     in_host = REGION_IN_HOST.fullmatch(urlsplit(address).hostname or "")
     text = next(filter(None, named), in_host[1] if in_host else "")
     if not REGION.fullmatch(text):
-        raise SettingsError("GPU_RECOVERY_REGION must name the region of the API: its address does not")
+        raise AgentSettingsError("GPU_RECOVERY_REGION must name the region of the API: its address does not")
     return text
 
 
@@ -140,7 +140,7 @@ def _token_file(environment: Mapping[str, str]) -> Path | None:
     if folder := environment.get("CREDENTIALS_DIRECTORY"):
         return Path(folder) / "token"
     if not environment.get("GPU_RECOVERY_TOKEN"):
-        raise SettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
+        raise AgentSettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
     return None
 
 
@@ -150,7 +150,7 @@ def _ecs_agent(environment: Mapping[str, str]) -> str | None:
         return None
     parts = urlsplit(text)
     if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
-        raise SettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
+        raise AgentSettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
     return text.rstrip("/")
 
 
@@ -167,12 +167,12 @@ def _choice(environment: Mapping[str, str], variable: str, choices: tuple[str, s
     """One of two words; the first is the default."""
     text = environment.get(variable) or choices[0]
     if text not in choices:
-        raise SettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")
+        raise AgentSettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")
     return text
 
 
 def _milliseconds(environment: Mapping[str, str], variable: str, default: int, *, least: int) -> float:
     text = environment.get(variable, "").strip() or str(default)
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text)):
-        raise SettingsError(f"{variable} is {text!r}; it must be a whole number of milliseconds, {least} or more")
+        raise AgentSettingsError(f"{variable} is {text!r}; it must be a whole number of milliseconds, {least} or more")
     return int(text) / 1_000

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.files import read_object, write_whole
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import name, whole
 from gpu_recovery_agent.sensors.kernel_log import Xid
 
-OBEYED_MAX = 64
-UNTOLD_MAX = 64
+EXECUTED_MAX = 64
+UNREPORTED_MAX = 64
 """Errors of the kernel's log that are kept until they are told, the newest of them."""
 
 
@@ -26,18 +26,18 @@ class AlreadyRunning(RuntimeError):
     """Another agent holds the lock of this instance."""
 
 
-class State:
-    """`sequence` is the last one used, `told_s` the time of the newest XID that was told, by the kernel log's clock,
+class AgentState:
+    """`sequence` is the last one used, `reported_s` the time of the newest XID that was told, by the kernel log's clock,
     `obeyed` the orders that were carried out and when, in seconds since the boot. `untold` are errors of the
     kernel's log that nobody has heard of: the log does not outlive the machine, and the next boot tells them."""
 
-    def __init__(self, folder: Path, boot_id: str, journal: Journal) -> None:
-        self._folder, self._boot_id, self._journal = folder, boot_id, journal
+    def __init__(self, folder: Path, boot_id: str, journal: AgentLog) -> None:
+        self._folder, self._boot_id, self._log = folder, boot_id, journal
         self._lock: int | None = None
         self.sequence = 0
-        self.told_s = -1.0
-        self.obeyed: dict[str, float] = {}
-        self.untold: list[Xid] = []
+        self.reported_s = -1.0
+        self.executed: dict[str, float] = {}
+        self.unreported: list[Xid] = []
 
     def open(self) -> None:
         """Takes the lock and reads what is kept. Raises AlreadyRunning."""
@@ -45,7 +45,7 @@ class State:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            self._journal.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
+            self._log.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
             return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,22 +69,22 @@ class State:
 
     def save(self) -> None:
         """Keeps everything. A disk that takes nothing is said once."""
-        while len(self.obeyed) > OBEYED_MAX:
-            del self.obeyed[next(iter(self.obeyed))]
+        while len(self.executed) > EXECUTED_MAX:
+            del self.executed[next(iter(self.executed))]
         content = {
             "boot_id": self._boot_id,
             "sequence": self.sequence,
-            "told_s": self.told_s,
-            "obeyed": self.obeyed,
-            "untold": [asdict(one) for one in self.untold[-UNTOLD_MAX:]],
+            "told_s": self.reported_s,
+            "obeyed": self.executed,
+            "untold": [asdict(one) for one in self.unreported[-UNREPORTED_MAX:]],
         }
         try:
             write_whole(self._folder / "state.json", content, 0o600)
         except OSError as error:
             said = error.strerror or error
-            self._journal.once("state", f"{self._folder / 'state.json'} cannot be written: {said}; the agent goes on")
+            self._log.once("state", f"{self._folder / 'state.json'} cannot be written: {said}; the agent goes on")
         else:
-            self._journal.over("state", f"{self._folder / 'state.json'} can be written again")
+            self._log.over("state", f"{self._folder / 'state.json'} can be written again")
 
     def _read(self) -> None:
         try:
@@ -92,23 +92,23 @@ class State:
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            self._journal.say(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
+            self._log.write(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
             return
         boot_id = found.get("boot_id")
         untold = found.get("untold")
-        kept = [_untold(one, boot_id) for one in (untold if isinstance(untold, list) else [])[-UNTOLD_MAX:]]
+        kept = [_unreported(one, boot_id) for one in (untold if isinstance(untold, list) else [])[-UNREPORTED_MAX:]]
         # Those of this boot are in the kernel's log still, and come from there.
-        self.untold = [one for one in kept if one is not None and one.boot_id != self._boot_id]
+        self.unreported = [one for one in kept if one is not None and one.boot_id != self._boot_id]
         if boot_id != self._boot_id:
             return  # of another boot: the rest of it counts from that one
         self.sequence = whole(found.get("sequence")) or 0
         told, obeyed = found.get("told_s"), found.get("obeyed")
-        self.told_s = float(told) if isinstance(told, int | float) and not isinstance(told, bool) else -1.0
+        self.reported_s = float(told) if isinstance(told, int | float) and not isinstance(told, bool) else -1.0
         if isinstance(obeyed, dict):
-            self.obeyed = {key: float(at) for key, at in obeyed.items() if isinstance(at, int | float)}
+            self.executed = {key: float(at) for key, at in obeyed.items() if isinstance(at, int | float)}
 
 
-def _untold(found: Any, boot_id: Any) -> Xid | None:
+def _unreported(found: Any, boot_id: Any) -> Xid | None:
     """An error as it was kept, under the boot that it was logged in; None where it is none."""
     if not isinstance(found, dict):
         return None

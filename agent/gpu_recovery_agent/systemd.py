@@ -13,14 +13,14 @@ from collections.abc import Mapping
 READY, TURNING, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
-class Notify:
+class SystemdNotifier:
     """Says one word at a time. A supervisor that does not take it is no reason to end, nor to wait."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + name[1:] if name.startswith("@") else name
 
-    def say(self, word: str) -> None:
+    def notify(self, word: str) -> None:
         if not self._address:
             return
         try:

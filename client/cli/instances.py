@@ -39,7 +39,7 @@ def instances(
 def release(context: typer.Context, instance: InstanceId, as_json: AsJson = False) -> None:
     """Give a repaired instance back: it must pass a health check."""
     with context.obj.client() as client:
-        _told(client.release(instance), as_json)
+        _print_instance(client.release(instance), as_json)
 
 
 def quarantine(
@@ -50,10 +50,10 @@ def quarantine(
 ) -> None:
     """Take an instance out of use until it is released. What runs on it goes on; nothing new is placed on it."""
     with context.obj.client() as client:
-        _told(client.quarantine(instance, because), as_json)
+        _print_instance(client.quarantine(instance, because), as_json)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
+def _print_instance(view: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:

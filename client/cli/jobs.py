@@ -97,7 +97,7 @@ def cancel(
 ) -> None:
     """End a job for good: its ranks are stopped first."""
     with context.obj.client() as client:
-        _told(client.cancel(job, force=force), as_json)
+        _print_job(client.cancel(job, force=force), as_json)
 
 
 def suspend(
@@ -108,16 +108,16 @@ def suspend(
 ) -> None:
     """Have a job save its state and make room until it is resumed. Its place in line is kept."""
     with context.obj.client() as client:
-        _told(client.suspend(job, because), as_json)
+        _print_job(client.suspend(job, because), as_json)
 
 
 def resume(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
     """Put a suspended job in line again, where it stood. Its command runs from the start, on its last checkpoint."""
     with context.obj.client() as client:
-        _told(client.resume(job), as_json)
+        _print_job(client.resume(job), as_json)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
+def _print_job(view: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:

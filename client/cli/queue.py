@@ -55,7 +55,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
         view = client.quotas()
         if not as_json:  # a document is the API's own answer
             view = {**view, "used": client.queue()["quotas"]}
-    _told(view, as_json)
+    _print_quotas(view, as_json)
 
 
 @app.command(
@@ -100,7 +100,7 @@ def change(
             else:
                 instances[key] = number
         view = client.put_quotas({**limits, "instances": instances, **numbers}, view["revision"])
-    _told(view, as_json)
+    _print_quotas(view, as_json)
 
 
 def _entry(text: str) -> tuple[str, int | None]:
@@ -122,7 +122,7 @@ def _number(name: str, text: str) -> int | None:
     return int(text)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
+def _print_quotas(view: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:

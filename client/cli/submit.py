@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import priorities_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, now, pause, print_json, say, terminal_width
-from gpu_recovery_client.cli.wait import telling, until_ended
+from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
 from gpu_recovery_client.job_document import Document, read_document
 from gpu_recovery_client.render import jobs, queue
@@ -106,7 +106,7 @@ def submit(
     with context.obj.client() as client:
         if dry_run:
             view = client.dry_run(spec, kind=kind)
-            _print(view, queue.prospects(view, now(), terminal_width()), as_json)
+            _print(view, queue.placement_preview(view, now(), terminal_width()), as_json)
             return
         view = _submitted(client, spec, kind, idempotency_key or secrets.token_hex(16))
         if wait:
@@ -147,7 +147,7 @@ def _waited(client: RecoveryClient, view: dict[str, Any]) -> dict[str, Any]:
     """The view of the job once it has ended; Exit when the user does not want to wait any longer."""
     job_id = view["job_id"]
     try:
-        with telling() as teller:
+        with progress_display() as teller:
             return until_ended(client, job_id, teller, now, pause)
     except KeyboardInterrupt as stop:
         say(f"{job_id} goes on: `gpu-recovery status {job_id}` shows it, `gpu-recovery cancel {job_id}` ends it")

@@ -21,7 +21,7 @@ Instance = Annotated[
 User = Annotated[str | None, typer.Option(metavar="NAME", help="A user's token, in place of an instance's.")]
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """What a user's token opens."""
 
     VIEWER = "viewer"
@@ -40,7 +40,7 @@ def issue(
     instance: Instance = None,
     user: User = None,
     role: Annotated[
-        Role | None,
+        TokenRole | None,
         typer.Option(help="viewer reads; user submits, and orders about own jobs; operator does everything."),
     ] = None,
     expires_in: Annotated[
@@ -60,7 +60,7 @@ def issue(
         if user is None:
             view = client.issue_token(instance, expires_in, note)
         else:
-            view = client.issue_user_token(user, (role or Role.USER).value, expires_in, note)
+            view = client.issue_user_token(user, (role or TokenRole.USER).value, expires_in, note)
     if as_json:
         print_json(view)
         return

@@ -129,7 +129,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("agent", agent(view)),
         ("heartbeat", heartbeat(view, now)),
         *(("health", sentence) for sentence in health(view)),
-        ("leaves", leaving(view, now)),
+        ("leaves", interruption(view, now)),
         ("needs", needs(view)),
         ("held back", held_back(view, now)),
         ("lemon score", lemon(view)),
@@ -275,7 +275,7 @@ def health(view: View) -> list[str]:
     ]
 
 
-def leaving(view: View, now: datetime) -> str:
+def interruption(view: View, now: datetime) -> str:
     """When the instance will be taken away, and why; "" if nothing says so."""
     departure = view.get("departure")
     if not departure:

@@ -56,7 +56,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     return text
 
 
-def prospects(view: View, now: datetime, width: int | None = None) -> str:
+def placement_preview(view: View, now: datetime, width: int | None = None) -> str:
     """What a dry run answers: whether the job would start now and where, else what it is short of."""
     suspends = ", ".join(view.get("would_suspend") or ())
     hosts = ", ".join(view.get("instances") or ())
@@ -80,7 +80,7 @@ def pending(view: View, now: datetime) -> list[tuple[str, str]]:
     ]
 
 
-def standing_in_line(view: View, now: datetime) -> str:
+def queue_status(view: View, now: datetime) -> str:
     """The same in a few words, for one line."""
     place = f"place {view['position']} in line" if view.get("position") is not None else ""
     at = view.get("earliest_at")

@@ -22,7 +22,7 @@ ATTEMPT_MAX, RANK_MAX, PID_MAX = 1_000_000, 1_000_000, 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankIdentity:
     """One rank of one attempt; `epoch` and `log` (the running log's number) where they are known."""
 
     job: str
@@ -37,7 +37,7 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningFile:
     """What a file says of a process. `rank` is None in a file of GPUTasker, which has only `log`.
 
     `pid` counts in the namespace `pid_namespace` (an inode of nsfs, None if it is not told), `ticks` are clock ticks
@@ -45,7 +45,7 @@ class Running:
     """
 
     pid: int
-    rank: Rank | None
+    rank: RankIdentity | None
     log: int | None
     ticks: int | None
     boot_id: str | None
@@ -56,7 +56,7 @@ class Running:
 class Exit:
     """How a rank ended: `code` or `signal`. `uptime_s` is when, by the clock of the boot `boot_id`."""
 
-    rank: Rank
+    rank: RankIdentity
     code: int | None
     signal: int | None
     uptime_s: float | None
@@ -81,17 +81,17 @@ def job_name(value: Any) -> str | None:
     return value if isinstance(value, str) and _JOB.fullmatch(value) else None
 
 
-def rank_in(found: dict[str, Any]) -> Rank | None:
+def rank_in(found: dict[str, Any]) -> RankIdentity | None:
     """The rank that a file, or an environment in its words, names."""
     job, attempt = job_name(found.get("job_id")), whole(found.get("attempt"), most=ATTEMPT_MAX)
     rank = whole(found.get("rank"), most=RANK_MAX)
     if job is None or attempt is None or rank is None:
         return None
     epoch, log = whole(found.get("epoch"), most=SAFE_MAX), whole(found.get("running_log_id"), most=SAFE_MAX)
-    return Rank(job, attempt, rank, epoch, log)
+    return RankIdentity(job, attempt, rank, epoch, log)
 
 
-def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
+def rank_of(environment: Mapping[str, str], rank: str | None) -> RankIdentity | None:
     """The rank that an environment names; its number is given, since launchers overwrite RANK in what they start.
 
     A task that a person started was told no attempt: it is 0, and the server knows which that is.
@@ -107,7 +107,7 @@ def rank_of(environment: Mapping[str, str], rank: str | None) -> Rank | None:
     )
 
 
-def running_in(found: dict[str, Any]) -> Running:
+def running_in(found: dict[str, Any]) -> RunningFile:
     """What a running file claims. Raises ValueError where it names no process, or nothing to report it by."""
     pid = whole(found.get("remote_pid"), least=1, most=PID_MAX)
     rank, log = rank_in(found), whole(found.get("running_log_id"), most=SAFE_MAX)
@@ -116,7 +116,7 @@ def running_in(found: dict[str, Any]) -> Running:
     if rank is None and log is None:
         raise ValueError("it has neither a running_log_id nor a job_id with attempt and rank")
     ticks, namespace = whole(found.get("start_ticks")), whole(found.get("pid_namespace"), least=1)
-    return Running(pid, rank, log, ticks, name(found.get("boot_id")), namespace)
+    return RunningFile(pid, rank, log, ticks, name(found.get("boot_id")), namespace)
 
 
 def exit_in(found: dict[str, Any]) -> Exit:
@@ -132,7 +132,7 @@ def exit_in(found: dict[str, Any]) -> Exit:
     return Exit(rank, code, signal, uptime if is_time else None, name(found.get("boot_id")))
 
 
-def rank_fields(rank: Rank) -> dict[str, Any]:
+def rank_fields(rank: RankIdentity) -> dict[str, Any]:
     """A rank as both files write it."""
     fields: dict[str, Any] = {"job_id": rank.job, "attempt": rank.attempt, "rank": rank.rank}
     if rank.epoch is not None:

@@ -22,20 +22,20 @@ from typing import Any
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import socket_address
-from gpu_recovery_agent.rank.files import Rank
+from gpu_recovery_agent.rank.files import RankIdentity
 
 SWITCH = "GPU_RECOVERY_LAST_WORDS"
 CHUNK_BYTES = 65_536
 LINES_MAX, LINE_CHARACTERS_MAX = 96, 400
 PART_LINES_MAX, PART_BYTES_MAX, PARTS_MAX = 32, 3_800, 4
 """What one report holds, and how many there are: within what the socket takes (docs/protocol.md)."""
-NOBODY_READS = (errno.EPIPE, errno.ECONNRESET)
-PASSED_ON_WITHIN_S = 5.0
+READER_GONE = (errno.EPIPE, errno.ECONNRESET)
+FORWARDED_WITHIN_S = 5.0
 """How long the end of a rank waits for whoever takes its output."""
 
 
 @dataclass(frozen=True)
-class _Way:
+class _Pipe:
     """A pipe in the place of the descriptors `numbers`, which lead to the same file."""
 
     numbers: tuple[int, ...]
@@ -43,25 +43,25 @@ class _Way:
     write_end: int
 
 
-class LastWords:
+class OutputTail:
     """Stands between a command and the place of its output, from `begin` to `end`."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_MAX)
-        self._ways = [] if environment.get(SWITCH) == "off" else [_way(numbers) for numbers in _outputs()]
+        self._pipes = [] if environment.get(SWITCH) == "off" else [_pipe(numbers) for numbers in _outputs()]
         self._threads: list[threading.Thread] = []
         self._over, self._ends = os.pipe()
 
     @property
     def ends(self) -> Mapping[int, int]:
         """The descriptor that the command has in the place of its standard output, or error."""
-        return {number: way.write_end for way in self._ways for number in way.numbers}
+        return {number: way.write_end for way in self._pipes for number in way.numbers}
 
     def begin(self) -> None:
         """Passes on what comes. Called once the command has its ends, where the signals that matter are blocked."""
-        for way in self._ways:
+        for way in self._pipes:
             os.close(way.write_end)
-            thread = threading.Thread(target=self._pass_on, args=(way,), daemon=True)
+            thread = threading.Thread(target=self._forward, args=(way,), daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -71,12 +71,12 @@ class LastWords:
         What it left behind may hold the output open, and is not waited for.
         """
         os.close(self._ends)
-        deadline = clock.monotonic_s() + PASSED_ON_WITHIN_S
+        deadline = clock.monotonic_s() + FORWARDED_WITHIN_S
         for thread in self._threads:
             thread.join(max(deadline - clock.monotonic_s(), 0.0))
         return list(self._lines)
 
-    def _pass_on(self, way: _Way) -> None:
+    def _forward(self, way: _Pipe) -> None:
         come = select.poll()
         come.register(way.read_end, select.POLLIN)
         come.register(self._over, 0)  # its end is told unasked
@@ -101,7 +101,7 @@ class LastWords:
         return rest[-CHUNK_BYTES:]
 
 
-def tell(lines: Sequence[str], rank: Rank, path: Path) -> None:
+def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
     """Tells the agent that listens at `path`; nobody may, and nothing follows of that."""
     reports = [
         {
@@ -150,9 +150,9 @@ def _outputs() -> list[tuple[int, ...]]:
     return [one for one in ([(1, 2)] if together else [(1,), (2,)]) if not os.isatty(one[0])]
 
 
-def _way(numbers: tuple[int, ...]) -> _Way:
+def _pipe(numbers: tuple[int, ...]) -> _Pipe:
     read_end, write_end = os.pipe()
-    return _Way(numbers, read_end, write_end)
+    return _Pipe(numbers, read_end, write_end)
 
 
 def _write(number: int, chunk: bytes) -> None:
@@ -169,7 +169,7 @@ def _write(number: int, chunk: bytes) -> None:
             room.register(number, select.POLLOUT)
             room.poll()
         except OSError as error:
-            if error.errno in NOBODY_READS:
+            if error.errno in READER_GONE:
                 raise
             return
 

@@ -22,7 +22,7 @@ from gpu_recovery_agent import clock
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 REST_ENDS_WITHIN_S = 5.0
-LOOK_S = 0.5
+POLL_S = 0.5
 """Between two questions whether a signal is due."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # Python ignores the first two, we the third
@@ -41,10 +41,10 @@ class Ended:
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
-class Judge(Protocol):
+class SignalPolicy(Protocol):
     """Who decides what the command's group gets: a signal, or 0 for none."""
 
-    def told(self, number: int) -> int:
+    def on_signal(self, number: int) -> int:
         """Upon a signal of FORWARDED that came to this process."""
 
     def due(self) -> int:
@@ -78,14 +78,14 @@ class Command:
             os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self, judge: Judge) -> Ended:
+    def wait(self, judge: SignalPolicy) -> Ended:
         """Signals the command's group as `judge` says and reaps every orphan, until the command itself has ended."""
         while True:
             if (ended := self._reaped()) is not None:
                 return ended
-            told = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, LOOK_S)
+            told = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, POLL_S)
             if told is not None and told.si_signo != signal.SIGCHLD:
-                self._signal(judge.told(told.si_signo))
+                self._signal(judge.on_signal(told.si_signo))
             self._signal(judge.due())
 
     def _signal(self, number: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_recovery_agent.settings import SettingsError
+from gpu_recovery_agent.settings import AgentSettingsError
 
 GRACE_S, STOP_TIMEOUT_S = 5, 30
 """Seed 003's, and the container's own where its definition gives none."""
@@ -21,7 +21,7 @@ SECONDS_MAX = 86_400
 
 
 @dataclass(frozen=True)
-class Limits:
+class RankTimeouts:
     """Seconds: what the command has after a notice, and what the container has after SIGTERM.
 
     forwards: the command has a handler of its own for SIGTERM and gets each one at once, as without us.
@@ -42,20 +42,20 @@ class Limits:
         return max(min(self.grace_s, self.kill_s - REST_LEAST_S), 0.0)
 
 
-def limits(environment: Mapping[str, str], say: Callable[[str], None]) -> Limits:
+def rank_timeouts(environment: Mapping[str, str], say: Callable[[str], None]) -> RankTimeouts:
     """What the environment gives; what is wrong in it is said."""
     forwards = environment.get("GPU_RECOVERY_FORWARD_SIGTERM") or "0"
     if forwards not in ("0", "1"):
         say(f"warning: GPU_RECOVERY_FORWARD_SIGTERM is {forwards!r}, not 0 or 1; taken as 0")
     grace_s = _seconds(environment, "SUSPEND_GRACE_S", GRACE_S, say)
     stop_s = _seconds(environment, "GPU_RECOVERY_STOP_TIMEOUT_S", STOP_TIMEOUT_S, say)
-    found = Limits(grace_s, stop_s, forwards == "1")
+    found = RankTimeouts(grace_s, stop_s, forwards == "1")
     if found.term_s < grace_s and not found.forwards:
         say(f"warning: a grace of {grace_s} s does not fit into a stopTimeout of {stop_s} s: {found.term_s:g} s")
     return found
 
 
-def words(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[float | None, list[str]]:
+def rehearsal_and_command(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[float | None, list[str]]:
     """After how many seconds a suspension is rehearsed, None for never, and the command. Raises SettingsError."""
     rest, seconds, name = list(arguments), environment.get("GPU_RECOVERY_SIMULATE") or "0", "GPU_RECOVERY_SIMULATE"
     if rest[:1] == ["--simulate"]:
@@ -69,9 +69,9 @@ def words(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[flo
     except ValueError:
         after_s = -1
     if not 0 <= after_s <= SECONDS_MAX:
-        raise SettingsError(f"{name} is {seconds!r}; it must be the seconds until the notice, such as 10")
+        raise AgentSettingsError(f"{name} is {seconds!r}; it must be the seconds until the notice, such as 10")
     if not rest:
-        raise SettingsError("there is no command")
+        raise AgentSettingsError("there is no command")
     return after_s if after_s or name == "--simulate" else None, rest
 
 

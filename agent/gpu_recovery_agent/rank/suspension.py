@@ -12,17 +12,17 @@ from collections.abc import Callable
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.rank.process import Ended
-from gpu_recovery_agent.rank.settings import REST_S, Limits
-from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, NoticeFolder
+from gpu_recovery_agent.rank.settings import REST_S, RankTimeouts
+from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, SuspensionFolder
 
 SUSPENDED, TIMED_OUT = 75, 124
 """EX_TEMPFAIL, "try again later", and what `timeout` exits with."""
-SILENT_S = 30.0
+STARTUP_S = 30.0
 """A rehearsal waits so much longer for a command that has not asked for the notice yet: it may still be starting."""
 NOTHING = 0
 
 
-class Suspension:
+class SuspensionHandler:
     """One run of a command. `told` and `due` return the signal that its group gets now, or NOTHING.
 
     leads:      it is rank 0, which is asked to leave; nobody waits for the others.
@@ -31,8 +31,8 @@ class Suspension:
 
     def __init__(
         self,
-        limits: Limits,
-        folder: NoticeFolder | None,
+        limits: RankTimeouts,
+        folder: SuspensionFolder | None,
         *,
         leads: bool,
         say: Callable[[str], None],
@@ -49,7 +49,7 @@ class Suspension:
         self._progress_at, self._watchdog_s = self._began_at, 0.0
         self.noticed = self.suspended = self.timed_out = self.forced = False
 
-    def told(self, number: int) -> int:
+    def on_signal(self, number: int) -> int:
         """A signal came to the wrapper."""
         if number != signal.SIGTERM:
             return number
@@ -86,7 +86,7 @@ class Suspension:
                 self._say(f"no progress for {self._watchdog_s:g} s: the command is ended")
                 return self._end_within_rest()
             if self._is_rehearsed(now):
-                return self.told(signal.SIGTERM)
+                return self.on_signal(signal.SIGTERM)
         return NOTHING
 
     def status(self, ended: Ended) -> int:
@@ -144,5 +144,5 @@ class Suspension:
             return False
         if self._asked_at is None and self._marked(ASKED):
             self._asked_at = now
-        begin = self._began_at + SILENT_S if self._asked_at is None else self._asked_at
+        begin = self._began_at + STARTUP_S if self._asked_at is None else self._asked_at
         return now >= begin + self._rehearse_s

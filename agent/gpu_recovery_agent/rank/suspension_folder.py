@@ -27,7 +27,7 @@ SECONDS_MAX = 1e9
 Sign = tuple[int, int]
 
 
-class NoticeFolder:
+class SuspensionFolder:
     """The folder of one rank, from the wrapper's side."""
 
     def __init__(self, path: Path) -> None:
@@ -64,13 +64,13 @@ class NoticeFolder:
 
 
 @contextmanager
-def notice_folder(environment: Mapping[str, str]) -> Iterator[NoticeFolder]:
+def suspension_folder(environment: Mapping[str, str]) -> Iterator[SuspensionFolder]:
     """A new folder, removed at the end of the block. Raises OSError where none can be made."""
     path = Path(tempfile.mkdtemp(prefix="gpu-recovery-", dir=_place(environment)))
     try:
         if os.geteuid() == 0:
             path.chmod(0o1777)  # the command may go on as another user, and has to read and to mark all the same
-        yield NoticeFolder(path)
+        yield SuspensionFolder(path)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

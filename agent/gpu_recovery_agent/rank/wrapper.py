@@ -26,15 +26,15 @@ from typing import Any
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import sync_folder, write_whole
 from gpu_recovery_agent.rank import output_tail
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, Rank, rank_fields, rank_of, whole
-from gpu_recovery_agent.rank.output_tail import LastWords
+from gpu_recovery_agent.rank.files import EXIT_SUFFIX, RankIdentity, rank_fields, rank_of, whole
+from gpu_recovery_agent.rank.output_tail import OutputTail
 from gpu_recovery_agent.rank.process import Command, Ended
-from gpu_recovery_agent.rank.settings import limits, words
-from gpu_recovery_agent.rank.suspension import Suspension
-from gpu_recovery_agent.rank.suspension_folder import VARIABLE, NoticeFolder, notice_folder
+from gpu_recovery_agent.rank.settings import rank_timeouts, rehearsal_and_command
+from gpu_recovery_agent.rank.suspension import SuspensionHandler
+from gpu_recovery_agent.rank.suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
-from gpu_recovery_agent.settings import SettingsError, running_folder, socket_path
+from gpu_recovery_agent.settings import AgentSettingsError, running_folder, socket_path
 
 MISUSED = 125
 PROC = Path("/proc")
@@ -47,8 +47,8 @@ def main() -> None:
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
         say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
     try:
-        simulate_s, command = words(sys.argv[1:], environment)
-    except SettingsError as error:
+        simulate_s, command = rehearsal_and_command(sys.argv[1:], environment)
+    except AgentSettingsError as error:
         say(f"{error}\n{USAGE}")
         sys.exit(MISUSED)
     sys.exit(run(command, environment) if simulate_s is None else rehearse(command, environment, simulate_s))
@@ -74,7 +74,7 @@ def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: 
 class _Run:
     """One run of a command that is over."""
 
-    judge: Suspension
+    judge: SuspensionHandler
     status: int
 
 
@@ -86,8 +86,8 @@ def _once(
         told = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
         told |= {VARIABLE: str(folder.path)} if folder else {}
         leads = whole(environment.get("RANK")) in (0, None)
-        judge = Suspension(limits(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s)
-        written = LastWords(environment)
+        judge = SuspensionHandler(rank_timeouts(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s)
+        written = OutputTail(environment)
         command = Command(arguments, told, written.ends)
         written.begin()
         try:
@@ -104,14 +104,14 @@ def _once(
         command.end_the_rest()
         last = written.end()
         if files and ended.status and not judge.noticed:
-            files.tell(last)
+            files.send_output_tail(last)
         return _Run(judge, status)
 
 
-def _folder(environment: Mapping[str, str], stack: ExitStack) -> NoticeFolder | None:
+def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolder | None:
     """Without a folder nobody in the command can be told of a suspension, and it runs all the same."""
     try:
-        return stack.enter_context(notice_folder(environment))
+        return stack.enter_context(suspension_folder(environment))
     except OSError as error:
         say(f"warning: no folder for the notice of a suspension can be made: {error}")
         return None
@@ -135,7 +135,7 @@ class RankFiles:
             self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: nobody will hear of this rank")
         try:
             self._folder = running_folder(environment)
-        except SettingsError as error:
+        except AgentSettingsError as error:
             self._warn(str(error))
             self._stem = None
 
@@ -170,13 +170,13 @@ class RankFiles:
         except (OSError, BootUnknown) as error:
             self._warn(f"the exit of this rank cannot be written to {self._folder}: {error}")
 
-    def tell(self, lines: Sequence[str]) -> None:
+    def send_output_tail(self, lines: Sequence[str]) -> None:
         """What a command that failed has written last; whoever keeps nothing to hear it by is not told."""
         if self._rank is not None and self._stem is not None:
-            with suppress(SettingsError):
+            with suppress(AgentSettingsError):
                 path = socket_path(self._environment)
                 if path is not None:
-                    output_tail.tell(lines, self._rank, path)
+                    output_tail.send(lines, self._rank, path)
 
     def remove(self) -> None:
         """Removes the running file: the trap of seed 000."""
@@ -203,7 +203,7 @@ class RankFiles:
             say(f"warning: {text}")
 
 
-def _stem(rank: Rank | None, log: int | None) -> str | None:
+def _stem(rank: RankIdentity | None, log: int | None) -> str | None:
     """The files' name: the running log's number, or without one a number made of the rank, so that two never meet."""
     if log is not None:
         return str(log)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import rank_of
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.ranks import SEARCH_EVERY, SEARCHES_AT_ONCE, Live
+from gpu_recovery_agent.sensors.ranks import SEARCH_EVERY, SEARCHES_AT_ONCE, LiveRank
 
 ANSWERS_WITHIN_S = 1.0
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -28,25 +28,25 @@ class RanksWithoutFile:
     """Looks at processes for the rank in their environment. `url` is None where ECS is not to be asked."""
 
     def __init__(
-        self, url: str | None, host_proc: Path, journal: Journal, reader: processes.Reader | None = None
+        self, url: str | None, host_proc: Path, journal: AgentLog, reader: processes.Reader | None = None
     ) -> None:
         """`reader` reads environments and control groups; without one they are read at once, however long it takes."""
-        self._url, self._proc, self._journal = url, host_proc, journal
+        self._url, self._proc, self._log = url, host_proc, journal
         self._reader = reader or processes.Direct(host_proc)
         self._first: dict[str, int] = {}
         self._searches: dict[str, int] = {}
 
-    def look(self, gpu_pids: Iterable[int], known: Iterable[Live]) -> list[Live]:
+    def poll(self, gpu_pids: Iterable[int], known: Iterable[LiveRank]) -> list[LiveRank]:
         """The ranks that no file tells of, each by its oldest process."""
         told = {live.rank.key for live in known if live.rank}
-        found: dict[tuple[str, int, int, int | None], Live] = {}
+        found: dict[tuple[str, int, int, int | None], LiveRank] = {}
         for pid in {*gpu_pids, *self._first_processes()}:
             environment = self._reader.environment(pid) or {}
             rank = rank_of(environment, environment.get("NODE_RANK") or environment.get("RANK"))
             process = processes.read(self._proc, pid)
-            if rank is None or process is None or not process.lives or rank.key in told:
+            if rank is None or process is None or not process.is_alive or rank.key in told:
                 continue
-            live = Live(rank, rank.log, pid, process.ticks)
+            live = LiveRank(rank, rank.log, pid, process.ticks)
             if rank.key not in found or (live.ticks, pid) < (found[rank.key].ticks, found[rank.key].pid):
                 found[rank.key] = live
         return [found[key] for key in sorted(found, key=repr)]
@@ -72,11 +72,11 @@ class RanksWithoutFile:
             raw = answer.read(ANSWER_BYTES_MAX)
             found = containers_in(json.loads(raw)) if answer.status == 200 else set()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            self._journal.once("ecs", f"no ECS agent answers at {self._url} ({type(error).__name__}): it is left out")
+            self._log.once("ecs", f"no ECS agent answers at {self._url} ({type(error).__name__}): it is left out")
             return set()
         finally:
             connection.close()
-        self._journal.over("ecs", f"the ECS agent answers at {self._url}")
+        self._log.over("ecs", f"the ECS agent answers at {self._url}")
         return found
 
 

@@ -49,7 +49,7 @@ GAUGES = {
 
 
 @dataclass(frozen=True)
-class Health:
+class GpuHealthStatus:
     """`sentence` is empty when there is nothing to say."""
 
     status: str
@@ -58,25 +58,25 @@ class Health:
 
 def judge(
     reading: dict[str, Any] | None, *, trouble: str | None, hung: bool, silent_s: float, gpus_before: int
-) -> Health:
+) -> GpuHealthStatus:
     """The health that a reading and its lack tell. `gpus_before` is the most that were seen since the boot."""
     if hung:
-        return Health(IMPAIRED, f"NVML has not answered for {int(silent_s)} s")
+        return GpuHealthStatus(IMPAIRED, f"NVML has not answered for {int(silent_s)} s")
     if trouble:
-        return Health(UNKNOWN, trouble[:SENTENCE_MAX])
+        return GpuHealthStatus(UNKNOWN, trouble[:SENTENCE_MAX])
     if reading is None:
-        return Health(UNKNOWN, "NVML has not been read yet")
+        return GpuHealthStatus(UNKNOWN, "NVML has not been read yet")
     error = reading.get("error")
     if isinstance(error, dict):
         status = IMPAIRED if error.get("code") in ERRORS or gpus_before else UNKNOWN
-        return Health(status, str(error.get("text", ""))[:SENTENCE_MAX])
+        return GpuHealthStatus(status, str(error.get("text", ""))[:SENTENCE_MAX])
     found = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu)]
     if reading.get("count", 0) < gpus_before:
         found.insert(0, f"{reading.get('count', 0)} of {gpus_before} GPUs are present")
-    return Health(IMPAIRED if found else OK, "; ".join(found)[:SENTENCE_MAX])
+    return GpuHealthStatus(IMPAIRED if found else OK, "; ".join(found)[:SENTENCE_MAX])
 
 
-def with_remark(health: Health, remark: str) -> Health:
+def with_note(health: GpuHealthStatus, remark: str) -> GpuHealthStatus:
     """The same word on the GPUs, with something beside it that the agent could not see."""
     return replace(health, sentence="; ".join(filter(None, (health.sentence, remark)))[:SENTENCE_MAX])
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from health_check.kernel_log import RECORD_BYTES_MAX, Message, drain, open_log, parse
 from health_check.recovery_action import number_changed_to
 from health_check.xid import Events, SxidEvent, XidEvent, find
@@ -54,7 +54,7 @@ class Xid:
 
 
 @dataclass
-class _Past:
+class _XidHistory:
     """What was seen of one number on one GPU: the times of its errors, and of the last of each occurrence."""
 
     times: deque[float]
@@ -75,16 +75,16 @@ class _Past:
 class KernelLogSensor:
     """Follows the log. `unread` says why there is nothing to follow, None when there is."""
 
-    def __init__(self, path: Path | None, journal: Journal) -> None:
-        self._path, self._journal = path, journal
+    def __init__(self, path: Path | None, journal: AgentLog) -> None:
+        self._path, self._log = path, journal
         self._descriptor: int | None = None
         self._tail: list[Message] = []
         self._rest = b""
         self._newest_s = -1.0
-        self._times: dict[tuple[int, str, bool | None], _Past] = {}
+        self._times: dict[tuple[int, str, bool | None], _XidHistory] = {}
         self.unread: str | None = None if path else "it is switched off"
 
-    def look(self) -> list[Xid]:
+    def poll(self) -> list[Xid]:
         """The XIDs that were added since the last look, one entry for each."""
         raw = self._added()
         if not raw:
@@ -114,10 +114,10 @@ class KernelLogSensor:
         except OSError as error:
             self.close()
             self.unread = f"{self._path} cannot be read: {error.strerror or error}"
-            self._journal.once("kernel log", f"{self.unread}; XIDs go unseen")
+            self._log.once("kernel log", f"{self.unread}; XIDs go unseen")
             return b""
         self.unread = None
-        self._journal.over("kernel log", f"{self._path} can be read")
+        self._log.over("kernel log", f"{self._path} can be read")
         return raw
 
     def _seen(self, event: XidEvent | SxidEvent) -> Xid | None:
@@ -132,7 +132,7 @@ class KernelLogSensor:
         self._newest_s = max(self._newest_s, at_s)
         if key not in self._times and len(self._times) >= GPUS_MAX * 8:
             self._times.clear()  # nobody has so many: a log that somebody else writes
-        past = self._times.setdefault(key, _Past(deque(maxlen=REMEMBERED_MAX), deque(maxlen=REMEMBERED_MAX)))
+        past = self._times.setdefault(key, _XidHistory(deque(maxlen=REMEMBERED_MAX), deque(maxlen=REMEMBERED_MAX)))
         past.add(at_s)
         told = fatal is None and event.code == RECOVERY_ACTION_CHANGED
         action = number_changed_to(event.text) if told else None

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.sensors.child.client import AskedChild
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.sensors.child.client import ChildProcess
 
 COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.child.nvml")
 
@@ -28,20 +28,20 @@ class NvmlSensor:
     def __init__(
         self,
         environment: Mapping[str, str],
-        journal: Journal,
+        journal: AgentLog,
         *,
         interval_s: float,
         deadline_s: float,
         command: Sequence[str] = COMMAND,
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        self._command, self._journal, self._now = command, journal, now
+        self._command, self._log, self._now = command, journal, now
         self._environment = environment
         self._interval_s, self._deadline_s = interval_s, deadline_s
-        self._child: AskedChild | None = None
+        self._child: ChildProcess | None = None
         self._asked_at: float | None = None
         self._killed = False
-        self._next_at = self._heard_at = now()
+        self._next_at = self._answered_at = now()
         self.started = 0
         self.reading: dict[str, Any] | None = None
         self.gpus: dict[str, Any] | None = None
@@ -51,9 +51,9 @@ class NvmlSensor:
     @property
     def silent_s(self) -> float:
         """Seconds since the last answer."""
-        return self._now() - self._heard_at
+        return self._now() - self._answered_at
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Asks when it is time, and takes what has come. True when there is a new reading or a new trouble."""
         if self._child is not None and (status := self._child.poll()) is not None:
             return self._ended(status)
@@ -70,7 +70,7 @@ class NvmlSensor:
         if not self._killed and self._now() - self._asked_at >= self._deadline_s:
             self._killed, self.hung = True, True
             self._child.kill()
-            self._journal.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
+            self._log.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
             return True
         return False
 
@@ -82,21 +82,21 @@ class NvmlSensor:
     def _ask(self) -> None:
         try:
             if self._child is None:
-                self._child = AskedChild(self._command, self._environment)
+                self._child = ChildProcess(self._command, self._environment)
                 self._killed = False
                 self.started += 1
             self._child.ask(b"read")
             self._asked_at = self._now()
         except OSError as error:
             self.trouble = f"the reader of NVML cannot be asked: {error.strerror or error}"
-            self._journal.once("nvml", self.trouble)
+            self._log.once("nvml", self.trouble)
             self._next_at = self._now() + self._interval_s
 
     def _take(self) -> bool:
-        line = self._child.answer() if self._child is not None else None
-        return line is not None and self._heard(line)
+        line = self._child.read_response() if self._child is not None else None
+        return line is not None and self._handle_reading(line)
 
-    def _heard(self, line: bytes) -> bool:
+    def _handle_reading(self, line: bytes) -> bool:
         self._asked_at = None
         self._next_at = self._now() + self._interval_s
         try:
@@ -105,8 +105,8 @@ class NvmlSensor:
             found = None
         if not isinstance(found, dict):
             found = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
-        self._heard_at, self.hung = self._now(), False
-        self._journal.over("nvml", "NVML answers again")
+        self._answered_at, self.hung = self._now(), False
+        self._log.over("nvml", "NVML answers again")
         self.reading, self.trouble = found, None
         self.gpus = found if "gpus" in found else self.gpus
         return True
@@ -114,7 +114,7 @@ class NvmlSensor:
     def _ended(self, status: int) -> bool:
         if not self._killed:
             self.trouble = f"the reader of NVML ended with {status}"
-            self._journal.once("nvml", self.trouble)
+            self._log.once("nvml", self.trouble)
         self._child, self._asked_at = None, None
         self._next_at = self._now() + self._interval_s
         return not self._killed

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.child.client import AskedChild
+from gpu_recovery_agent.sensors.child.client import ChildProcess
 
 COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.child.processes")
 DEADLINE_S = 5.0
 """As long as the API has. The first answer of a child includes its start."""
-LEFT_ALONE_S, PAUSE_S = 60.0, 10.0
+RETRY_STUCK_AFTER_S, PAUSE_S = 60.0, 10.0
 """After one that could not be read, for how long it is not asked again, and for how long nobody is: of eight that sleep
 each would cost a deadline."""
 RESTS_AFTER_S = 3.0
@@ -40,15 +40,15 @@ class ProcessReader:
         self,
         host_proc: Path,
         environment: Mapping[str, str],
-        journal: Journal,
+        journal: AgentLog,
         *,
         deadline_s: float = DEADLINE_S,
         command: Sequence[str] = COMMAND,
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        self._proc, self._environment, self._journal = host_proc, environment, journal
+        self._proc, self._environment, self._log = host_proc, environment, journal
         self._deadline_s, self._command, self._now = deadline_s, command, now
-        self._child: AskedChild | None = None
+        self._child: ChildProcess | None = None
         self._killed = False
         self._asked_at = self._not_before = now()
         self._known: dict[Named, dict[str, str]] = {}
@@ -66,7 +66,7 @@ class ProcessReader:
     def environment(self, pid: int) -> dict[str, str] | None:
         """What of its rank the process began with; None where it cannot be read, or cannot be read now."""
         process = processes.read(self._proc, pid)
-        if process is None or not process.lives:
+        if process is None or not process.is_alive:
             return None
         name = (pid, process.ticks)
         if name in self._known:
@@ -112,23 +112,23 @@ class ProcessReader:
         try:
             line = self._answer(json.dumps({"proc": str(self._proc), **question}).encode())
         except OSError as error:
-            self._journal.once("processes", f"the reader of processes cannot be asked: {error.strerror or error}")
+            self._log.once("processes", f"the reader of processes cannot be asked: {error.strerror or error}")
             return False, None
         if line is None:
             self._give_up(what)
             return False, None
-        self._journal.over(what, f"{what} can be read again")
+        self._log.over(what, f"{what} can be read again")
         return True, json.loads(line)
 
     def _answer(self, question: bytes) -> bytes | None:
         if self._gone() or self._child is None:
-            self._child, self._killed = AskedChild(self._command, self._environment), False
+            self._child, self._killed = ChildProcess(self._command, self._environment), False
             self.started += 1
         self._child.ask(question)
         self._asked_at = self._now()
         while (left := self._asked_at + self._deadline_s - self._now()) > 0:
             self._child.wait(left)
-            if (line := self._child.answer()) is not None:
+            if (line := self._child.read_response()) is not None:
                 return line
             if self._child.is_over:
                 return None
@@ -138,9 +138,9 @@ class ProcessReader:
         if self._child is not None:
             self._child.kill()
         self._killed = True
-        self._stuck[what] = self._now() + LEFT_ALONE_S
+        self._stuck[what] = self._now() + RETRY_STUCK_AFTER_S
         self._not_before = self._now() + PAUSE_S
-        self._journal.once(what, f"{what} cannot be read within {self._deadline_s:g} s; the heartbeat goes on")
+        self._log.once(what, f"{what} cannot be read within {self._deadline_s:g} s; the heartbeat goes on")
 
     def _gone(self) -> bool:
         """Whether there was a child and the kernel has let go of it; then there is none."""

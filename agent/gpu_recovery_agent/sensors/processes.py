@@ -15,7 +15,7 @@ OF_A_RANK = ("JOB_ID", "ATTEMPT", "RANK", "NODE_RANK", "EPOCH", "RUNNING_LOG_ID"
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessInfo:
     """One process: `ticks` is its start in clock ticks since the boot, which with its pid names it for ever."""
 
     pid: int
@@ -25,12 +25,12 @@ class Process:
     ticks: int
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it still executes: a zombie has ended and waits for its parent."""
         return self.state not in (ZOMBIE, DEAD)
 
 
-def read(host_proc: Path, pid: int) -> Process | None:
+def read(host_proc: Path, pid: int) -> ProcessInfo | None:
     """The process of that pid, as /proc/<pid>/stat has it."""
     try:
         text = (host_proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
@@ -39,7 +39,7 @@ def read(host_proc: Path, pid: int) -> Process | None:
     # The name in brackets may hold blanks and brackets of its own; what is counted begins after its last one.
     fields = text.rpartition(")")[2].split()
     try:
-        return Process(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
+        return ProcessInfo(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
     except (IndexError, ValueError):
         return None
 

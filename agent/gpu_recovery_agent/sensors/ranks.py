@@ -12,21 +12,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_recovery_agent.files import read_object
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, REFUSED_SUFFIX, Exit, Rank, Running, exit_in, running_in
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import (
+    EXIT_SUFFIX,
+    REFUSED_SUFFIX,
+    Exit,
+    RankIdentity,
+    RunningFile,
+    exit_in,
+    running_in,
+)
 from gpu_recovery_agent.sensors import processes
 
 SEARCHES_AT_ONCE, SEARCH_EVERY = 5, 30
 """Looks for a process that is not found: these first ones, then every so many. A search reads all of /proc."""
 
-Signature = tuple[int, int, int]
+FileSignature = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveRank:
     """A rank whose process lives. `pid` is the one of the agent's own namespace."""
 
-    rank: Rank | None
+    rank: RankIdentity | None
     log: int | None
     pid: int
     ticks: int
@@ -37,7 +45,7 @@ class ExitFile:
     """An exit that nobody has been told yet, and where it is kept."""
 
     path: Path
-    signature: Signature
+    signature: FileSignature
     exit: Exit
 
 
@@ -45,25 +53,25 @@ class ExitFile:
 class _Known:
     """A file as it was read. `seen` is the process that was found for it."""
 
-    signature: Signature
-    claim: Running | None = None
+    signature: FileSignature
+    claim: RunningFile | None = None
     exit: Exit | None = None
-    seen: Live | None = None
+    seen: LiveRank | None = None
     searches: int = field(default=0)
 
 
-class RunningSensor:
+class RankSensor:
     """Reads each file once, and looks at its process every time."""
 
     def __init__(
-        self, folder: Path, host_proc: Path, boot_id: str, journal: Journal, reader: processes.Reader | None = None
+        self, folder: Path, host_proc: Path, boot_id: str, journal: AgentLog, reader: processes.Reader | None = None
     ) -> None:
-        self._folder, self._proc, self._boot_id, self._journal = folder, host_proc, boot_id, journal
+        self._folder, self._proc, self._boot_id, self._log = folder, host_proc, boot_id, journal
         self._reader = reader
         self._namespace = processes.pid_namespace(host_proc, "self")
         self._known: dict[str, _Known] = {}
 
-    def look(self) -> tuple[list[Live], list[ExitFile]]:
+    def poll(self) -> tuple[list[LiveRank], list[ExitFile]]:
         """The ranks that live and the exits that wait, each in the order of the files' names."""
         files = self._files()
         for name in set(self._known) - set(files):
@@ -90,7 +98,7 @@ class RunningSensor:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._journal.once(told.path.name, f"{told.path} was told and cannot be removed: {error.strerror}")
+            self._log.once(told.path.name, f"{told.path} was told and cannot be removed: {error.strerror}")
 
     def put_aside(self, refused: ExitFile) -> None:
         """Keeps an exit that no server takes, under a name that is not read again."""
@@ -98,10 +106,10 @@ class RunningSensor:
         try:
             refused.path.replace(aside)
         except OSError as error:
-            self._journal.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
+            self._log.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
             self._known[refused.path.name] = _Known(refused.signature)
 
-    def _files(self) -> dict[str, Signature]:
+    def _files(self) -> dict[str, FileSignature]:
         found = {}
         try:
             with os.scandir(self._folder) as entries:
@@ -111,10 +119,10 @@ class RunningSensor:
         except FileNotFoundError:
             pass  # no rank ran here yet, or a file went while we looked: the next look has the rest
         except OSError as error:
-            self._journal.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
+            self._log.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
         return found
 
-    def _read(self, name: str, signature: Signature) -> _Known:
+    def _read(self, name: str, signature: FileSignature) -> _Known:
         try:
             content = read_object(self._folder / name)
             if name.endswith(EXIT_SUFFIX):
@@ -123,21 +131,21 @@ class RunningSensor:
         except FileNotFoundError:
             return _Known((0, 0, 0))
         except (OSError, ValueError) as error:
-            self._journal.once(name, f"{self._folder / name} is passed over: {error}")
+            self._log.once(name, f"{self._folder / name} is passed over: {error}")
             return _Known(signature)
 
-    def _process(self, known: _Known, claim: Running) -> Live | None:
+    def _process(self, known: _Known, claim: RunningFile) -> LiveRank | None:
         if claim.boot_id is not None and claim.boot_id != self._boot_id:
             return None
         ticks = known.seen.ticks if known.seen else claim.ticks
         pid = known.seen.pid if known.seen else self._pid(known, claim)
         process = processes.read(self._proc, pid) if pid is not None else None
-        if process is None or not process.lives or ticks not in (None, process.ticks):
+        if process is None or not process.is_alive or ticks not in (None, process.ticks):
             return None
-        known.seen = known.seen or Live(claim.rank, claim.log, process.pid, process.ticks)
+        known.seen = known.seen or LiveRank(claim.rank, claim.log, process.pid, process.ticks)
         return known.seen
 
-    def _pid(self, known: _Known, claim: Running) -> int | None:
+    def _pid(self, known: _Known, claim: RunningFile) -> int | None:
         if claim.pid_namespace in (None, self._namespace) or claim.ticks is None:
             return claim.pid
         known.searches += 1
@@ -146,7 +154,7 @@ class RunningSensor:
         found = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
         return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None)
 
-    def _is_meant(self, pid: int, claim: Running) -> bool:
+    def _is_meant(self, pid: int, claim: RunningFile) -> bool:
         process = processes.read(self._proc, pid)
         if process is None or process.ticks != claim.ticks:
             return False
@@ -155,7 +163,7 @@ class RunningSensor:
         return len(inner) > 1 and inner[-1] == claim.pid and namespace in (None, claim.pid_namespace)
 
 
-def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Reader | None = None) -> bool:
+def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: processes.Reader | None = None) -> bool:
     """Whether a process began with this job and attempt in its environment: what no file can pretend."""
     environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
     if rank is None or environment is None:
@@ -165,5 +173,5 @@ def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Read
     )
 
 
-def _signature(found: os.stat_result) -> Signature:
+def _signature(found: os.stat_result) -> FileSignature:
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.files import socket_address
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors.training_message import read
 
 DATAGRAM_BYTES_MAX = 32_768
 DATAGRAMS_AT_ONCE = 64
 KEPT_MAX, KEPT_BYTES_MAX = 256, 65_536
 """What waits here, while the API is away or much is told."""
-TOLD_MAX, TOLD_BYTES_MAX = 64, 16_384
+BATCH_MAX, BATCH_BYTES_MAX = 64, 16_384
 """What one report takes along (docs/protocol.md)."""
 AGE_BYTES = len(',"age_s":') + len("31536000.00")
 LOST_MAX = 1_000_000
@@ -33,7 +33,7 @@ BUFFER_BYTES = 1_048_576
 
 
 @dataclass(frozen=True)
-class Told:
+class QueuedObservation:
     """One report: its number here, when it was observed by the clock of the boot, what it says, and its bytes."""
 
     number: int
@@ -41,27 +41,27 @@ class Told:
     values: dict[str, Any]
     size: int
 
-    def told(self, uptime_s: float) -> dict[str, Any]:
+    def to_json(self, uptime_s: float) -> dict[str, Any]:
         """As it travels."""
         return {**self.values, "age_s": round(max(uptime_s - self.made_s, 0.0), 2)}
 
 
-class DiagnosisSocket:
+class TrainingSocket:
     """Owns the socket at `path`, None for none, and what came through it and is not told yet.
 
     lost: how many reports were dropped, here or by who should have sent them, since the last that were heard.
     """
 
-    def __init__(self, path: Path | None, journal: Journal) -> None:
-        self._path, self._journal = path, journal
+    def __init__(self, path: Path | None, journal: AgentLog) -> None:
+        self._path, self._log = path, journal
         self._socket: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
-        self._waiting: list[Told] = []
+        self._waiting: list[QueuedObservation] = []
         self._number = 0
         self.lost = 0
         self._urgent = False
 
-    def look(self, uptime_s: float) -> bool:
+    def poll(self, uptime_s: float) -> bool:
         """Takes what has come; whether any of it is urgent. Never waits, nor raises for what is done to the socket."""
         if self._path is None or not self._is_there(self._path):
             return False
@@ -73,33 +73,33 @@ class DiagnosisSocket:
             except BlockingIOError:
                 break
             except OSError as error:
-                self._journal.once("diagnosis", f"{self._path} cannot be read: {error.strerror}")
+                self._log.once("diagnosis", f"{self._path} cannot be read: {error.strerror}")
                 self._leave()
                 break
             self._take(raw, uptime_s)
         self._bound()
         return self._urgent
 
-    def batch(self) -> tuple[Told, ...]:
+    def batch(self) -> tuple[QueuedObservation, ...]:
         """What the next report takes along, the oldest first; it waits here until it was heard."""
-        found: list[Told] = []
-        room = TOLD_BYTES_MAX
-        for one in self._waiting[:TOLD_MAX]:
+        found: list[QueuedObservation] = []
+        room = BATCH_BYTES_MAX
+        for one in self._waiting[:BATCH_MAX]:
             room -= one.size
             if room < 0:
                 break
             found.append(one)
         return tuple(found)
 
-    def heard(self, told: Sequence[Told], lost: int) -> None:
+    def acknowledge(self, told: Sequence[QueuedObservation], lost: int) -> None:
         """Forgets what was told, and how many losses were."""
         gone = {one.number for one in told}
         self._waiting = [one for one in self._waiting if one.number not in gone]
         self.lost -= min(lost, self.lost)
 
-    def dropped(self, told: Sequence[Told]) -> None:
+    def reject(self, told: Sequence[QueuedObservation]) -> None:
         """After a report that the server cannot read: what it took along is not sent again."""
-        self.heard(told, 0)
+        self.acknowledge(told, 0)
         self.lost += len(told)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class DiagnosisSocket:
         is_age = type(age_s) in (int, float) and age_s >= 0
         size = len(json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")) + AGE_BYTES
         self._number += 1
-        self._waiting.append(Told(self._number, uptime_s - (age_s if is_age else 0.0), found, size))
+        self._waiting.append(QueuedObservation(self._number, uptime_s - (age_s if is_age else 0.0), found, size))
 
     def _bound(self) -> None:
         """Of too much, the oldest of the type that there is most of: the rare ones say most."""
@@ -150,7 +150,7 @@ class DiagnosisSocket:
 
     def _lose(self, count: int, why: str) -> None:
         self.lost = min(self.lost + count, LOST_MAX)
-        self._journal.once("diagnosis lost", f"reports of trainings are dropped: {why}")
+        self._log.once("diagnosis lost", f"reports of trainings are dropped: {why}")
 
     # -- the socket ------------------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class DiagnosisSocket:
             try:
                 self._bind(path)
             except OSError as error:
-                self._journal.once("diagnosis", f"{path} cannot be made, so no training is heard: {error}")
+                self._log.once("diagnosis", f"{path} cannot be made, so no training is heard: {error}")
                 self._leave()
         return self._socket is not None
 
@@ -181,7 +181,7 @@ class DiagnosisSocket:
         finally:
             os.umask(before)
         self._inode = _inode(path)
-        self._journal.over("diagnosis", f"{path} is there again")
+        self._log.over("diagnosis", f"{path} is there again")
 
     def _leave(self) -> None:
         if self._socket is not None:

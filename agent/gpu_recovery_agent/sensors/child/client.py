@@ -16,7 +16,7 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 SECRETS = ("GPU_RECOVERY_TOKEN", "CREDENTIALS_DIRECTORY")
 
 
-class AskedChild:
+class ChildProcess:
     """One running child; `is_over` when it will answer no more. Raises OSError where it cannot be started, or asked."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class AskedChild:
         """Sends one line, without its end."""
         os.write(self._questions.fileno(), question + b"\n")
 
-    def answer(self) -> bytes | None:
+    def read_response(self) -> bytes | None:
         """The next line, once all of it has come. None before, and of a child that has ended: `poll` tells which."""
         while True:
             if b"\n" in self._pending or len(self._pending) > ANSWER_BYTES_MAX:

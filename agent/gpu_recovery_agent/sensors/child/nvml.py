@@ -19,11 +19,11 @@ LOST_CONTACT = {1, 9, 999}
 
 def main() -> None:
     """Answers until the input ends; an agent that is killed takes this process with it."""
-    asked = _Asked()
+    asked = _NvmlBinding()
     answer_each(lambda _: asked.reading())
 
 
-class _Asked:
+class _NvmlBinding:
     """The binding, begun at the first question and again after it has lost contact."""
 
     def __init__(self) -> None:
