@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery_client.cli.options import examples
-from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.render import fleet
 
 app = typer.Typer(
@@ -76,11 +76,7 @@ def redrive(
         view = client.dead_letters() if dry_run else client.redrive(queue.value if queue else None, limit)
     if dry_run and queue:
         view = {**view, "queues": [one for one in view["queues"] if one["queue"] == queue.value]}
-    if as_json:
-        print_json(view)
-    else:
-        words = fleet.dead_letters(view) if dry_run else fleet.redriven(view)
-        typer.echo(words, nl=False)
+    print_view(view, lambda: fleet.dead_letters(view) if dry_run else fleet.redriven(view), as_json)
     if not dry_run and (view.get("stopped_because") or any(one["kept_because"] for one in view["letters"])):
         raise typer.Exit(FAILED)
 
@@ -88,8 +84,5 @@ def redrive(
 def _print_fleet(context: typer.Context, view: dict[str, Any], as_json: bool) -> bool:
     """Print the brakes; whether none of the instances they hold is missing. `fleet --json pause` is JSON as well."""
     asked_before = context.parent is not None and context.parent.params.get("as_json", False)
-    if as_json or asked_before:
-        print_json(view)
-    else:
-        typer.echo(fleet.fleet(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: fleet.fleet(view, now(), terminal_width()), as_json or asked_before)
     return is_complete(view.get("unreadable") or ())

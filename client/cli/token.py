@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from gpu_recovery_client.cli.options import examples, instances_like, seconds
-from gpu_recovery_client.cli.output import AsJson, now, print_json, terminal_width
+from gpu_recovery_client.cli.output import AsJson, now, print_json, print_view, terminal_width
 from gpu_recovery_client.render import tokens
 
 app = typer.Typer(
@@ -74,10 +74,7 @@ def list_tokens(context: typer.Context, instance: Instance = None, user: User = 
     _one_of(instance, user)
     with context.obj.client() as client:
         view = client.tokens(instance) if user is None else client.user_tokens(user)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(tokens.tokens(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: tokens.tokens(view, now(), terminal_width()), as_json)
 
 
 @app.command(

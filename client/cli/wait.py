@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import TERMINAL, WAITING
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.output import say
 from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable
-from gpu_recovery_client.render.jobs import clock, since
+from gpu_recovery_client.render.formats import clock, since
 from gpu_recovery_client.render.queue import queue_status
 from gpu_recovery_client.render.table import cleaned
 from rich.console import Console
