@@ -1,4 +1,7 @@
-"""Lines for the system's journal, which adds the time. What would repeat is said once, and again when it is over."""
+"""Writes log lines to standard error. systemd adds the time.
+
+A repeated line is written once, and again after it cleared.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ REMEMBERED_MAX = 4_096
 
 
 class AgentLog:
-    """Writes to standard error. `once` keeps quiet about a sentence that was said of the same thing."""
+    """Writes lines to standard error. `once` skips a text that was the last text on its topic."""
 
     def __init__(self) -> None:
         self._written: dict[str, str] = {}
 
     def write(self, text: str) -> None:
-        """One line. A journal that cannot be written to is nobody's fault here, and stops nothing."""
+        """Write one line. An error of standard error is ignored: it must not stop the agent."""
         try:
             sys.stderr.write(" ".join(text.split())[:LINE_MAX] + "\n")
             sys.stderr.flush()
@@ -23,7 +26,7 @@ class AgentLog:
             return
 
     def once(self, about: str, text: str) -> None:
-        """Says `text` unless it was the last that was said `about` this."""
+        """Write `text` unless it was the last text written on the topic `about`."""
         if self._written.get(about) != text:
             if len(self._written) >= REMEMBERED_MAX:
                 self._written.clear()
@@ -31,6 +34,6 @@ class AgentLog:
             self.write(text)
 
     def over(self, about: str, text: str = "") -> None:
-        """Forgets what was said `about` this, and says `text` if there was anything to forget."""
+        """Forget the last text on the topic `about`, and write `text` if there was such a text."""
         if self._written.pop(about, None) is not None and text:
             self.write(text)

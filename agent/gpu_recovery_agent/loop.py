@@ -1,6 +1,7 @@
-"""Look, tell, obey, wait. One thread, in which nothing waits for long.
+"""The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
-The API answers within seconds or not at all, and what may block for ever is asked by children with a deadline.
+One thread does all of it, and no step blocks for long. The API responds within seconds or counts as unreachable. What
+may block for ever is read by child processes with a deadline.
 """
 
 from __future__ import annotations
@@ -34,43 +35,41 @@ from health_check.xid import bus_id
 
 
 class Agent:
-    """One agent. `run` returns when `stop` is set; it raises Ends, AlreadyRunning and BootUnknown."""
+    """One agent. Set `stop` to end it."""
 
-    def __init__(self, settings: AgentSettings, environment: Mapping[str, str], journal: AgentLog) -> None:
+    def __init__(self, settings: AgentSettings, environment: Mapping[str, str], log: AgentLog) -> None:
         self.stop = threading.Event()
-        self._settings, self._log, self._notify = settings, journal, systemd.SystemdNotifier(environment)
+        self._settings, self._log, self._notify = settings, log, systemd.SystemdNotifier(environment)
         boot_id = boot.boot_id(settings.host_proc)
-        self._state = AgentState(settings.state_folder, boot_id, journal)
+        self._state = AgentState(settings.state_folder, boot_id, log)
         deadline_s = min(DEADLINE_S, settings.nvml_deadline_s)
-        self._reader = ProcessReader(settings.host_proc, environment, journal, deadline_s=deadline_s)
-        self._running = RankSensor(settings.running_folder, settings.host_proc, boot_id, journal, self._reader)
-        self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal, self._reader)
-        self._kernel_log = KernelLogSensor(settings.host_kmsg, journal)
-        self._socket = TrainingSocket(settings.socket, journal)
-        self._nvml = NvmlSensor(
-            environment, journal, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s
-        )
-        self._commands = CommandRunner(settings.host_proc, self._state, journal, reader=self._reader)
-        self._outbox = Outbox(boot_id, self._state, self._running, journal, settings.inventory_s)
+        self._reader = ProcessReader(settings.host_proc, environment, log, deadline_s=deadline_s)
+        self._running = RankSensor(settings.running_folder, settings.host_proc, boot_id, log, self._reader)
+        self._fileless_ranks = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, log, self._reader)
+        self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
+        self._socket = TrainingSocket(settings.socket, log)
+        self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
+        self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader)
+        self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
         self._reporter = Reporter(
-            credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), journal
+            credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), log
         )
         self._schedule = ReportSchedule(settings.interval_s, random.random, clock.monotonic_s())
-        self._live: list[LiveRank] = []
+        self._live_with_file: list[LiveRank] = []
         self._all_live: list[LiveRank] = []
-        self._unwanted: set[LiveRank] = set()
-        self._turn = 0
+        self._refused: set[LiveRank] = set()
+        self._batch = 0
         self._gpus_before = 0
 
     def run(self) -> None:
-        """Until `stop` is set."""
+        """Run until `stop` is set. Raises AgentEnds, AlreadyRunning and BootUnknown."""
         self._state.open()
         self._outbox.restore()
         self._notify.notify(systemd.READY)
         try:
             while not self.stop.is_set():
                 self._notify.notify(systemd.TURNING)
-                self._once()
+                self._cycle()
                 left = self._schedule.due_at - clock.monotonic_s()
                 self.stop.wait(min(max(left, 0.0), self._settings.poll_s))
         finally:
@@ -82,13 +81,13 @@ class Agent:
             self._socket.close()
             self._state.close()
 
-    def _once(self) -> None:
-        self._live, exits = self._running.poll()
+    def _cycle(self) -> None:
+        self._live_with_file, exits = self._running.poll()
         xids = self._kernel_log.poll()
-        told_urgently = self._socket.poll(clock.uptime_s())
+        is_urgent = self._socket.poll(clock.uptime_s())
         if self._settings.nvml:
             self._nvml.poll()
-        if self._outbox.add(exits, xids, self._health()) or told_urgently:
+        if self._outbox.add(exits, xids, self._health()) or is_urgent:
             self._schedule.urgent(clock.monotonic_s())
         self._commands.run_due()
         self._reader.rest()
@@ -136,8 +135,8 @@ class Agent:
         else:
             self._log.once("report", f"{answer.why}: the report is dropped")
             if answer.rank is not None and answer.rank < len(facts.running):
-                # What one rank says of itself must not silence the others, nor the instance.
-                self._unwanted.add(facts.running[answer.rank])
+                # A wrong entry of one rank must not block the reports of the others, nor of the instance.
+                self._refused.add(facts.running[answer.rank])
             self._socket.reject(facts.diagnosis)
             more = self._outbox.reject(facts, now, answer.field)
         self._schedule.succeeded(now, answer.next_s)
@@ -146,27 +145,27 @@ class Agent:
 
     def _next_report(self) -> ReportContent:
         reading = self._nvml.gpus
-        found = gpu_health.inventory(reading, self._kernel_log.unread) if reading else None
-        pids = [one["pid"] for gpu in gpu_health.gpus_in(reading) for one in gpu.get("processes") or []]
-        self._all_live = [*self._live, *self._without_file.poll(pids, self._live)]
-        self._unwanted &= set(self._all_live)
-        live = self._some([one for one in self._all_live if one not in self._unwanted])
-        facts = self._outbox.next_report(live, self._health(), found, _uuids(reading), clock.monotonic_s())
+        inventory = gpu_health.inventory(reading, self._kernel_log.unread) if reading else None
+        pids = [process["pid"] for gpu in gpu_health.gpus_in(reading) for process in gpu.get("processes") or []]
+        self._all_live = [*self._live_with_file, *self._fileless_ranks.poll(pids, self._live_with_file)]
+        self._refused &= set(self._all_live)
+        live = self._fitting([rank for rank in self._all_live if rank not in self._refused])
+        facts = self._outbox.next_report(live, self._health(), inventory, _uuids(reading), clock.monotonic_s())
         if facts.health is None:
-            return facts  # an exit that is told by itself
+            return facts  # an exit that is sent alone
         return replace(facts, diagnosis=self._socket.batch(), diagnosis_lost=self._socket.lost)
 
-    def _some(self, live: list[LiveRank]) -> list[LiveRank]:
-        """As many as a report may have, others each time: nobody is silent for long."""
+    def _fitting(self, live: list[LiveRank]) -> list[LiveRank]:
+        """Return as many ranks as a report may have, and other ranks each time, so that each rank is reported soon."""
         if len(live) <= RUNNING_MAX:
             return live
         self._log.once("many", f"{len(live)} ranks run here; a report has {RUNNING_MAX} of them, in turn")
-        begin = self._turn * RUNNING_MAX % len(live)
-        self._turn += 1
+        begin = self._batch * RUNNING_MAX % len(live)
+        self._batch += 1
         return (live + live)[begin : begin + RUNNING_MAX]
 
 
 def _uuids(reading: dict[str, Any] | None) -> dict[str, str]:
-    """The GPUs' UUIDs by their address as the kernel's log writes it."""
+    """Return the UUIDs of the GPUs by their PCI address, in the form of the kernel log."""
     pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in gpu_health.gpus_in(reading))
     return {address: uuid for address, uuid in pairs if address and uuid}

@@ -1,8 +1,8 @@
-"""One report on its way: its sequence, its repeats, and what the answers mean that end an agent.
+"""Sends one report: its sequence number, its retries, and the responses that end the agent.
 
-A report that was not answered may have been heard. It is repeated under its own sequence as long as it tells the same;
-once there is more to tell it is another report, with a sequence of its own. Each start of an agent has a random name of
-its own, so that two agents in step are told apart.
+The server may have received a report that got no response. The agent repeats it under its own sequence number as long
+as the content is the same. A report with other content gets a new sequence number. Each start of an agent has a random
+run name, so that the server can distinguish two agents that send equal sequence numbers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gpu_recovery_agent.settings import AgentSettingsError
 from gpu_recovery_agent.state import AgentState
 
 DENIED, NOT_ALONE = 77, 78
-"""Exit statuses, which the unit does not restart: the token, and another agent or a setting that is wrong."""
+"""Exit statuses that the systemd unit does not restart: bad credentials, and another agent or a wrong setting."""
 
 
 class AgentEnds(Exception):
-    """The agent has to end, with this status. The text says why."""
+    """The agent must end with `status`. The text says why."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -34,15 +34,18 @@ class AgentEnds(Exception):
 class Reporter:
     """Sends reports, one at a time."""
 
-    def __init__(self, proof: Credentials, state: AgentState, channel: ReportsEndpoint, journal: AgentLog) -> None:
+    def __init__(self, proof: Credentials, state: AgentState, endpoint: ReportsEndpoint, log: AgentLog) -> None:
         self._credentials = proof
-        self._state, self._endpoint, self._log = state, channel, journal
+        self._state, self._endpoint, self._log = state, endpoint, log
         self._unanswered: tuple[str, int] | None = None
-        self._has_gone_on = False
+        self._has_resynced = False
         self._run = os.urandom(8).hex()
 
     def send(self, facts: ReportContent, interval_s: float) -> Response:
-        """The answer to a report of these facts. Raises Ends where the protocol has the agent end."""
+        """Send a report with this content and return the response.
+
+        Raises AgentEnds where the protocol ends the agent.
+        """
         try:
             key = self._credentials.key()
             answer = self._post(facts, interval_s)
@@ -51,7 +54,7 @@ class Reporter:
             if answer.kind is ResponseKind.STALE:
                 answer = self._retry_from_last_sequence(facts, interval_s, answer)
         except AgentSettingsError as error:
-            return no_response(str(error))  # whoever replaces the file may be in the middle of it
+            return no_response(str(error))  # the token file may be replaced at this moment
         if answer.kind is ResponseKind.NOT_ALONE:
             raise AgentEnds(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
         return answer
@@ -76,7 +79,7 @@ class Reporter:
     def _retry_with_new_credentials(
         self, key: str, facts: ReportContent, interval_s: float, answer: Response
     ) -> Response:
-        """The token may have been replaced since it was read: the next one is tried before giving up."""
+        """Retry with the current credentials: the token may have been replaced since it was read. Raises AgentEnds."""
         try:
             newer = self._credentials.key()
         except AgentSettingsError:
@@ -88,9 +91,12 @@ class Reporter:
         return answer
 
     def _retry_from_last_sequence(self, facts: ReportContent, interval_s: float, answer: Response) -> Response:
-        """Goes on from the sequence that the server heard: once in the life of an agent, whose state may be lost."""
-        if not self._has_gone_on and answer.last is not None:
-            self._has_gone_on = True
+        """Retry after the last sequence number that the server received: the stored state may be lost.
+
+        Only once per process.
+        """
+        if not self._has_resynced and answer.last is not None:
+            self._has_resynced = True
             self._log.write(f"{answer.why}: going on from {answer.last}")
             self._state.sequence = answer.last
             answer = self._post(facts, interval_s)

@@ -1,4 +1,4 @@
-"""What the environment tells the agent, read once. The token is not kept here, and never shown."""
+"""Settings from the environment, read once. The token is not stored here and never shown."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
 SOCKET = ".diagnosis.sock"
-"""Its name begins with a point, as no file of a rank does."""
+"""File name of the socket for observations. It begins with a dot; file names of ranks do not."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class AgentSettingsError(ValueError):
-    """A variable is missing or unusable. The message names it, and never holds a secret."""
+    """An environment variable is missing or unusable. The message names the variable and never holds a secret."""
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment.
+    """Settings of one agent on one instance.
 
-    `signs`: the reports are signed for `region` with the role of the instance, and there is no token. `socket`: where
-    trainings tell what a diagnosis may need, None if nowhere.
+    Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
+    are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
+    training processes; None disables it.
     """
 
     reports_url: str
@@ -47,7 +48,7 @@ class AgentSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
-        """Raises SettingsError at the first variable that is missing or out of range."""
+        """Read the settings. Raises AgentSettingsError at the first variable that is missing or out of range."""
         signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
         address = _url(environment)
         return cls(
@@ -69,7 +70,7 @@ class AgentSettings:
         )
 
     def token(self, environment: Mapping[str, str]) -> str:
-        """The token as it is now: a file may have got the next one since. Raises SettingsError."""
+        """Return the current token: the file may have been replaced. Raises AgentSettingsError."""
         text = environment.get("GPU_RECOVERY_TOKEN", "")
         if self.token_file is not None:
             try:
@@ -79,25 +80,31 @@ class AgentSettings:
                 why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
                 raise AgentSettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
         text = text.strip()
-        if not text or len(text) > TOKEN_MAX or not all("!" <= one <= "~" for one in text):
+        if not text or len(text) > TOKEN_MAX or not all("!" <= character <= "~" for character in text):
             raise AgentSettingsError("the token is empty, too long, or has characters that no token has")
         return text
 
 
 def running_folder(environment: Mapping[str, str]) -> Path:
-    """Where the files of ranks are: seed 000's folder and variable, for the wrapper too. Raises SettingsError."""
+    """Return the folder of the rank files, which agent and wrapper share, by the variable of seed 000.
+
+    Raises AgentSettingsError.
+    """
     return _at_home(environment.get("GPUTASKER_RUNNING_TASKS_DIR") or "~/.gputasker/running_tasks")
 
 
 def socket_path(environment: Mapping[str, str]) -> Path | None:
-    """Where trainings tell what a diagnosis needs: in the folder that ranks and agent share. Raises SettingsError."""
+    """Return the path of the socket for observations, in the folder that ranks and agent share.
+
+    Raises AgentSettingsError.
+    """
     return _or_off(environment, "GPU_RECOVERY_SOCKET", str(running_folder(environment) / SOCKET))
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """What systemd made for the unit (STATE_DIRECTORY), or what the variable says. Raises SettingsError."""
-    given = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
-    return _at_home(given or "~/.gputasker/agent")
+    """Return the state folder: of the variable, or what systemd made (STATE_DIRECTORY). Raises AgentSettingsError."""
+    folder = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
+    return _at_home(folder or "~/.gputasker/agent")
 
 
 def _at_home(text: str) -> Path:
@@ -124,7 +131,7 @@ def _url(environment: Mapping[str, str]) -> str:
 
 
 def _region(environment: Mapping[str, str], address: str) -> str:
-    """The region that a signature is for: as the variables say, or as the API's own address does."""
+    """Return the region to sign for: from the variables, or from the address of the API."""
     named = (environment.get(name, "").strip() for name in ("GPU_RECOVERY_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"))
     in_host = REGION_IN_HOST.fullmatch(urlsplit(address).hostname or "")
     text = next(filter(None, named), in_host[1] if in_host else "")
@@ -134,9 +141,9 @@ def _region(environment: Mapping[str, str], address: str) -> str:
 
 
 def _token_file(environment: Mapping[str, str]) -> Path | None:
-    """GPU_RECOVERY_TOKEN_FILE, or the credential `token` that systemd hands over, or None for the variable."""
-    if given := environment.get("GPU_RECOVERY_TOKEN_FILE"):
-        return Path(given)
+    """Return GPU_RECOVERY_TOKEN_FILE, or the systemd credential `token`; None if the token is in the environment."""
+    if path := environment.get("GPU_RECOVERY_TOKEN_FILE"):
+        return Path(path)
     if folder := environment.get("CREDENTIALS_DIRECTORY"):
         return Path(folder) / "token"
     if not environment.get("GPU_RECOVERY_TOKEN"):
@@ -164,7 +171,7 @@ def _switch(environment: Mapping[str, str], variable: str) -> bool:
 
 
 def _choice(environment: Mapping[str, str], variable: str, choices: tuple[str, str]) -> str:
-    """One of two words; the first is the default."""
+    """Return one of two values; the first is the default."""
     text = environment.get(variable) or choices[0]
     if text not in choices:
         raise AgentSettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")

@@ -1,8 +1,8 @@
-"""The files of the ranks, against the processes: who runs here, and who has ended.
+"""Compares the files of the ranks with the processes: which ranks run, and which ended.
 
-A file is a claim. The process it names is running only if it is of this boot and began at the very tick that the file
-tells: a pid that was given to somebody else since is nobody of ours. A rank in a container knows itself by the pid of
-its own namespace; it is found by that pid and its start, which is the same in all of them.
+A file is only a claim. Its process counts as running only if it belongs to this boot and started at the tick that the
+file names: a pid may have been reused since. A rank in a container knows its pid in its own namespace. The sensor
+finds it by that pid and its start time, which is the same in all namespaces.
 """
 
 from __future__ import annotations
@@ -25,14 +25,16 @@ from gpu_recovery_agent.rank.files import (
 from gpu_recovery_agent.sensors import processes
 
 SEARCHES_AT_ONCE, SEARCH_EVERY = 5, 30
-"""Looks for a process that is not found: these first ones, then every so many. A search reads all of /proc."""
+"""A process that is not found is searched for in this many polls, then only every so many: a search reads all of
+/proc.
+"""
 
 FileSignature = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class LiveRank:
-    """A rank whose process lives. `pid` is the one of the agent's own namespace."""
+    """A rank with a running process. `pid` belongs to the agent's own namespace."""
 
     rank: RankIdentity | None
     log: int | None
@@ -42,7 +44,7 @@ class LiveRank:
 
 @dataclass(frozen=True)
 class ExitFile:
-    """An exit that nobody has been told yet, and where it is kept."""
+    """An exit that the server has not acknowledged yet, and its file."""
 
     path: Path
     signature: FileSignature
@@ -61,18 +63,18 @@ class _Known:
 
 
 class RankSensor:
-    """Reads each file once, and looks at its process every time."""
+    """Reads each file once, and checks its process at every poll."""
 
     def __init__(
-        self, folder: Path, host_proc: Path, boot_id: str, journal: AgentLog, reader: processes.Reader | None = None
+        self, folder: Path, host_proc: Path, boot_id: str, log: AgentLog, reader: processes.Reader | None = None
     ) -> None:
-        self._folder, self._proc, self._boot_id, self._log = folder, host_proc, boot_id, journal
+        self._folder, self._proc, self._boot_id, self._log = folder, host_proc, boot_id, log
         self._reader = reader
         self._namespace = processes.pid_namespace(host_proc, "self")
         self._known: dict[str, _Known] = {}
 
     def poll(self) -> tuple[list[LiveRank], list[ExitFile]]:
-        """The ranks that live and the exits that wait, each in the order of the files' names."""
+        """Return the running ranks and the exits to report, each in the order of the file names."""
         files = self._files()
         for name in set(self._known) - set(files):
             del self._known[name]
@@ -86,22 +88,22 @@ class RankSensor:
             if known.exit is not None:
                 exits.append(ExitFile(self._folder / name, known.signature, known.exit))
             elif known.claim is not None and name.removesuffix(".json") not in ended:
-                found = self._process(known, known.claim)
-                live += [found] if found else []
+                process = self._process(known, known.claim)
+                live += [process] if process else []
         return live, exits
 
-    def remove(self, told: ExitFile) -> None:
-        """Removes an exit that was told, unless another one took its place meanwhile."""
+    def remove(self, ended: ExitFile) -> None:
+        """Remove an exit that the server acknowledged, unless its file was replaced meanwhile."""
         try:
-            if _signature(os.stat(told.path, follow_symlinks=False)) == told.signature:
-                told.path.unlink()
+            if _signature(os.stat(ended.path, follow_symlinks=False)) == ended.signature:
+                ended.path.unlink()
         except FileNotFoundError:
             return
         except OSError as error:
-            self._log.once(told.path.name, f"{told.path} was told and cannot be removed: {error.strerror}")
+            self._log.once(ended.path.name, f"{ended.path} was told and cannot be removed: {error.strerror}")
 
     def put_aside(self, refused: ExitFile) -> None:
-        """Keeps an exit that no server takes, under a name that is not read again."""
+        """Rename an exit that the server refuses, so that it is not read again."""
         aside = refused.path.with_name(refused.path.name.removesuffix(EXIT_SUFFIX) + REFUSED_SUFFIX)
         try:
             refused.path.replace(aside)
@@ -110,17 +112,17 @@ class RankSensor:
             self._known[refused.path.name] = _Known(refused.signature)
 
     def _files(self) -> dict[str, FileSignature]:
-        found = {}
+        signatures = {}
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".json") and not entry.name.startswith("."):
-                        found[entry.name] = _signature(entry.stat(follow_symlinks=False))
+                        signatures[entry.name] = _signature(entry.stat(follow_symlinks=False))
         except FileNotFoundError:
-            pass  # no rank ran here yet, or a file went while we looked: the next look has the rest
+            pass  # no rank ran here yet, or a file was removed meanwhile: the next poll reads the rest
         except OSError as error:
             self._log.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
-        return found
+        return signatures
 
     def _read(self, name: str, signature: FileSignature) -> _Known:
         try:
@@ -151,8 +153,10 @@ class RankSensor:
         known.searches += 1
         if known.searches > SEARCHES_AT_ONCE and known.searches % SEARCH_EVERY:
             return None
-        found = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
-        return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None)
+        candidates = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
+        return min(
+            candidates, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None
+        )
 
     def _is_meant(self, pid: int, claim: RunningFile) -> bool:
         process = processes.read(self._proc, pid)
@@ -164,7 +168,7 @@ class RankSensor:
 
 
 def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: processes.Reader | None = None) -> bool:
-    """Whether a process began with this job and attempt in its environment: what no file can pretend."""
+    """Return whether a process began with this job and attempt in its environment. A file cannot fake that."""
     environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
     if rank is None or environment is None:
         return False
@@ -173,5 +177,5 @@ def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: proces
     )
 
 
-def _signature(found: os.stat_result) -> FileSignature:
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _signature(status: os.stat_result) -> FileSignature:
+    return status.st_ino, status.st_mtime_ns, status.st_size

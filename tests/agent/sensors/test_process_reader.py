@@ -163,7 +163,7 @@ def test_every_sensor_of_the_agent_reads_processes_through_the_child(node: Node)
     """One that is forgotten would block where no test looks."""
     agent = Agent(AgentSettings.from_environment(node.environment), node.environment, AgentLog())
     assert isinstance(agent._reader, ProcessReader)
-    assert agent._running._reader is agent._without_file._reader is agent._commands._reader is agent._reader
+    assert agent._running._reader is agent._fileless_ranks._reader is agent._commands._reader is agent._reader
 
 
 # -- systemd -----------------------------------------------------------------------------------------------------------
