@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpu_recovery_client.http_client import Calls, View, is_loopback, segment
+from gpu_recovery_client.http_client import HttpClient, View, is_loopback, segment
 
 __all__ = ["RecoveryClient", "View", "is_loopback"]
 
 
-class RecoveryClient(Calls):
-    """Every request of the job API, one method each. See `Calls` for how it is made and what it raises."""
+class RecoveryClient(HttpClient):
+    """Every request of the job API, one method each. See `HttpClient` for how it is made and what it raises."""
 
     def __enter__(self) -> RecoveryClient:
         return self

@@ -24,14 +24,14 @@ View = dict[str, Any]
 TIMEOUT_S = 35.0
 """Longer than the API may take (29 s), so that its own error arrives instead of our giving up."""
 CONNECT_TIMEOUT_S = 10.0
-TRIES = 4
+ATTEMPTS_MAX = 4
 """How often a request is sent at most that may be sent again: a read, or a submission under its own key."""
 WAIT_S, WAIT_S_MAX = 1.0, 30.0
 """The first wait where the API does not say how long (each next one doubles), and the longest that is waited out."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
-class Calls:
+class HttpClient:
     """A connection to one deployment, authenticated with a token. Usable as a context manager.
 
     api_url:   where `/api/v2/...` begins; https, or http on this machine only, since the token goes with each request.
@@ -128,8 +128,8 @@ class Calls:
             )
         except ValueError as error:  # a number or character of the body that JSON has no form for
             raise ClientError(f"{method} {path}: the request cannot be written as JSON") from error
-        for number in range(1, TRIES + 1):
-            response = self._sent(request, again=repeatable and number < TRIES)
+        for number in range(1, ATTEMPTS_MAX + 1):
+            response = self._send(request, again=repeatable and number < ATTEMPTS_MAX)
             if response is None:
                 self._pause(_doubled(number))
                 continue
@@ -137,14 +137,14 @@ class Calls:
                 return self._view(response, method, path)
             refusal = self._refusal(response, path)
             wait = _doubled(number) if refusal.retry_after_s is None else refusal.retry_after_s
-            if response.status_code not in BUSY or number == TRIES or wait > WAIT_S_MAX:
+            if response.status_code not in BUSY or number == ATTEMPTS_MAX or wait > WAIT_S_MAX:
                 raise refusal
             if method != "GET" and not repeatable:
                 raise refusal
             self._pause(wait)
         raise AssertionError("the last try answers or raises")
 
-    def _sent(self, request: httpx.Request, *, again: bool) -> httpx.Response | None:
+    def _send(self, request: httpx.Request, *, again: bool) -> httpx.Response | None:
         """The answer; None when it got lost on the way and the request may be sent `again`."""
         try:
             return self._http.send(request)

@@ -18,7 +18,7 @@ SANDBOX_STATE = Path(".sandbox", "state.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ClientSettings:
     """Which deployment to speak to, with what token (never shown), and where that was found."""
 
     api_url: str
@@ -26,7 +26,9 @@ class Settings:
     source: str
 
 
-def find_settings(api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path) -> Settings:
+def find_settings(
+    api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path
+) -> ClientSettings:
     """The settings that count; SettingsMissing says what to give.
 
     An option wins over its variable. The sandbox in `directory` or a parent is used only when neither address nor
@@ -35,7 +37,7 @@ def find_settings(api_url: str | None, token: str | None, environment: Mapping[s
     url = api_url or environment.get(URL_VARIABLE)
     secret = token or environment.get(TOKEN_VARIABLE)
     if url and secret:
-        return Settings(url, secret, "options and environment")
+        return ClientSettings(url, secret, "options and environment")
     if url:
         raise SettingsMissing(f"no operator token: set {TOKEN_VARIABLE} or give --token")
     if secret:
@@ -47,7 +49,7 @@ def find_settings(api_url: str | None, token: str | None, environment: Mapping[s
             " or start one with `gpu-recovery sandbox up`"
         )
     state = read_sandbox(path)
-    return Settings(state["api_url"], state["operator_token"], str(path))
+    return ClientSettings(state["api_url"], state["operator_token"], str(path))
 
 
 def find_sandbox(directory: Path) -> Path | None:

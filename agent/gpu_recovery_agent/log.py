@@ -1,4 +1,7 @@
-"""Lines for the system's journal, which adds the time. What would repeat is said once, and again when it is over."""
+"""Writes log lines to standard error. systemd adds the time.
+
+A repeated line is written once, and again after it cleared.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ LINE_MAX = 2_000
 REMEMBERED_MAX = 4_096
 
 
-class Journal:
-    """Writes to standard error. `once` keeps quiet about a sentence that was said of the same thing."""
+class AgentLog:
+    """Writes lines to standard error. `once` skips a text that was the last text on its topic."""
 
     def __init__(self) -> None:
-        self._said: dict[str, str] = {}
+        self._written: dict[str, str] = {}
 
-    def say(self, text: str) -> None:
-        """One line. A journal that cannot be written to is nobody's fault here, and stops nothing."""
+    def write(self, text: str) -> None:
+        """Write one line. An error of standard error is ignored: it must not stop the agent."""
         try:
             sys.stderr.write(" ".join(text.split())[:LINE_MAX] + "\n")
             sys.stderr.flush()
@@ -23,14 +26,14 @@ class Journal:
             return
 
     def once(self, about: str, text: str) -> None:
-        """Says `text` unless it was the last that was said `about` this."""
-        if self._said.get(about) != text:
-            if len(self._said) >= REMEMBERED_MAX:
-                self._said.clear()
-            self._said[about] = text
-            self.say(text)
+        """Write `text` unless it was the last text written on the topic `about`."""
+        if self._written.get(about) != text:
+            if len(self._written) >= REMEMBERED_MAX:
+                self._written.clear()
+            self._written[about] = text
+            self.write(text)
 
     def over(self, about: str, text: str = "") -> None:
-        """Forgets what was said `about` this, and says `text` if there was anything to forget."""
-        if self._said.pop(about, None) is not None and text:
-            self.say(text)
+        """Forget the last text on the topic `about`, and write `text` if there was such a text."""
+        if self._written.pop(about, None) is not None and text:
+            self.write(text)

@@ -1,8 +1,8 @@
-"""`gpu-recovery-record`: asks NVML everything once that the agent asks, and writes down what came and how long it took.
+"""`gpu-recovery-record`: prints one NVML reading and the time of each NVML call.
 
-For a machine with GPUs, so that what a real driver answers can be kept as a fixture of the tests and the cost of each
-question told. What identifies a machine is left out: UUIDs are numbered, processes are counted. It has no deadline: a
-GPU that hangs makes it hang, and Ctrl-C ends it, if the driver lets it.
+Run it on an instance with GPUs to save the answers of a real driver as a test fixture, and to measure each call. The
+output does not identify the instance: UUIDs are numbered, processes are counted. There is no deadline: a GPU that
+hangs blocks the program. Ctrl-C ends it if the driver allows that.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from gpu_recovery_agent import VERSION, clock
 from gpu_recovery_agent.sensors.nvml_reading import read
 
 ROUNDS = 5
-"""The first of a life is slower than the others; the median of each question is told."""
+"""Number of readings. The first reading of a process is slower than the others; the median of each call is printed."""
 NO_NVML = 69
-"""EX_UNAVAILABLE of sysexits.h."""
+"""Exit status without NVML: EX_UNAVAILABLE of sysexits.h."""
 
 
 class Timed:
-    """The binding, with the time of each call of one of its functions: `calls` by name, in microseconds."""
+    """The NVML binding with measured calls. `calls` holds the times of each function in microseconds, by its name."""
 
     def __init__(self, nvml: Any, now_s: Callable[[], float] = clock.monotonic_s) -> None:
         self._nvml, self._now_s = nvml, now_s
         self.calls: dict[str, list[float]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._nvml, name)
-        if not name.startswith("nvml") or isinstance(found, type) or not callable(found):
-            return found
+        call = getattr(self._nvml, name)
+        if not name.startswith("nvml") or isinstance(call, type) or not callable(call):
+            return call
 
-        def timed(*given: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
             begun = self._now_s()
             try:
-                return found(*given)
+                return call(*arguments)
             finally:
                 self.calls.setdefault(name, []).append((self._now_s() - begun) * 1e6)
 
@@ -45,8 +45,15 @@ class Timed:
 
 
 def record(nvml: Any, now_s: Callable[[], float] = clock.monotonic_s) -> dict[str, Any]:
-    """One recorded run: the reading, and of each question how often it is asked in a reading and what it costs, in
-    microseconds. `nvml` is the binding, initialised. Raises its NVMLError where there is no list of GPUs."""
+    """Return one recorded run: the reading, and for each NVML call its count per reading and its cost in microseconds.
+
+    Args:
+        nvml: the NVML binding, initialised.
+        now_s: the clock in seconds.
+
+    Raises:
+        NVMLError: of the binding, if it cannot list the GPUs.
+    """
     timed = Timed(nvml, now_s)
     rounds_us = []
     for _ in range(ROUNDS):
@@ -67,18 +74,18 @@ def record(nvml: Any, now_s: Callable[[], float] = clock.monotonic_s) -> dict[st
 
 
 def main() -> None:
-    """Writes the record to stdout as JSON; ends with 69 and the reason where there is no NVML."""
+    """Print the record as JSON. Exit with 69 and the reason if there is no NVML."""
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:
         _no_nvml("nvidia-ml-py is not installed")
     try:
         nvml.nvmlInit()
-        found = record(nvml)
+        recorded = record(nvml)
         nvml.nvmlShutdown()
     except (nvml.NVMLError, OSError) as error:
         _no_nvml(f"NVML cannot be asked: {error}")
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(recorded, indent=1) + "\n")
 
 
 def _no_nvml(why: str) -> None:
@@ -91,7 +98,7 @@ def _median(taken: list[float]) -> int:
 
 
 def _anonymous(reading: dict[str, Any]) -> dict[str, Any]:
-    """A reading that names no machine and nobody's process."""
+    """Return the reading without what identifies the instance or a process."""
     gpus = [
         {**gpu, "uuid": gpu.get("uuid") and f"GPU-{gpu['index']}", "processes": len(gpu.get("processes") or [])}
         for gpu in reading["gpus"]

@@ -1,9 +1,9 @@
-"""What the server does not know yet: the agent's spool. Bounded by what it is, not by how long the API is away.
+"""The outbox: what the server has not acknowledged yet.
 
-Presence is never kept. Health gives way to newer health, an inventory to a newer one, an XID to the same on the same
-GPU; the log of the kernel and the cursor in `state` bring back after a restart what was not told, and after a reboot,
-which empties that log, `state` has the newest of it. Exits are files: they are removed when an answer has come, and by
-nothing else.
+Its size is bounded, however long the API is unreachable. Liveness is never stored. Only the newest health status and
+the newest inventory stay, and one entry per XID and GPU. After a restart of the agent the kernel log and the cursor in
+`state` restore the XIDs that were not reported. A reboot empties that log, so `state` also stores the newest of them.
+Exits are files: the agent removes them only when the server has acknowledged them.
 """
 
 from __future__ import annotations
@@ -12,135 +12,154 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.report import EXITS_MAX, XIDS_MAX, Facts
-from gpu_recovery_agent.sensors.gpu_health import IMPAIRED, Health, digest
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import EXITS_MAX, XIDS_MAX, ReportContent
+from gpu_recovery_agent.sensors.gpu_health import IMPAIRED, GpuHealthStatus, digest
 from gpu_recovery_agent.sensors.kernel_log import Xid
-from gpu_recovery_agent.sensors.ranks import ExitFile, Live, RunningSensor
-from gpu_recovery_agent.state import State
+from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank, RankSensor
+from gpu_recovery_agent.state import AgentState
 
-XIDS_KEPT_MAX = 1_000
+OUTBOX_XIDS_MAX = 1_000
+"""Largest number of XID entries in the outbox; the oldest are dropped first."""
 
 
-class Untold:
-    """Collects what the sensors see, gives what the next report tells, and forgets what was heard."""
+class Outbox:
+    """Collects what the sensors see, builds the next report and removes what the server acknowledged."""
 
-    def __init__(
-        self, boot_id: str, state: State, running: RunningSensor, journal: Journal, inventory_s: float
-    ) -> None:
-        self._boot_id, self._state, self._running, self._journal = boot_id, state, running, journal
+    def __init__(self, boot_id: str, state: AgentState, running: RankSensor, log: AgentLog, inventory_s: float) -> None:
+        self._boot_id, self._state, self._running, self._log = boot_id, state, running, log
         self._inventory_s = inventory_s
         self._exits: list[ExitFile] = []
         self._xids: dict[tuple[int, str, str, bool | None], Xid] = {}
-        self._alone: set[tuple[int, int, int]] = set()
-        self._cried: set[object] = set()
-        self._inventory_told: tuple[str, float] | None = None
+        self._sent_alone: set[tuple[int, int, int]] = set()
+        self._urgent_sent: set[object] = set()
+        self._inventory_sent: tuple[str, float] | None = None
         self._inventory_wanted = False
         self._uuids: dict[str, str] = {}
 
-    def remembers(self) -> None:
-        """Takes what an agent before had seen under an earlier boot and could not tell; to be called once."""
-        self._xids |= {one.key: one for one in self._state.untold}
+    def restore(self) -> None:
+        """Load the XIDs of earlier boots that an earlier agent could not report. Call once."""
+        self._xids |= {xid.key: xid for xid in self._state.unreported}
 
-    def sees(self, exits: Sequence[ExitFile], xids: Iterable[Xid], health: Health) -> bool:
-        """Takes what was seen. True when there is something to tell at once that was not there at the last look."""
+    def add(self, exits: Sequence[ExitFile], xids: Iterable[Xid], health: GpuHealthStatus) -> bool:
+        """Store what the sensors saw. Return True if there is something urgent that was not there at the last poll."""
         self._exits = list(exits)
-        for one in xids:
-            if one.at_s > self._state.told_s:
-                self._xids[one.key] = one
-        while len(self._xids) > XIDS_KEPT_MAX:
+        for xid in xids:
+            if xid.at_s > self._state.reported_s:
+                self._xids[xid.key] = xid
+        while len(self._xids) > OUTBOX_XIDS_MAX:
             del self._xids[min(self._xids, key=lambda key: self._xids[key].at_s)]
-        self._keep()
-        now: set[object] = {one.signature for one in exits} | {(one.key, one.at_s) for one in self._xids.values()}
+        self._persist()
+        now: set[object] = {ended.signature for ended in exits} | {(xid.key, xid.at_s) for xid in self._xids.values()}
         now |= {health.status} if health.status == IMPAIRED else set()
-        is_new = bool(now - self._cried)
-        self._cried = now
+        is_new = bool(now - self._urgent_sent)
+        self._urgent_sent = now
         return is_new
 
-    def facts(
-        self, live: Sequence[Live], health: Health, inventory: dict[str, Any] | None, uuids: dict[str, str], now: float
-    ) -> Facts:
-        """What the next report tells. An exit of a report that was refused goes alone, with nothing beside it.
+    def next_report(
+        self,
+        live: Sequence[LiveRank],
+        health: GpuHealthStatus,
+        inventory: dict[str, Any] | None,
+        uuids: dict[str, str],
+        now: float,
+    ) -> ReportContent:
+        """Return the content of the next report. After a refused report, its exits are sent one by one.
 
-        `inventory` is None before the GPUs were ever read: an empty list would say that there are none. `uuids` are of
-        the last reading; those of earlier readings are kept, because a GPU that is lost tells its UUID no more.
+        Args:
+            live: the ranks that run now.
+            health: the health of the GPUs.
+            inventory: None before the first reading of the GPUs; an empty list would say that there are no GPUs.
+            uuids: the UUIDs of the GPUs by PCI address, from the last reading. UUIDs of earlier readings are kept,
+                because a GPU that is lost no longer answers with its UUID.
+            now: monotonic time in seconds.
         """
         self._uuids |= uuids
-        apart = [one for one in self._exits if one.signature in self._alone]
-        if apart:
-            return Facts(self._boot_id, exits=apart[:1])
+        alone = [ended for ended in self._exits if ended.signature in self._sent_alone]
+        if alone:
+            return ReportContent(self._boot_id, exits=alone[:1])
         xids = self._in_order()[:XIDS_MAX]
         known = digest(inventory) if inventory else ""
         wanted = inventory is not None and (self._inventory_wanted or self._is_due(known, now))
-        return Facts(
-            self._boot_id, live, self._exits[:EXITS_MAX], xids, health, known, inventory if wanted else None,
+        return ReportContent(
+            self._boot_id,
+            live,
+            self._exits[:EXITS_MAX],
+            xids,
+            health,
+            known,
+            inventory if wanted else None,
             dict(self._uuids),
-        )  # fmt: skip
+        )
 
-    def heard(self, facts: Facts, *, inventory_wanted: bool, now: float) -> bool:
-        """Forgets what was told. True when more waits, for which there was no room."""
-        for one in facts.exits:
-            self._running.remove(one)
-            self._alone.discard(one.signature)
-        self._forget_xids(facts)
-        if facts.inventory is not None:
-            self._inventory_told = facts.digest, now
-        if facts.health is not None:
+    def acknowledge(self, report: ReportContent, *, inventory_wanted: bool, now: float) -> bool:
+        """Remove what the server received. Return True if more waits that did not fit into the report."""
+        for ended in report.exits:
+            self._running.remove(ended)
+            self._sent_alone.discard(ended.signature)
+        self._forget_xids(report)
+        if report.inventory is not None:
+            self._inventory_sent = report.digest, now
+        if report.health is not None:
             self._inventory_wanted = inventory_wanted
-        told = {one.signature for one in facts.exits}
-        self._exits = [one for one in self._exits if one.signature not in told]
+        sent = {ended.signature for ended in report.exits}
+        self._exits = [ended for ended in self._exits if ended.signature not in sent]
         return bool(self._exits or self._xids)
 
-    def dropped(self, facts: Facts, now: float, field: str = "") -> bool:
-        """After a report that the server cannot read. True when its exits are now to be told, each by itself.
+    def reject(self, report: ReportContent, now: float, field: str = "") -> bool:
+        """Handle a report that the server cannot read. Return True if its exits must now be sent one by one.
 
-        One that was alone already is put aside, where a person finds it: it is kept, and not tried for ever.
+        An exit that was already sent alone is renamed, so that an operator finds it and the agent does not retry it.
         """
-        is_alone = facts.health is None
-        if not field.startswith(("running", "exits")):  # else the faults had no part in it, and are told again
-            self._forget_xids(facts)
+        is_alone = report.health is None
+        # Otherwise the XIDs did not cause the refusal, and are sent again.
+        if not field.startswith(("running", "exits")):
+            self._forget_xids(report)
         if is_alone:
-            for one in facts.exits:
-                self._journal.say(f"{one.path} is refused by the API and put aside")
-                self._running.put_aside(one)
-                self._alone.discard(one.signature)
-            self._exits = [one for one in self._exits if one not in facts.exits]
+            for ended in report.exits:
+                self._log.write(f"{ended.path} is refused by the API and put aside")
+                self._running.put_aside(ended)
+                self._sent_alone.discard(ended.signature)
+            self._exits = [ended for ended in self._exits if ended not in report.exits]
         else:
-            self._alone |= {one.signature for one in facts.exits}
-        if facts.inventory is not None:
-            self._inventory_told, self._inventory_wanted = (facts.digest, now), False
-        return bool(self._alone)
+            self._sent_alone |= {ended.signature for ended in report.exits}
+        if report.inventory is not None:
+            self._inventory_sent, self._inventory_wanted = (report.digest, now), False
+        return bool(self._sent_alone)
 
-    def without_inventory(self, facts: Facts, now: float) -> Facts:
-        """The same report without what makes it large. The inventory is not tried again before it changes."""
-        self._inventory_told, self._inventory_wanted = (facts.digest, now), False
-        return replace(facts, inventory=None)
+    def without_inventory(self, report: ReportContent, now: float) -> ReportContent:
+        """Return the same report without its inventory, which makes it large.
+
+        The inventory is sent again once it changes.
+        """
+        self._inventory_sent, self._inventory_wanted = (report.digest, now), False
+        return replace(report, inventory=None)
 
     def _is_due(self, known: str, now: float) -> bool:
-        if self._inventory_told is None:
+        if self._inventory_sent is None:
             return True
-        told, at = self._inventory_told
-        return told != known or now - at >= self._inventory_s
+        sent, at = self._inventory_sent
+        return sent != known or now - at >= self._inventory_s
 
-    def _forget_xids(self, facts: Facts) -> None:
-        for one in facts.xids:
-            if self._xids.get(one.key) == one:
-                del self._xids[one.key]
-        self._state.untold = self._in_order()  # the state is saved when the answer has been dealt with
-        told = [one.at_s for one in facts.xids if not one.boot_id]
-        if told:
-            # The cursor may only pass what nobody waits for any more.
-            waiting = min((one.at_s for one in self._xids.values() if not one.boot_id), default=max(told) + 1)
-            if max(told) < waiting:
-                self._state.told_s = max(self._state.told_s, *told)
+    def _forget_xids(self, report: ReportContent) -> None:
+        for xid in report.xids:
+            if self._xids.get(xid.key) == xid:
+                del self._xids[xid.key]
+        self._state.unreported = self._in_order()  # the caller saves the state after it handled the response
+        sent = [xid.at_s for xid in report.xids if not xid.boot_id]
+        if sent:
+            # The cursor may only pass XIDs that are no longer in the outbox.
+            waiting = min((xid.at_s for xid in self._xids.values() if not xid.boot_id), default=max(sent) + 1)
+            if max(sent) < waiting:
+                self._state.reported_s = max(self._state.reported_s, *sent)
 
-    def _keep(self) -> None:
-        """What waits to be told is on the disk before it is told: the machine may be reset before the API is back."""
-        untold = self._in_order()
-        if untold != self._state.untold:
-            self._state.untold = untold
+    def _persist(self) -> None:
+        """Save the outbox before it is sent: the instance may be reset before the API is reachable again."""
+        unreported = self._in_order()
+        if unreported != self._state.unreported:
+            self._state.unreported = unreported
             self._state.save()
 
     def _in_order(self) -> list[Xid]:
-        """What waits, the oldest first: that of earlier boots first, as it was kept."""
-        return sorted(self._xids.values(), key=lambda one: -1.0 if one.boot_id else one.at_s)
+        """Return the XIDs, the oldest first: those of earlier boots first, in their stored order."""
+        return sorted(self._xids.values(), key=lambda xid: -1.0 if xid.boot_id else xid.at_s)

@@ -1,8 +1,8 @@
-"""One report on its way: its sequence, its repeats, and what the answers mean that end an agent.
+"""Sends one report: its sequence number, its retries, and the responses that end the agent.
 
-A report that was not answered may have been heard. It is repeated under its own sequence as long as it tells the same;
-once there is more to tell it is another report, with a sequence of its own. Each start of an agent has a random name of
-its own, so that two agents in step are told apart.
+The server may have received a report that got no response. The agent repeats it under its own sequence number as long
+as the content is the same. A report with other content gets a new sequence number. Each start of an agent has a random
+run name, so that the server can distinguish two agents that send equal sequence numbers.
 """
 
 from __future__ import annotations
@@ -10,53 +10,56 @@ from __future__ import annotations
 import os
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.credentials import Proof
-from gpu_recovery_agent.http_client import Channel
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.report import Facts, body, encoded
-from gpu_recovery_agent.responses import Answer, Kind, away
+from gpu_recovery_agent.credentials import Credentials
+from gpu_recovery_agent.http_client import ReportsEndpoint
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import ReportContent, body, encoded
+from gpu_recovery_agent.responses import Response, ResponseKind, no_response
 from gpu_recovery_agent.sensors.boot import uptime_s
-from gpu_recovery_agent.settings import SettingsError
-from gpu_recovery_agent.state import State
+from gpu_recovery_agent.settings import AgentSettingsError
+from gpu_recovery_agent.state import AgentState
 
 DENIED, NOT_ALONE = 77, 78
-"""Exit statuses, which the unit does not restart: the token, and another agent or a setting that is wrong."""
+"""Exit statuses that the systemd unit does not restart: bad credentials, and another agent or a wrong setting."""
 
 
-class Ends(Exception):
-    """The agent has to end, with this status. The text says why."""
+class AgentEnds(Exception):
+    """The agent must end with `status`. The text says why."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
 
 
-class Teller:
+class Reporter:
     """Sends reports, one at a time."""
 
-    def __init__(self, proof: Proof, state: State, channel: Channel, journal: Journal) -> None:
-        self._proof = proof
-        self._state, self._channel, self._journal = state, channel, journal
+    def __init__(self, proof: Credentials, state: AgentState, endpoint: ReportsEndpoint, log: AgentLog) -> None:
+        self._credentials = proof
+        self._state, self._endpoint, self._log = state, endpoint, log
         self._unanswered: tuple[str, int] | None = None
-        self._has_gone_on = False
+        self._has_resynced = False
         self._run = os.urandom(8).hex()
 
-    def tell(self, facts: Facts, interval_s: float) -> Answer:
-        """The answer to a report of these facts. Raises Ends where the protocol has the agent end."""
+    def send(self, facts: ReportContent, interval_s: float) -> Response:
+        """Send a report with this content and return the response.
+
+        Raises AgentEnds where the protocol ends the agent.
+        """
         try:
-            key = self._proof.key()
+            key = self._credentials.key()
             answer = self._post(facts, interval_s)
-            if answer.kind is Kind.DENIED:
-                answer = self._with_the_next(key, facts, interval_s, answer)
-            if answer.kind is Kind.STALE:
-                answer = self._from_the_last(facts, interval_s, answer)
-        except SettingsError as error:
-            return away(str(error))  # whoever replaces the file may be in the middle of it
-        if answer.kind is Kind.NOT_ALONE:
-            raise Ends(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
+            if answer.kind is ResponseKind.DENIED:
+                answer = self._retry_with_new_credentials(key, facts, interval_s, answer)
+            if answer.kind is ResponseKind.STALE:
+                answer = self._retry_from_last_sequence(facts, interval_s, answer)
+        except AgentSettingsError as error:
+            return no_response(str(error))  # the token file may be replaced at this moment
+        if answer.kind is ResponseKind.NOT_ALONE:
+            raise AgentEnds(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
         return answer
 
-    def _post(self, facts: Facts, interval_s: float) -> Answer:
+    def _post(self, facts: ReportContent, interval_s: float) -> Response:
         mark = facts.mark
         is_repeat = self._unanswered is not None and self._unanswered[0] == mark
         sequence = self._unanswered[1] if self._unanswered and is_repeat else self._state.next_sequence()
@@ -69,29 +72,34 @@ class Teller:
             run=self._run,
         )
         content = encoded(report)
-        answer = self._channel.post(content, self._proof.headers(content))
-        self._unanswered = (mark, sequence) if answer.kind is Kind.AWAY else None
+        answer = self._endpoint.post(content, self._credentials.headers(content))
+        self._unanswered = (mark, sequence) if answer.kind is ResponseKind.AWAY else None
         return answer
 
-    def _with_the_next(self, key: str, facts: Facts, interval_s: float, answer: Answer) -> Answer:
-        """The token may have been replaced since it was read: the next one is tried before giving up."""
+    def _retry_with_new_credentials(
+        self, key: str, facts: ReportContent, interval_s: float, answer: Response
+    ) -> Response:
+        """Retry with the current credentials: the token may have been replaced since it was read. Raises AgentEnds."""
         try:
-            newer = self._proof.key()
-        except SettingsError:
+            newer = self._credentials.key()
+        except AgentSettingsError:
             newer = key
         if newer != key:
             answer = self._post(facts, interval_s)
-        if answer.kind is Kind.DENIED:
-            raise Ends(DENIED, f"{answer.why}: this agent needs another token, or a role that may sign")
+        if answer.kind is ResponseKind.DENIED:
+            raise AgentEnds(DENIED, f"{answer.why}: this agent needs another token, or a role that may sign")
         return answer
 
-    def _from_the_last(self, facts: Facts, interval_s: float, answer: Answer) -> Answer:
-        """Goes on from the sequence that the server heard: once in the life of an agent, whose state may be lost."""
-        if not self._has_gone_on and answer.last is not None:
-            self._has_gone_on = True
-            self._journal.say(f"{answer.why}: going on from {answer.last}")
+    def _retry_from_last_sequence(self, facts: ReportContent, interval_s: float, answer: Response) -> Response:
+        """Retry after the last sequence number that the server received: the stored state may be lost.
+
+        Only once per process.
+        """
+        if not self._has_resynced and answer.last is not None:
+            self._has_resynced = True
+            self._log.write(f"{answer.why}: going on from {answer.last}")
             self._state.sequence = answer.last
             answer = self._post(facts, interval_s)
-        if answer.kind is Kind.STALE:
-            raise Ends(NOT_ALONE, f"{answer.why}: another agent speaks for this instance")
+        if answer.kind is ResponseKind.STALE:
+            raise AgentEnds(NOT_ALONE, f"{answer.why}: another agent speaks for this instance")
         return answer

@@ -1,4 +1,4 @@
-"""What an answer is: the rows of docs/protocol.md. Pure, and total: no answer makes it raise."""
+"""Parses the server's response, as docs/protocol.md specifies it. Pure; never raises."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from gpu_recovery_agent.rank.files import NUMBER_MAX, name, whole
 
 DENIALS = ("missing_token", "invalid_token", "invalid_signer")
-"""The words by which the API itself refuses a token."""
+"""Error codes with which the API itself refuses credentials."""
 ANOTHER_AGENT = "another_agent"
-ORDERS_MAX = 64
+COMMANDS_MAX = 64
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
 NEXT_S = (1.0, 300.0)
 
 
-class Kind(StrEnum):
-    """What the agent does about it."""
+class ResponseKind(StrEnum):
+    """How the agent handles a response."""
 
     HEARD = "HEARD"
     BAD_REPORT = "BAD_REPORT"
@@ -34,8 +34,8 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Order:
-    """`suspend` or `stop` of an attempt."""
+class ServerCommand:
+    """A command of the server: `suspend` or `stop` an attempt."""
 
     id: str
     kind: str
@@ -45,112 +45,116 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """`why` is for the journal. `last` is the sequence that the server heard, of STALE.
+class Response:
+    """A parsed response. `why` is for the log.
 
-    Of HEARD, `refused` are ranks that it does not know here, as lines for the journal, and `left_out` is how many
-    reports of trainings it did not keep. Of BAD_REPORT, `field` is what
-    is wrong, and `rank` the entry of `running` that it is in.
+    `last` is the last sequence number that the server received; only STALE has it. HEARD may have `refused`, log lines
+    about ranks that the server does not know here, and `left_out`, the number of observations it did not store.
+    BAD_REPORT has `field`, the wrong field, and `rank`, the entry of `running` that holds the field.
     """
 
-    kind: Kind
+    kind: ResponseKind
     why: str = ""
     last: int | None = None
     retry_after_s: float | None = None
     ts: int | None = None
     next_s: float | None = None
     inventory: bool = False
-    orders: tuple[Order, ...] = ()
+    commands: tuple[ServerCommand, ...] = ()
     refused: tuple[str, ...] = ()
     rank: int | None = None
     field: str = ""
     left_out: int = 0
 
 
-def away(why: str) -> Answer:
-    """No answer at all."""
-    return Answer(Kind.AWAY, why)
+def no_response(why: str) -> Response:
+    """Return the response that stands for a missing response."""
+    return Response(ResponseKind.AWAY, why)
 
 
-def read(status: int, raw: bytes, retry_after: str | None) -> Answer:
-    """The answer of a status, a body and the header Retry-After.
+def read(status: int, raw: bytes, retry_after: str | None) -> Response:
+    """Parse a response from its status, its body and its Retry-After header.
 
-    A success that is no JSON object is somebody else's: a proxy that answers in the server's place.
+    A success without a JSON object does not come from the API, but from a proxy that answered in its place.
     """
-    found = _object(raw)
+    body = _object(raw)
     wait = _wait(retry_after)
-    said = _text(found.get("error"))
-    why = f"the API answers {status}" + (f" {said}" if said else "")
+    code = _text(body.get("error"))
+    why = f"the API answers {status}" + (f" {code}" if code else "")
     if status == 200:
-        return _heard(found) if found.get("ok") is True else Answer(Kind.AWAY, f"{why}, in words of nobody we know")
+        return (
+            _heard(body)
+            if body.get("ok") is True
+            else Response(ResponseKind.AWAY, f"{why}, in words of nobody we know")
+        )
     if status == 400:
-        field = _text(found.get("field"))
+        field = _text(body.get("field"))
         entry = re.match(r"running\[(\d{1,3})\]", field)
         wrong = int(entry[1]) if entry else None
-        return Answer(Kind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
+        return Response(ResponseKind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
-        # Only the API's own word ends an agent: a firewall, a proxy or a gateway that forbids may let it in again.
-        return Answer(Kind.DENIED if said in DENIALS else Kind.AWAY, why, retry_after_s=wait)
-    if status == 409 and said == ANOTHER_AGENT:
-        return Answer(Kind.NOT_ALONE, why)
+        # Only a refusal by the API itself ends the agent: a firewall, a proxy or a gateway may admit it again later.
+        return Response(ResponseKind.DENIED if code in DENIALS else ResponseKind.AWAY, why, retry_after_s=wait)
+    if status == 409 and code == ANOTHER_AGENT:
+        return Response(ResponseKind.NOT_ALONE, why)
     if status == 409:
-        return Answer(Kind.STALE, why, last=whole(found.get("last"), most=NUMBER_MAX - 1))
+        return Response(ResponseKind.STALE, why, last=whole(body.get("last"), most=NUMBER_MAX - 1))
     if status == 413:
-        return Answer(Kind.TOO_LARGE, why)
+        return Response(ResponseKind.TOO_LARGE, why)
     if status == 429:
-        return Answer(Kind.TOO_MANY, why, retry_after_s=wait)
-    return Answer(Kind.AWAY, why, retry_after_s=wait)
+        return Response(ResponseKind.TOO_MANY, why, retry_after_s=wait)
+    return Response(ResponseKind.AWAY, why, retry_after_s=wait)
 
 
-def _heard(found: dict[str, Any]) -> Answer:
-    orders = found.get("orders")
-    refused = found.get("refused")
-    read_orders = (_order(one) for one in (orders if isinstance(orders, list) else [])[:ORDERS_MAX])
-    read_refusals = (_refusal(one) for one in (refused if isinstance(refused, list) else [])[:ORDERS_MAX])
-    return Answer(
-        Kind.HEARD,
-        ts=whole(found.get("ts")),
-        next_s=_seconds(found.get("next_s"), *NEXT_S),
-        inventory=found.get("inventory") is True,
-        orders=tuple(one for one in read_orders if one),
-        refused=tuple(one for one in read_refusals if one),
-        left_out=whole(found.get("left_out")) or 0,
+def _heard(body: dict[str, Any]) -> Response:
+    commands = body.get("orders")
+    refused = body.get("refused")
+    read_commands = (_command(entry) for entry in (commands if isinstance(commands, list) else [])[:COMMANDS_MAX])
+    read_refusals = (_refusal(entry) for entry in (refused if isinstance(refused, list) else [])[:COMMANDS_MAX])
+    return Response(
+        ResponseKind.HEARD,
+        ts=whole(body.get("ts")),
+        next_s=_seconds(body.get("next_s"), *NEXT_S),
+        inventory=body.get("inventory") is True,
+        commands=tuple(command for command in read_commands if command),
+        refused=tuple(refusal for refusal in read_refusals if refusal),
+        left_out=whole(body.get("left_out")) or 0,
     )
 
 
-def _order(one: Any) -> Order | None:
-    if not isinstance(one, dict):
+def _command(entry: Any) -> ServerCommand | None:
+    if not isinstance(entry, dict):
         return None
-    order_id, kind, job = name(one.get("id")), one.get("kind"), name(one.get("job"))
-    attempt, grace_s = whole(one.get("attempt"), least=0), _seconds(one.get("grace_s"), 0.0, GRACE_MAX_S)
-    if order_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
+    command_id, kind, job = name(entry.get("id")), entry.get("kind"), name(entry.get("job"))
+    attempt, grace_s = whole(entry.get("attempt"), least=0), _seconds(entry.get("grace_s"), 0.0, GRACE_MAX_S)
+    if command_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
         return None
-    return Order(order_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
+    return ServerCommand(command_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
 
 
 def _seconds(value: Any, least: float, most: float) -> float | None:
-    """A number, brought within its bounds; None for anything else, also for one that is not a number."""
+    """Return a number limited to its bounds; None for any other value, also for NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and isnan(value)):
         return None
     return float(min(max(value, least), most))
 
 
-def _refusal(one: Any) -> str | None:
-    if not isinstance(one, dict):
+def _refusal(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
         return None
-    return f"job {_text(one.get('job'))}, attempt {_text(str(one.get('attempt')))}: {_text(one.get('why'))}"
+    return f"job {_text(entry.get('job'))}, attempt {_text(str(entry.get('attempt')))}: {_text(entry.get('why'))}"
 
 
 def _object(raw: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(raw.decode("utf-8"))
+        content = json.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _wait(retry_after: str | None) -> float | None:
-    """Seconds. A date is not read: it would be compared with a clock that anybody may set."""
+    """Return Retry-After in seconds. A date is ignored: it would depend on the wall clock, which can be set."""
     text = (retry_after or "").strip()
     return min(float(text), WAIT_MAX_S) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 

@@ -1,7 +1,7 @@
-"""Words to systemd, over the socket that NOTIFY_SOCKET names (sd_notify(3)): ready, and still turning.
+"""Sends sd_notify(3) messages to systemd: ready, watchdog, stopping.
 
-A loop that hangs in spite of everything stops saying so, and after WatchdogSec the unit is started anew. Without a
-socket nobody listens, and nothing is said.
+The environment variable NOTIFY_SOCKET names the socket; without it no message is sent. A loop that hangs sends no
+watchdog message, and systemd restarts the unit after WatchdogSec.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from collections.abc import Mapping
 READY, TURNING, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
-class Notify:
-    """Says one word at a time. A supervisor that does not take it is no reason to end, nor to wait."""
+class SystemdNotifier:
+    """Sends one message at a time. A supervisor that does not accept it neither ends nor blocks the agent."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
         self._address = "\0" + name[1:] if name.startswith("@") else name
 
-    def say(self, word: str) -> None:
+    def notify(self, message: str) -> None:
+        """Send one message, such as READY."""
         if not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as to:
-                to.sendto(os.fsencode(word), os.fsencode(self._address))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sender:
+                sender.sendto(os.fsencode(message), os.fsencode(self._address))
         except OSError:
-            return  # the next word says the same
+            return  # the next message says the same

@@ -53,7 +53,7 @@ class Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except ClientError as error:
-            for line in _told(error):
+            for line in _error_text(error):
                 typer.echo(printable(line), err=True)
             raise typer.Exit(USAGE if isinstance(error, SettingsMissing) else FAILED) from error
 
@@ -70,7 +70,7 @@ class Verbs(TyperGroup):
                 formatter.write_dl([(f"{name:{width}}", words) for name, words in rows])
 
 
-def _told(error: ClientError) -> list[str]:
+def _error_text(error: ClientError) -> list[str]:
     """What happened, what else is wrong, and what to do about it."""
     lines = [f"gpu-recovery: {error}"]
     if isinstance(error, RequestRefused):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery_client.cli.options import examples
-from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.render import fleet
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     if context.invoked_subcommand is not None:
         return
     with context.obj.client() as client:
-        if not _told(context, client.fleet(), as_json):
+        if not _print_fleet(context, client.fleet(), as_json):
             raise typer.Exit(FAILED)
 
 
@@ -44,21 +44,21 @@ def pause(
 ) -> None:
     """Let no repair begin until `unpause`. What EC2 was asked for already takes its course."""
     with context.obj.client() as client:
-        _told(context, client.pause(because), as_json)
+        _print_fleet(context, client.pause(because), as_json)
 
 
 @app.command(epilog=examples("gpu-recovery fleet unpause"))
 def unpause(context: typer.Context, as_json: AsJson = False) -> None:
     """Let repairs begin again."""
     with context.obj.client() as client:
-        _told(context, client.unpause(), as_json)
+        _print_fleet(context, client.unpause(), as_json)
 
 
 @app.command("reset-breaker", epilog=examples("gpu-recovery fleet reset-breaker"))
 def reset_breaker(context: typer.Context, as_json: AsJson = False) -> None:
     """Close the breaker. What is held goes on, and old evidence is looked at afresh first."""
     with context.obj.client() as client:
-        _told(context, client.reset_breaker(), as_json)
+        _print_fleet(context, client.reset_breaker(), as_json)
 
 
 def redrive(
@@ -76,20 +76,13 @@ def redrive(
         view = client.dead_letters() if dry_run else client.redrive(queue.value if queue else None, limit)
     if dry_run and queue:
         view = {**view, "queues": [one for one in view["queues"] if one["queue"] == queue.value]}
-    if as_json:
-        print_json(view)
-    else:
-        words = fleet.dead_letters(view) if dry_run else fleet.redriven(view)
-        typer.echo(words, nl=False)
+    print_view(view, lambda: fleet.dead_letters(view) if dry_run else fleet.redriven(view), as_json)
     if not dry_run and (view.get("stopped_because") or any(one["kept_because"] for one in view["letters"])):
         raise typer.Exit(FAILED)
 
 
-def _told(context: typer.Context, view: dict[str, Any], as_json: bool) -> bool:
+def _print_fleet(context: typer.Context, view: dict[str, Any], as_json: bool) -> bool:
     """Print the brakes; whether none of the instances they hold is missing. `fleet --json pause` is JSON as well."""
     asked_before = context.parent is not None and context.parent.params.get("as_json", False)
-    if as_json or asked_before:
-        print_json(view)
-    else:
-        typer.echo(fleet.fleet(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: fleet.fleet(view, now(), terminal_width()), as_json or asked_before)
     return is_complete(view.get("unreadable") or ())

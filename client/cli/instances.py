@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery_client.cli.options import InstanceId, instances_like
-from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
-from gpu_recovery_client.render import jobs
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
+from gpu_recovery_client.render import instances as render_instances
 
 
 def instances(
@@ -24,14 +24,11 @@ def instances(
             missed: list[str] = []
             found = list(client.instances(missed))
             listed: dict[str, Any] = {"instances": found, "next_cursor": None, "unreadable": missed}
-            text = jobs.instance_list(listed["instances"], terminal_width())
+            text = render_instances.instance_list(listed["instances"], terminal_width())
         else:
             listed = client.instance(instance)
-            text = jobs.instance_details(listed, now(), terminal_width())
-    if as_json:
-        print_json(listed)
-    else:
-        typer.echo(text, nl=False)
+            text = render_instances.instance_details(listed, now(), terminal_width())
+    print_view(listed, lambda: text, as_json)
     if not is_complete(listed.get("unreadable") or ()):
         raise typer.Exit(FAILED)
 
@@ -39,7 +36,7 @@ def instances(
 def release(context: typer.Context, instance: InstanceId, as_json: AsJson = False) -> None:
     """Give a repaired instance back: it must pass a health check."""
     with context.obj.client() as client:
-        _told(client.release(instance), as_json)
+        _print_instance(client.release(instance), as_json)
 
 
 def quarantine(
@@ -50,11 +47,8 @@ def quarantine(
 ) -> None:
     """Take an instance out of use until it is released. What runs on it goes on; nothing new is placed on it."""
     with context.obj.client() as client:
-        _told(client.quarantine(instance, because), as_json)
+        _print_instance(client.quarantine(instance, because), as_json)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(jobs.instance_details(view, now(), terminal_width()), nl=False)
+def _print_instance(view: dict[str, Any], as_json: bool) -> None:
+    print_view(view, lambda: render_instances.instance_details(view, now(), terminal_width()), as_json)

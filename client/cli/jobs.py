@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery_client.cli.options import Group, JobId, User, instances_like, jobs_like, moment_of, statuses_like
-from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
-from gpu_recovery_client.render import jobs as render
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
+from gpu_recovery_client.render import instances as render_instances
+from gpu_recovery_client.render import jobs as render_jobs
 from gpu_recovery_client.render import timeline
 
 PAGE = 50
@@ -17,10 +18,7 @@ def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
     """Show one job: where it stands, why, and its attempts."""
     with context.obj.client() as client:
         view = client.job(job)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.job_details(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: render_jobs.job_details(view, now(), terminal_width()), as_json)
 
 
 def list_jobs(
@@ -48,10 +46,7 @@ def list_jobs(
             page: dict[str, Any] = {"jobs": jobs, "next_cursor": None, "unreadable": missed}
         else:
             page = client.jobs_page(status, limit, cursor, **filters)
-    if as_json:
-        print_json(page)
-    else:
-        typer.echo(render.job_list(page, now(), terminal_width()), nl=False)
+    print_view(page, lambda: render_jobs.job_list(page, now(), terminal_width()), as_json)
     if not is_complete(page.get("unreadable") or ()):
         raise typer.Exit(FAILED)
 
@@ -77,14 +72,11 @@ def explain_one(
     with context.obj.client() as client:
         if timeline.INSTANCE_ID.fullmatch(name):
             story = client.instance(name)
-            text = render.instance_details(story, now(), terminal_width())
+            text = render_instances.instance_details(story, now(), terminal_width())
         else:
             story = timeline.gather(client, name)
             text = timeline.explanation(story, now(), terminal_width())
-    if as_json:
-        print_json(story)
-    else:
-        typer.echo(text, nl=False)
+    print_view(story, lambda: text, as_json)
 
 
 def cancel(
@@ -97,7 +89,7 @@ def cancel(
 ) -> None:
     """End a job for good: its ranks are stopped first."""
     with context.obj.client() as client:
-        _told(client.cancel(job, force=force), as_json)
+        _print_job(client.cancel(job, force=force), as_json)
 
 
 def suspend(
@@ -108,17 +100,14 @@ def suspend(
 ) -> None:
     """Have a job save its state and make room until it is resumed. Its place in line is kept."""
     with context.obj.client() as client:
-        _told(client.suspend(job, because), as_json)
+        _print_job(client.suspend(job, because), as_json)
 
 
 def resume(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
     """Put a suspended job in line again, where it stood. Its command runs from the start, on its last checkpoint."""
     with context.obj.client() as client:
-        _told(client.resume(job), as_json)
+        _print_job(client.resume(job), as_json)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render.job_line(view), nl=False)
+def _print_job(view: dict[str, Any], as_json: bool) -> None:
+    print_view(view, lambda: render_jobs.job_line(view), as_json)

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -40,6 +40,14 @@ def say(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON document; characters beyond ASCII are escaped, so no locale can spoil it."""
     typer.echo(json.dumps(value, indent=2))
+
+
+def print_view(view: Any, text: Callable[[], str], as_json: bool) -> None:
+    """Print a view of the API as JSON, or else as the text that `text` returns."""
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(text(), nl=False)
 
 
 def is_complete(unreadable: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery_client.cli.options import Group, User, examples
-from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_json, terminal_width
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.job_document import read_document
 from gpu_recovery_client.render import queue as render_queue
 
@@ -29,10 +29,7 @@ def queue(context: typer.Context, user: User = None, group: Group = None, as_jso
     with context.obj.client() as client:
         view = client.queue()
     view = {name: _chosen(part, user, group) for name, part in view.items()}
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render_queue.queue(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: render_queue.queue(view, now(), terminal_width()), as_json)
     if not is_complete(view.get("unreadable") or ()):
         raise typer.Exit(FAILED)
 
@@ -55,7 +52,7 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
         view = client.quotas()
         if not as_json:  # a document is the API's own answer
             view = {**view, "used": client.queue()["quotas"]}
-    _told(view, as_json)
+    _print_quotas(view, as_json)
 
 
 @app.command(
@@ -100,7 +97,7 @@ def change(
             else:
                 instances[key] = number
         view = client.put_quotas({**limits, "instances": instances, **numbers}, view["revision"])
-    _told(view, as_json)
+    _print_quotas(view, as_json)
 
 
 def _entry(text: str) -> tuple[str, int | None]:
@@ -122,11 +119,8 @@ def _number(name: str, text: str) -> int | None:
     return int(text)
 
 
-def _told(view: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(render_queue.quotas(view, terminal_width()), nl=False)
+def _print_quotas(view: dict[str, Any], as_json: bool) -> None:
+    print_view(view, lambda: render_queue.quotas(view, terminal_width()), as_json)
 
 
 def _usage(message: str, hint: str | None = None) -> NoReturn:

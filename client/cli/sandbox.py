@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery_client.cli.options import examples
-from gpu_recovery_client.cli.output import AsJson, print_json
+from gpu_recovery_client.cli.output import AsJson, print_json, print_view
 from gpu_recovery_client.errors import ClientError
-from gpu_recovery_client.render import jobs
+from gpu_recovery_client.render import sandbox as render_sandbox
 from gpu_recovery_client.settings import find_sandbox
 
 FAILED = 1
@@ -86,10 +86,7 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
     """Say whether the sandbox runs; exit code 1 when it does not."""
     with _sandbox() as sandbox:
         view = sandbox.status(_place(directory, sandbox))
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(jobs.sandbox_status(view), nl=False)
+    print_view(view, lambda: render_sandbox.sandbox_status(view), as_json)
     if not view["running"]:
         raise typer.Exit(FAILED)
 
@@ -99,10 +96,7 @@ def mail(directory: Directory = None, as_json: AsJson = False) -> None:
     """Show every message that the operators were sent so far."""
     with _sandbox() as sandbox:
         mails = sandbox.read_mailbox(_place(directory, sandbox))
-    if as_json:
-        print_json(mails)
-    else:
-        typer.echo(jobs.mailbox(mails), nl=False)
+    print_view(mails, lambda: render_sandbox.mailbox(mails), as_json)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from gpu_recovery_client.cli.options import examples, instances_like, seconds
-from gpu_recovery_client.cli.output import AsJson, now, print_json, terminal_width
+from gpu_recovery_client.cli.output import AsJson, now, print_json, print_view, terminal_width
 from gpu_recovery_client.render import tokens
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ Instance = Annotated[
 User = Annotated[str | None, typer.Option(metavar="NAME", help="A user's token, in place of an instance's.")]
 
 
-class Role(StrEnum):
+class TokenRole(StrEnum):
     """What a user's token opens."""
 
     VIEWER = "viewer"
@@ -40,7 +40,7 @@ def issue(
     instance: Instance = None,
     user: User = None,
     role: Annotated[
-        Role | None,
+        TokenRole | None,
         typer.Option(help="viewer reads; user submits, and orders about own jobs; operator does everything."),
     ] = None,
     expires_in: Annotated[
@@ -60,7 +60,7 @@ def issue(
         if user is None:
             view = client.issue_token(instance, expires_in, note)
         else:
-            view = client.issue_user_token(user, (role or Role.USER).value, expires_in, note)
+            view = client.issue_user_token(user, (role or TokenRole.USER).value, expires_in, note)
     if as_json:
         print_json(view)
         return
@@ -74,10 +74,7 @@ def list_tokens(context: typer.Context, instance: Instance = None, user: User = 
     _one_of(instance, user)
     with context.obj.client() as client:
         view = client.tokens(instance) if user is None else client.user_tokens(user)
-    if as_json:
-        print_json(view)
-    else:
-        typer.echo(tokens.tokens(view, now(), terminal_width()), nl=False)
+    print_view(view, lambda: tokens.tokens(view, now(), terminal_width()), as_json)
 
 
 @app.command(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_recovery_client.diagnosis.reporter import sentence, voice
+from gpu_recovery_client.diagnosis.reporter import reporter, sentence
 from gpu_recovery_client.diagnosis.sender import log
 
 EVENTS = ("rollout_start", "rollout_end", "train_end")
@@ -144,14 +144,14 @@ class EventTracker:
         return found
 
     def _deliver(self, found: TrackedEvent) -> None:
-        self._tell(found)
+        self._report(found)
         body = {"event": found.event, "global_step": found.step, "request_id": found.request_id}
         status, _ = self._transport.post("/events", body, SEND_S)
         if status != OK:
             raise RuntimeError(f"Event delivery failed: {status}")
         found.state = found.last_state = "delivered"
         found.deliver_time = self._now()
-        self._tell(found)
+        self._report(found)
 
     def _wait(self, found: TrackedEvent, deadline: float) -> None:
         path = f"/event_status?request_id={found.request_id}"
@@ -172,15 +172,15 @@ class EventTracker:
     def _acknowledged(self, found: TrackedEvent) -> None:
         found.state = found.last_state = "acknowledged"
         found.ack_time = self._now()
-        self._tell(found)
+        self._report(found)
 
     def _failed(self, found: TrackedEvent, error: Exception) -> None:
         found.state, found.error = "failed", sentence(error)
         log.error("Event %s failed: %s", found.event, error)
-        self._tell(found)
+        self._report(found)
 
-    def _tell(self, found: TrackedEvent) -> None:
-        voice().tell(
+    def _report(self, found: TrackedEvent) -> None:
+        reporter().send(
             "event",
             worker=self._worker,
             urgent=True,

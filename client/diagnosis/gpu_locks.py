@@ -20,7 +20,7 @@ from types import TracebackType
 
 from gpu_recovery_client.diagnosis.leases import POLL_S as LEASE_POLL_S
 from gpu_recovery_client.diagnosis.leases import Lease, of_process
-from gpu_recovery_client.diagnosis.reporter import voice
+from gpu_recovery_client.diagnosis.reporter import reporter
 from gpu_recovery_client.diagnosis.sender import log
 
 TIMEOUT_S, POLL_S = 60.0, 0.1
@@ -57,7 +57,7 @@ class GpuLock:
         self._folder, self._now, self._sleep = folder or shared_folder(), now, sleep
         self._file: int | None = None
         self._times = 0
-        me = voice().teller
+        me = reporter().identity
         self._lease = of_process(f"gpu_{gpu}", owner, me.process, me.rank, now) if distributed else lease
 
     def acquire(self, timeout_s: float = TIMEOUT_S) -> bool:
@@ -68,16 +68,16 @@ class GpuLock:
             if not holder:
                 if self._times == 1:
                     log.info("GPU locked by %s", self.owner)
-                    self._tell("held", self.owner, self._now() - began)
+                    self._report("held", self.owner, self._now() - began)
                 return True
             waited = self._now() - began
             if waited >= timeout_s:
-                self._tell("timed out", holder, waited)
+                self._report("timed out", holder, waited)
                 raise TimeoutError(f"Failed to acquire GPU for {self.owner}")
             if holder != told:
                 told = holder
                 log.warning("GPU locked by %s, waiting...", holder)
-                self._tell("waiting", holder, waited)
+                self._report("waiting", holder, waited)
             self._sleep(POLL_S if self._lease is None else LEASE_POLL_S)
 
     def release(self) -> bool:
@@ -86,11 +86,11 @@ class GpuLock:
             return self._refused(self.holder())
         self._times -= 1
         if self._times == 0:
-            other = self._let_go()
+            other = self._release()
             if other:
                 return self._refused(other)  # the lease was over meanwhile, and is another's now
             log.info("GPU released by %s", self.owner)
-            self._tell("released", "", None)
+            self._report("released", "", None)
         return True
 
     @property
@@ -101,10 +101,10 @@ class GpuLock:
     def _has_it(self) -> bool:
         return self._file is not None if self._lease is None else self._lease.is_held
 
-    def _let_go(self) -> str:
+    def _release(self) -> str:
         """Give it back; who has it if that was somebody else."""
         if self._lease is not None:
-            return self._lease.give_back()
+            return self._lease.release()
         if self._file is not None:
             # Unlocked first: a child that was forked just now may still have the file open, and with it the lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -115,7 +115,7 @@ class GpuLock:
 
     def _refused(self, holder: str | None) -> bool:
         log.warning("GPU owned by %s, cannot release", holder)
-        self._tell("release refused", holder or "", None)
+        self._report("release refused", holder or "", None)
         return False
 
     def holder(self) -> str | None:
@@ -146,7 +146,7 @@ class GpuLock:
             self._times += 1
             return ""
         if self._lease is not None:
-            holder = self._lease.take()
+            holder = self._lease.acquire()
             self._times = 0 if holder else 1
             return holder
         mutex = self._open(f"{self.name}.mutex")
@@ -195,9 +195,9 @@ class GpuLock:
             return made
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _tell(self, state: str, holder: str, waited_s: float | None) -> None:
+    def _report(self, state: str, holder: str, waited_s: float | None) -> None:
         waited = None if waited_s is None else round(waited_s, 1)
-        voice().tell(
+        reporter().send(
             "lock",
             urgent=state not in ("held", "released"),
             lock=self.name[1:],

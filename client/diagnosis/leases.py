@@ -77,7 +77,7 @@ class Lease:
     ) -> None:
         self._call, self._name, self._now, self._lease_s, self._renews = call, name, now, lease_s, renews
         self._who = {"job_id": job_id, "owner": owner}
-        self._wish = {**self._who, "holder": holder, "lease_s": lease_s} | ({} if rank is None else {"rank": rank})
+        self._request = {**self._who, "holder": holder, "lease_s": lease_s} | ({} if rank is None else {"rank": rank})
         self._until = 0.0
         self._stop = threading.Event()
         self.token: int | None = None
@@ -87,10 +87,10 @@ class Lease:
         """Whether it is had for certain: reckoned from before the answer, so that it ends here no later than there."""
         return self.token is not None and self._now() < self._until
 
-    def take(self) -> str:
+    def acquire(self) -> str:
         """Ask for it once: "" if it is had now, else who has it ("?" if nobody says). RuntimeError if it never will."""
         began = self._now()
-        status, body = self._asked("POST", "acquire", self._wish)
+        status, body = self._asked("POST", "acquire", self._request)
         if status == OK and type(body.get("token")) is int:
             self.token, self._until = body["token"], began + self._lease_s
             self._keep()
@@ -115,7 +115,7 @@ class Lease:
             return False
         return True
 
-    def give_back(self) -> str:
+    def release(self) -> str:
         """Give it back: "" if that was heard or nobody could hear it, else who has it. It is not had afterwards."""
         token = self.token
         self._lose()

@@ -8,13 +8,13 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from gpu_recovery_client.diagnosis.reporter import Voice, one_line, voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, one_line, reporter
 from gpu_recovery_client.diagnosis.sender import log
 
 EVERY_S = 10.0
 LINES_MAX, BYTES_MAX = 100, 65_536
-TOLD_MAX, REMEMBERED_MAX = 16, 1_000
-WORTH_TELLING = re.compile(
+REPORTED_MAX, REMEMBERED_MAX = 16, 1_000
+REPORTED_LINES = re.compile(
     r"timeout|timed out|error|fail|warn|abort|got completion|async event|retry|mismatch|disconnect|refused",
     re.IGNORECASE,
 )
@@ -24,18 +24,18 @@ WORTH_TELLING = re.compile(
 class NcclLog:
     """One log file. `%h` and `%p` in its path are the host's name and the process, as NCCL has them."""
 
-    def __init__(self, path: str, of: Voice) -> None:
+    def __init__(self, path: str, of: ObservationReporter) -> None:
         self._path = path.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
         self._of = of
-        self._told: deque[str] = deque(maxlen=REMEMBERED_MAX)
+        self._reported: deque[str] = deque(maxlen=REMEMBERED_MAX)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Tell those of the last 100 lines that are worth it and were not told yet."""
-        new = [line for line in self._last() if WORTH_TELLING.search(line) and line not in self._told]
-        for line in new[-TOLD_MAX:]:
-            self._say(line)
-            self._of.tell("nccl", line=line, urgent=True)
-        self._told.extend(new)
+        new = [line for line in self._last() if REPORTED_LINES.search(line) and line not in self._reported]
+        for line in new[-REPORTED_MAX:]:
+            self._report(line)
+            self._of.send("nccl", line=line, urgent=True)
+        self._reported.extend(new)
 
     def _last(self) -> list[str]:
         try:
@@ -48,7 +48,7 @@ class NcclLog:
         return [one_line(line) for line in text.splitlines()[-LINES_MAX:]]
 
     @staticmethod
-    def _say(line: str) -> None:
+    def _report(line: str) -> None:
         """The three findings as seed 002 specifies them."""
         small = line.lower()
         if "timeout" in small:
@@ -61,9 +61,9 @@ class NcclLog:
 
 def nccl_log_monitor(path: str | None = None, every_s: float = EVERY_S) -> Callable[[], None]:
     """Look at NCCL's log every so often, from now on; what is returned ends it. Default: what NCCL_DEBUG_FILE names."""
-    of = voice()
+    of = reporter()
     given = path or os.environ.get("NCCL_DEBUG_FILE", "")
     if not given:
         log.warning("NCCL_DEBUG_FILE is not set: there is no log of NCCL to look at")
         return lambda: None
-    return of.sender.every(every_s, NcclLog(given, of).look)
+    return of.sender.every(every_s, NcclLog(given, of).poll)

@@ -18,7 +18,7 @@ LINES = frozenset({"error", "line"})
 
 
 @dataclass(frozen=True)
-class Teller:
+class ProcessIdentity:
     """This process. `job` is "" outside of a job, and nothing is told then.
 
     worker: its name among the others, "" if the rank says enough; role: whose GPU memory it is, such as "train".
@@ -33,7 +33,7 @@ class Teller:
     path: str | None = None
 
 
-def of_environment(environment: Mapping[str, str]) -> Teller:
+def of_environment(environment: Mapping[str, str]) -> ProcessIdentity:
     """Who a process with this environment is. A number that is none is one that was not told."""
     rank = next(
         (found for name in ("NODE_RANK", "GROUP_RANK", "RANK") if (found := _whole(environment, name)) is not None),
@@ -44,7 +44,7 @@ def of_environment(environment: Mapping[str, str]) -> Teller:
     given = environment.get(SOCKET) or os.path.join(
         environment.get(FOLDER) or os.path.expanduser("~/.gputasker/running_tasks"), NAME
     )
-    return Teller(
+    return ProcessIdentity(
         environment.get("JOB_ID", ""),
         _whole(environment, "ATTEMPT") or 0,
         rank,
@@ -60,19 +60,19 @@ def _whole(environment: Mapping[str, str], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-class Voice:
+class ObservationReporter:
     """What this process tells, and through which sender."""
 
-    def __init__(self, teller: Teller, sender: Sender | None = None) -> None:
-        self.teller = teller
+    def __init__(self, teller: ProcessIdentity, sender: Sender | None = None) -> None:
+        self.identity = teller
         self.sender = sender or Sender(teller.path if teller.job else None)
         self._numbers = count(1)
 
-    def tell(self, kind: str, *, worker: str = "", urgent: bool = False, **fields: Any) -> None:
+    def send(self, kind: str, *, worker: str = "", urgent: bool = False, **fields: Any) -> None:
         """One report. `worker` other than this process: it is about one elsewhere."""
         self.sender.put(self.report(kind, worker, fields), urgent=urgent)
 
-    def tell_latest(
+    def send_latest(
         self, kind: str, gap_s: float, key: object, *, worker: str = "", at: float | None = None, **fields: Any
     ) -> None:
         """One report, of which the sender sends no more than one for `key` in `gap_s`; observed `at`, if not now."""
@@ -80,7 +80,7 @@ class Voice:
 
     def report(self, kind: str, worker: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """As docs/protocol.md has it, without its age."""
-        me = self.teller
+        me = self.identity
         found: dict[str, Any] = {
             "type": kind,
             "id": f"{me.process}-{next(self._numbers)}",
@@ -92,14 +92,14 @@ class Voice:
         else:
             found |= {"worker": me.worker} if me.worker else {}
             found |= {"rank": me.rank} if me.rank is not None else {}
-        return found | {name: _told(name, value) for name, value in fields.items() if _says(value)}
+        return found | {name: _as_json_value(name, value) for name, value in fields.items() if _says(value)}
 
 
 def _says(value: Any) -> bool:
     return value is not None and value != "" and not (isinstance(value, float) and not math.isfinite(value))
 
 
-def _told(name: str, value: Any) -> Any:
+def _as_json_value(name: str, value: Any) -> Any:
     return one_line(value, LINE_MAX if name in LINES else TEXT_MAX) if isinstance(value, str) else value
 
 
@@ -114,14 +114,14 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-_voice: list[Voice] = []
+_reporter: list[ObservationReporter] = []
 
 
-def voice() -> Voice:
+def reporter() -> ObservationReporter:
     """The voice of this process; made at its first word."""
-    if not _voice:
-        _voice.append(Voice(of_environment(os.environ)))
-    return _voice[0]
+    if not _reporter:
+        _reporter.append(ObservationReporter(of_environment(os.environ)))
+    return _reporter[0]
 
 
 def configure(*, worker: str | None = None, role: str | None = None, socket: str | None = None) -> None:
@@ -130,9 +130,9 @@ def configure(*, worker: str | None = None, role: str | None = None, socket: str
     worker: its name among all workers of the job; role: "train", "rollout", or what it holds GPU memory as; socket:
     where its agent listens.
     """
-    now = voice().teller
-    set_voice(
-        Voice(
+    now = reporter().identity
+    set_reporter(
+        ObservationReporter(
             replace(
                 now,
                 worker=now.worker if worker is None else worker,
@@ -143,22 +143,32 @@ def configure(*, worker: str | None = None, role: str | None = None, socket: str
     )
 
 
-def set_voice(new: Voice | None) -> None:
+def set_reporter(new: ObservationReporter | None) -> None:
     """Put another voice in its place; None: the next word makes one of the environment."""
-    if _voice:
-        _voice[0].sender.finish()
-    _voice[:] = [new] if new is not None else []
+    if _reporter:
+        _reporter[0].sender.finish()
+    _reporter[:] = [new] if new is not None else []
 
 
 def _forked() -> None:
-    _voice.clear()  # a child has no thread, and is another process
+    _reporter.clear()  # a child has no thread, and is another process
 
 
 def _ends() -> None:
-    if _voice:
-        _voice[0].sender.finish()
+    if _reporter:
+        _reporter[0].sender.finish()
 
 
 os.register_at_fork(after_in_child=_forked)
 atexit.register(_ends)
-__all__ = ["Teller", "Voice", "configure", "log", "of_environment", "one_line", "sentence", "set_voice", "voice"]
+__all__ = [
+    "ObservationReporter",
+    "ProcessIdentity",
+    "configure",
+    "log",
+    "of_environment",
+    "one_line",
+    "reporter",
+    "sentence",
+    "set_reporter",
+]

@@ -14,7 +14,7 @@ from typing import Any
 from gpu_recovery_client.diagnosis.errors import GPUHealthError
 from gpu_recovery_client.diagnosis.gpu_probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
 from gpu_recovery_client.diagnosis.gpu_state import EccWatch, Gpu, Nvml, boot_id, own
-from gpu_recovery_client.diagnosis.reporter import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
 from gpu_recovery_client.diagnosis.sender import log
 
 SHARE, ALLOWANCE_S = 0.01, 0.5
@@ -48,7 +48,11 @@ class Stages:
     """The stages of one process."""
 
     def __init__(
-        self, of: Voice, nvml: Nvml, probe: ComputeProbe | None = None, now: Callable[[], float] | None = None
+        self,
+        of: ObservationReporter,
+        nvml: Nvml,
+        probe: ComputeProbe | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.of, self._nvml, self._probe, self._now = of, nvml, probe or ComputeProbe(), now or of.sender.now
         self._ecc = EccWatch()
@@ -65,9 +69,9 @@ class Stages:
         except BaseException as error:
             if isinstance(error, Exception):
                 # Whether its call had waited for the GPU nobody knows: it is not taken for one that had.
-                self._tell(name, "after", step, error=sentence(error), urgent=True)
+                self._report(name, "after", step, error=sentence(error), urgent=True)
             raise
-        self._tell(name, "after", step)
+        self._report(name, "after", step)
 
     def operation(self, name: str, stage: str, step: int | None) -> None:
         """See `operation` of this module."""
@@ -79,7 +83,7 @@ class Stages:
                 name,
                 *memory,
             )
-            self.of.tell_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
+            self.of.send_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
 
     def _before(self, name: str, step: int | None, probe: bool | None) -> None:
         self._budget = self._budget or Budget(self._now)
@@ -88,16 +92,16 @@ class Stages:
             with self._budget.spending():
                 probed = self._probe.run()
         if probed is None:
-            self._tell(name, "before", step)
+            self._report(name, "before", step)
         elif probed.passed:
             log.info("[%s] GPU health check passed", name)
-            self._tell(name, "before", step, probed=probed)
+            self._report(name, "before", step, probed=probed)
         else:
             log.error("[%s] GPU health check failed: %s", name, probed.error)
-            self._tell(name, "before", step, probed=probed, error=probed.error, urgent=True)
+            self._report(name, "before", step, probed=probed, error=probed.error, urgent=True)
             raise GPUHealthError(name)
 
-    def _tell(
+    def _report(
         self,
         name: str,
         moment: str,
@@ -118,10 +122,10 @@ class Stages:
         uuid = uuid_of_torch()
         if urgent:
             # At once, and without NVML: it may be the last word of this process, and NVML may hang.
-            self.of.tell("stage", urgent=True, gpu=uuid, **fields)
+            self.of.send("stage", urgent=True, gpu=uuid, **fields)
             fields = {key: fields[key] for key in ("stage", "moment", "step", "boot_id")}
         else:
-            self.of.tell_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
+            self.of.send_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
         if self._nvml.is_there:
             at = self._now()
             self.of.sender.work(lambda: self._with_nvml(at, uuid, fields))
@@ -145,10 +149,10 @@ class Stages:
                 log.info("[%s] GPU occupied by %s processes, total memory: %.0f MB", name, len(gpu.processes), total)
                 seen["occupants"] = [self._occupant(pid, memory) for pid, memory in gpu.processes]
             key = (name, moment, uuid if number == 0 else gpu.uuid)
-            self.of.tell_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
+            self.of.send_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
 
     def _occupant(self, pid: int, memory_mb: float) -> dict[str, Any]:
-        owner = self.of.teller.role if pid == os.getpid() else ""
+        owner = self.of.identity.role if pid == os.getpid() else ""
         return {"pid": pid, "memory_mb": memory_mb} | ({"owner": owner} if owner else {})
 
 
@@ -164,7 +168,7 @@ _stages: list[Stages] = []
 
 
 def _of_this_process() -> Stages:
-    me = voice()
+    me = reporter()
     if not _stages or _stages[0].of is not me:
         _stages[:] = [Stages(me, Nvml())]
     return _stages[0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_recovery_client.diagnosis.reporter import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
 from gpu_recovery_client.diagnosis.sender import log
 
 HEARTBEAT_S = 10.0
@@ -52,7 +52,7 @@ def rpc_timing(
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[RpcCall]:
     """Time a call of `method` on `worker`; what it raises goes on, and is told. `stage`: the pipeline stage of it."""
-    call, began, me = RpcCall(now), now(), voice()
+    call, began, me = RpcCall(now), now(), reporter()
     try:
         yield call
     except Exception as error:
@@ -61,14 +61,14 @@ def rpc_timing(
             "timed_out": is_timeout(error),
             "connection_error": isinstance(error, ConnectionError),
         }
-        me.tell("rpc", worker=worker, urgent=True, method=method, request_id=request_id, **call.told)
+        me.send("rpc", worker=worker, urgent=True, method=method, request_id=request_id, **call.told)
         raise
     seconds = now() - began
     log.info("Worker %s %s took %.2fs", worker, method, seconds)
-    me.tell_latest("call", CALLS_GAP_S, method, worker=worker, method=method, seconds=round(seconds, 4), stage=stage)
+    me.send_latest("call", CALLS_GAP_S, method, worker=worker, method=method, seconds=round(seconds, 4), stage=stage)
     if call.told:
         log.info("RPC diagnosis for %s: %s", worker, call.told)
-        me.tell_latest("rpc", CALLS_GAP_S, method, worker=worker, method=method, request_id=request_id, **call.told)
+        me.send_latest("rpc", CALLS_GAP_S, method, worker=worker, method=method, request_id=request_id, **call.told)
 
 
 def is_timeout(error: BaseException) -> bool:
@@ -76,7 +76,7 @@ def is_timeout(error: BaseException) -> bool:
     return isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
 
 
-class WeightSync:
+class WeightSyncTimer:
     """One weight synchronisation, part by part."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -96,43 +96,45 @@ class WeightSync:
 
 
 @contextmanager
-def weight_sync_timing(step: int | None = None, *, now: Callable[[], float] = time.monotonic) -> Iterator[WeightSync]:
+def weight_sync_timing(
+    step: int | None = None, *, now: Callable[[], float] = time.monotonic
+) -> Iterator[WeightSyncTimer]:
     """Time a weight synchronisation by its parts, whether it ends well or not."""
-    sync = WeightSync(now)
+    sync = WeightSyncTimer(now)
     try:
         yield sync
     finally:
         log.info("Weight sync profile: %s", sync.seconds)
         parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in sync.seconds.items()}
-        voice().tell("weight_sync", step=step, **parts)
+        reporter().send("weight_sync", step=step, **parts)
 
 
-class Progressing:
+class ProgressHeartbeat:
     """The progress of this process, told every HEARTBEAT_S whether there is any or not: a stall is told by it."""
 
-    def __init__(self, of: Voice) -> None:
+    def __init__(self, of: ObservationReporter) -> None:
         self.of, self._now = of, of.sender.now
         self._value: float | None = None
         self._since = 0.0
-        of.sender.every(HEARTBEAT_S, self.beat)
+        of.sender.every(HEARTBEAT_S, self.send)
 
     def made(self, value: float) -> None:
         """So far it is; a value that falls is told as well."""
         if value != self._value:
             self._value, self._since = value, self._now()
 
-    def beat(self) -> None:
+    def send(self) -> None:
         """One heartbeat."""
         if self._value is not None:
-            self.of.tell("progress", value=self._value, unchanged_s=round(self._now() - self._since, 1))
+            self.of.send("progress", value=self._value, unchanged_s=round(self._now() - self._since, 1))
 
 
-_progressing: list[Progressing] = []
+_progressing: list[ProgressHeartbeat] = []
 
 
 def progress(value: float) -> None:
     """Say how far the training is: a step, a number of samples, what only grows. Cheap enough for every step."""
-    me = voice()
+    me = reporter()
     if not _progressing or _progressing[0].of is not me:
-        _progressing[:] = [Progressing(me)]
+        _progressing[:] = [ProgressHeartbeat(me)]
     _progressing[0].made(float(value))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpu_recovery_client.diagnosis.gpu_probe import memory_of_torch, torch_in_use, uuid_of_torch
 from gpu_recovery_client.diagnosis.gpu_state import Nvml, own
-from gpu_recovery_client.diagnosis.reporter import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
 
 INTERVAL_S = 10.0
 PROC = Path("/proc")
@@ -37,13 +37,13 @@ _requests = Requests()
 @contextmanager
 def processing(request_id: str, *, now: Callable[[], float] = time.monotonic) -> Iterator[None]:
     """Tell that this worker has begun with a request, and how it ended; what it raises goes on."""
-    me, began = voice(), now()
+    me, began = reporter(), now()
     _requests.count(1)
-    me.tell("request", request_id=request_id, state="processing_start", urgent=True)
+    me.send("request", request_id=request_id, state="processing_start", urgent=True)
     try:
         yield
     except Exception as error:
-        me.tell(
+        me.send(
             "request",
             request_id=request_id,
             state="processing_error",
@@ -54,23 +54,25 @@ def processing(request_id: str, *, now: Callable[[], float] = time.monotonic) ->
         )
         raise
     else:
-        me.tell("request", request_id=request_id, state="processing_done", duration_s=round(now() - began, 3))
+        me.send("request", request_id=request_id, state="processing_done", duration_s=round(now() - began, 3))
     finally:
         _requests.count(-1)
 
 
-class Health:
+class WorkerHealthMonitor:
     """Looks at this worker: GPU memory by NVML, or of this process by torch; the machine's CPU and network."""
 
-    def __init__(self, of: Voice, nvml: Nvml, active: Callable[[], int] | None = None, proc: Path = PROC) -> None:
+    def __init__(
+        self, of: ObservationReporter, nvml: Nvml, active: Callable[[], int] | None = None, proc: Path = PROC
+    ) -> None:
         self._of, self._nvml, self._active, self._proc = of, nvml, active, proc
         self._busy: tuple[int, int] | None = None
 
-    def look(self) -> None:
+    def report_once(self) -> None:
         """One report."""
         used, free = self._memory()
         sent, received = self._network()
-        self._of.tell(
+        self._of.send(
             "health",
             memory_used_gb=_rounded(used),
             memory_free_gb=_rounded(free),
@@ -132,5 +134,5 @@ def health_reporter(
 
     active_requests: how many it works on; without, those of `processing`.
     """
-    of = voice()
-    return of.sender.every(interval_s, Health(of, Nvml(), active_requests).look)
+    of = reporter()
+    return of.sender.every(interval_s, WorkerHealthMonitor(of, Nvml(), active_requests).report_once)

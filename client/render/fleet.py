@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery_client.render.jobs import clock, since, until
+from gpu_recovery_client.render.formats import clock, since, until
 from gpu_recovery_client.render.table import line, table
 
 View = Mapping[str, Any]
@@ -20,7 +20,7 @@ def fleet(view: View, now: datetime, width: int | None = None) -> str:
         ("instances with GPUs", str(view["gpu_instances"])),
         ("breaker", _breaker(view["breaker"], now)),
         ("blamed lately", ", ".join(view["breaker"]["blamed"])),
-        ("deaf", _deaf(view["deaf"], now)),
+        ("deaf", _reporting_outage(view["deaf"], now)),
         ("paused", _pause(view["pause"], now)),
         ("observe-only", "yes: nothing is stopped, rebooted or replaced" if view["observe_only"] else ""),
         ("replacing", "on" if view["replace"] else "off: what a reboot does not cure waits for a person"),
@@ -47,7 +47,7 @@ def _breaker(breaker: View, now: datetime) -> str:
     return f"{words}; one instance may try {until(breaker['probe_at'], now)}"
 
 
-def _deaf(deaf: View | None, now: datetime) -> str:
+def _reporting_outage(deaf: View | None, now: datetime) -> str:
     """Why nothing is concluded from silence, "" if it is."""
     if deaf is None:
         return ""
@@ -65,14 +65,17 @@ def dead_letters(view: View) -> str:
     text = ""
     for queue in view["queues"]:
         text += line(queue["queue"], f"{queue['letters']} message(s)")
-        rows = [(one["message_id"], one["for"] or "-", _fate(one, "would go")) for one in queue["shown"]]
+        rows = [(one["message_id"], one["for"] or "-", _redrive_result(one, "would go")) for one in queue["shown"]]
         text += table(("MESSAGE", "FOR", "THEN"), rows, None) if rows else ""
     return text
 
 
 def redriven(view: View) -> str:
     """What became of each message, and how many are left."""
-    rows = [(one["queue"], one["message_id"], one["for"] or "-", _fate(one, "given again")) for one in view["letters"]]
+    rows = [
+        (one["queue"], one["message_id"], one["for"] or "-", _redrive_result(one, "given again"))
+        for one in view["letters"]
+    ]
     text = table(("QUEUE", "MESSAGE", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
     if view.get("stopped_because"):
         text += line(f"stopped half-way: {view['stopped_because']}")
@@ -80,5 +83,5 @@ def redriven(view: View) -> str:
     return text + (line(f"about as many are left: {left}") if left else "")
 
 
-def _fate(letter: View, done: str) -> str:
+def _redrive_result(letter: View, done: str) -> str:
     return f"stays: {letter['kept_because']}" if letter["kept_because"] else done

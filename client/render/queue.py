@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery_client.render.jobs import clock, count, duration, moment, since, until
+from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
 from gpu_recovery_client.render.table import line, table
 
 View = Mapping[str, Any]
@@ -19,11 +19,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     waiting = [
         (
             count(one.get("position")),
-            one["job_id"],
-            one["user"] or "-",
-            str(one["priority"]),
-            one["group"] or "-",
-            _size(one),
+            *_columns(one),
             since(one["queued_at"], now),
             _start(one, now),
             _because(one),
@@ -34,11 +30,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     text = table(header, waiting, width) if waiting else "nobody waits\n"
     runs = [
         (
-            one["job_id"],
-            one["user"] or "-",
-            str(one["priority"]),
-            one["group"] or "-",
-            _size(one),
+            *_columns(one),
             since(one["since"], now),
             _until_when(one, now),
         )
@@ -56,7 +48,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     return text
 
 
-def prospects(view: View, now: datetime, width: int | None = None) -> str:
+def placement_preview(view: View, now: datetime, width: int | None = None) -> str:
     """What a dry run answers: whether the job would start now and where, else what it is short of."""
     suspends = ", ".join(view.get("would_suspend") or ())
     hosts = ", ".join(view.get("instances") or ())
@@ -80,7 +72,7 @@ def pending(view: View, now: datetime) -> list[tuple[str, str]]:
     ]
 
 
-def standing_in_line(view: View, now: datetime) -> str:
+def queue_status(view: View, now: datetime) -> str:
     """The same in a few words, for one line."""
     place = f"place {view['position']} in line" if view.get("position") is not None else ""
     at = view.get("earliest_at")
@@ -127,6 +119,11 @@ def _because(one: View) -> str:
 def _until_when(one: View, now: datetime) -> str:
     ends = f"{until(one['ends_at'], now)} at the latest" if one.get("ends_at") else "nobody can tell when"
     return f"{ends}; can give way" if one["can_suspend"] else ends
+
+
+def _columns(job: View) -> tuple[str, str, str, str, str]:
+    """Return the columns that waiting and running jobs have in common: id, user, priority, group, size."""
+    return job["job_id"], job["user"] or "-", str(job["priority"]), job["group"] or "-", _size(job)
 
 
 def _size(one: View) -> str:

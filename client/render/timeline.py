@@ -12,7 +12,8 @@ from typing import Any
 from gpu_recovery.core.job.record import TERMINAL, WAITING
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
-from gpu_recovery_client.render.jobs import attempts, clock, duration, failure_sentence, moment, moved, waiting
+from gpu_recovery_client.render.formats import clock, duration, moment, moved
+from gpu_recovery_client.render.jobs import attempts, failure_sentence, waiting
 from gpu_recovery_client.render.queue import pending
 from gpu_recovery_client.render.table import line, table
 

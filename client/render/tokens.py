@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery_client.render.jobs import clock, since, until
+from gpu_recovery_client.render.formats import clock, since, until
 from gpu_recovery_client.render.table import line as line_of
 from gpu_recovery_client.render.table import table
 

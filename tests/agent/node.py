@@ -82,7 +82,7 @@ class Node:
             "SUSPEND_GRACE_S": "0",
             **more,
         }
-        program = "from gpu_recovery_agent.wrapper import main; main()"
+        program = "from gpu_recovery_agent.rank.wrapper import main; main()"
         return self._start([sys.executable, "-c", program, "--", *command], variables, stderr=subprocess.PIPE)
 
     def _start(self, command: Sequence[str], more: dict[str, str], **streams: Any) -> subprocess.Popen[bytes]:

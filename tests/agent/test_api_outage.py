@@ -11,10 +11,10 @@ import pytest
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.http_client import TIMEOUT_S
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
-from gpu_recovery_agent.responses import Answer, away, read
-from gpu_recovery_agent.settings import Settings
+from gpu_recovery_agent.responses import Response, no_response, read
+from gpu_recovery_agent.settings import AgentSettings
 
 from tests.agent.node import Node
 from tests.agent.test_protocol import exits_of, leave_exit
@@ -34,7 +34,7 @@ class Passing:
 
     ends_s: float
     is_away: Callable[[float], bool]
-    refuses: Callable[[], Answer] = lambda: away("the API does not answer: ConnectionRefusedError")
+    refuses: Callable[[], Response] = lambda: no_response("the API does not answer: ConnectionRefusedError")
     next_s: float = 15
     luck: float = 0.5
     at: dict[float, Callable[[], Any]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Passing:
 
     # -- as the channel ------------------------------------------------------------------------------------------------
 
-    def post(self, content: bytes, headers: Any) -> Answer:
+    def post(self, content: bytes, headers: Any) -> Response:
         report = self.passed_s, json.loads(content)
         if self.is_away(self.passed_s):
             self.refused.append(report)
@@ -76,10 +76,10 @@ def life(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Pass
         monkeypatch.setattr("gpu_recovery_agent.loop.random.random", lambda: passing.luck)
         environment = node.environment | {"GPU_RECOVERY_NVML": "off", "GPU_RECOVERY_INTERVAL_MS": "15000"}
         environment["GPU_RECOVERY_LOOK_MS"] = "1000"
-        agent = Agent(Settings.from_environment(environment), environment, Journal())
+        agent = Agent(AgentSettings.from_environment(environment), environment, AgentLog())
         stands_in: Any = passing
         agent.stop = stands_in
-        agent._teller._channel = stands_in
+        agent._reporter._endpoint = stands_in
         agent.run()
         return passing
 
@@ -89,13 +89,13 @@ def life(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Pass
 @pytest.mark.parametrize(
     "refuses",
     [
-        lambda: away("the API does not answer: ConnectionRefusedError"),
+        lambda: no_response("the API does not answer: ConnectionRefusedError"),
         lambda: read(503, b"", None),
     ],
     ids=["no connection", "503"],
 )
 def test_two_minutes_of_refusals_keep_every_exit_and_fault_and_the_agent_resumes(
-    node: Node, life: Callable[[Passing], Passing], refuses: Callable[[], Answer]
+    node: Node, life: Callable[[Passing], Passing], refuses: Callable[[], Response]
 ) -> None:
     """What ends and is logged meanwhile is told by the first report after, once, and nobody is said to be there."""
     exits = {30.0: leave_exit(node, 1, code=3).name, 90.0: leave_exit(node, 2, signal=9).name}

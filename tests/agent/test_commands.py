@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_agent.commands import Orders
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.rank.files import Rank
-from gpu_recovery_agent.responses import Order
-from gpu_recovery_agent.sensors.ranks import Live
-from gpu_recovery_agent.state import State
+from gpu_recovery_agent.commands import CommandRunner
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import RankIdentity
+from gpu_recovery_agent.responses import ServerCommand
+from gpu_recovery_agent.sensors.ranks import LiveRank
+from gpu_recovery_agent.state import AgentState
 
 from tests.agent.fake_proc import BOOT, Proc, environment
 
 TICKS = 5_000
-LIVE = Live(Rank("run-1", 1, 0), None, 42, TICKS)
+LIVE = LiveRank(RankIdentity("run-1", 1, 0), None, 42, TICKS)
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
 
@@ -32,25 +32,27 @@ class Place:
 
     def begin(self) -> None:
         """An agent that starts with the state that the one before it left."""
-        self.state = State(self.folder / "state", BOOT, Journal())
+        self.state = AgentState(self.folder / "state", BOOT, AgentLog())
         self.state.open()
-        self.orders = Orders(
+        self.orders = CommandRunner(
             self.proc.folder,
             self.state,
-            Journal(),
+            AgentLog(),
             now=lambda: self.now,
             kill=lambda pid, number: self.sent.append(("process", pid, number)),
             kill_group=lambda group, number: self.sent.append(("group", group, number)),
         )
 
     def give(self, order_id: str = "o-1", kind: str = "stop", **more: Any) -> None:
-        order = Order(order_id, kind, more.get("job", "run-1"), more.get("attempt", 1), more.get("grace_s", 30.0))
-        self.orders.given([order], [more.get("live", LIVE)])
-        self.orders.act()
+        order = ServerCommand(
+            order_id, kind, more.get("job", "run-1"), more.get("attempt", 1), more.get("grace_s", 30.0)
+        )
+        self.orders.add([order], [more.get("live", LIVE)])
+        self.orders.run_due()
 
     def later(self, seconds: float) -> None:
         self.now += seconds
-        self.orders.act()
+        self.orders.run_due()
 
 
 @pytest.fixture
@@ -127,7 +129,7 @@ def test_an_order_is_remembered_by_the_next_agent(place: Place) -> None:
     assert place.sent[1:] == [("group", 42, KILL)]
 
 
-@pytest.mark.parametrize("other", [{"attempt": 2}, {"job": "run-2"}, {"live": Live(None, 7, 42, TICKS)}])
+@pytest.mark.parametrize("other", [{"attempt": 2}, {"job": "run-2"}, {"live": LiveRank(None, 7, 42, TICKS)}])
 def test_an_order_about_somebody_else_does_nothing(place: Place, other: dict[str, Any]) -> None:
     """Another attempt, another job, a rank of which only a number is known."""
     place.give(**other)
@@ -164,8 +166,8 @@ def test_a_process_of_another_user_is_said_and_does_not_end_the_agent(
     def refuse(pid: int, number: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    place.orders = Orders(
-        place.proc.folder, place.state, Journal(), now=lambda: place.now, kill=refuse, kill_group=refuse
+    place.orders = CommandRunner(
+        place.proc.folder, place.state, AgentLog(), now=lambda: place.now, kill=refuse, kill_group=refuse
     )
     place.give()
     place.later(31)
@@ -176,4 +178,4 @@ def test_what_was_obeyed_is_kept_within_bounds(place: Place) -> None:
     """The oldest are forgotten first: their ranks are gone."""
     for number in range(200):
         place.give(f"o-{number}", kind="suspend")
-    assert len(place.state.obeyed) == 64 and "o-199 42 5000" in place.state.obeyed
+    assert len(place.state.executed) == 64 and "o-199 42 5000" in place.state.executed

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpu_recovery_agent.__main__ import run
-from gpu_recovery_agent.credentials import EXTRA, Signature, Token, proof_of
-from gpu_recovery_agent.http_client import Channel
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.responses import Kind
-from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.credentials import EXTRA, SignedCredentials, TokenCredentials, credentials_of
+from gpu_recovery_agent.http_client import ReportsEndpoint
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.responses import ResponseKind
+from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 
 from tests.agent.api import Api, Heard, Said, ok, refusal, serving
 from tests.agent.node import Node
@@ -102,17 +102,17 @@ def test_a_signature_is_good_for_its_own_body_at_its_own_address_and_for_nothing
         monkeypatch.setenv(name, value)
     body, url = b'{"sequence": 7}', f"{gateway.url}/api/v1/signed/reports"
     environment = {**Node(tmp_path, gateway.url).environment, **SIGNING}
-    headers = Signature(Settings.from_environment(environment)).headers(body)
+    headers = SignedCredentials(AgentSettings.from_environment(environment)).headers(body)
 
-    def answered(body: bytes, url: str = url, **changed: str) -> Kind:
-        return Channel(url).post(body, {**headers, **changed}).kind
+    def answered(body: bytes, url: str = url, **changed: str) -> ResponseKind:
+        return ReportsEndpoint(url).post(body, {**headers, **changed}).kind
 
-    assert answered(body) is Kind.HEARD
-    assert answered(b'{"sequence": 8}') is Kind.AWAY
-    assert answered(body, f"{gateway.url}/api/v1/reports") is Kind.AWAY
-    assert answered(body, **{"X-Amz-Date": "20260101T000000Z"}) is Kind.AWAY
-    assert answered(body, **{"X-Amz-Security-Token": "another-session"}) is Kind.AWAY
-    assert answered(body, **{"Content-Type": "text/plain"}) is Kind.AWAY
+    assert answered(body) is ResponseKind.HEARD
+    assert answered(b'{"sequence": 8}') is ResponseKind.AWAY
+    assert answered(body, f"{gateway.url}/api/v1/reports") is ResponseKind.AWAY
+    assert answered(body, **{"X-Amz-Date": "20260101T000000Z"}) is ResponseKind.AWAY
+    assert answered(body, **{"X-Amz-Security-Token": "another-session"}) is ResponseKind.AWAY
+    assert answered(body, **{"Content-Type": "text/plain"}) is ResponseKind.AWAY
     assert [is_signed(one) for one in gateway.heard] == [True] + 5 * [False]
 
 
@@ -139,16 +139,18 @@ def test_the_region_is_named_or_is_that_of_the_address() -> None:
     """Where neither says it, the setting is asked for before anything is sent."""
     api = {"GPU_RECOVERY_AUTH": "sigv4", "HOME": "/root"}
     ours = "https://a1b2.execute-api.cn-north-1.amazonaws.com.cn/prod"
-    found = Settings.from_environment({**api, "GPU_RECOVERY_API_URL": ours})
+    found = AgentSettings.from_environment({**api, "GPU_RECOVERY_API_URL": ours})
     assert (found.region, found.token_file, found.signs) == ("cn-north-1", None, True)
     assert found.reports_url == f"{ours}/api/v1/signed/reports"
-    named = Settings.from_environment({**api, "GPU_RECOVERY_API_URL": "https://api.example.org", "AWS_REGION": REGION})
+    named = AgentSettings.from_environment(
+        {**api, "GPU_RECOVERY_API_URL": "https://api.example.org", "AWS_REGION": REGION}
+    )
     assert named.region == REGION
     for wrong in ({}, {"GPU_RECOVERY_REGION": "Europe"}):
-        with pytest.raises(SettingsError, match="GPU_RECOVERY_REGION"):
-            Settings.from_environment({**api, "GPU_RECOVERY_API_URL": "https://api.example.org", **wrong})
-    with pytest.raises(SettingsError, match="GPU_RECOVERY_AUTH"):
-        Settings.from_environment({**api, "GPU_RECOVERY_API_URL": ours, "GPU_RECOVERY_AUTH": "basic"})
+        with pytest.raises(AgentSettingsError, match="GPU_RECOVERY_REGION"):
+            AgentSettings.from_environment({**api, "GPU_RECOVERY_API_URL": "https://api.example.org", **wrong})
+    with pytest.raises(AgentSettingsError, match="GPU_RECOVERY_AUTH"):
+        AgentSettings.from_environment({**api, "GPU_RECOVERY_API_URL": ours, "GPU_RECOVERY_AUTH": "basic"})
 
 
 def test_without_the_extra_the_agent_says_so_at_its_start(
@@ -158,21 +160,21 @@ def test_without_the_extra_the_agent_says_so_at_its_start(
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
     for name, value in {**node.environment, **SIGNING}.items():
         monkeypatch.setenv(name, value)
-    assert run(Journal()) == 78
+    assert run(AgentLog()) == 78
     assert EXTRA in capfd.readouterr().err
 
 
 def test_an_instance_without_a_role_is_away_and_goes_on_trying(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be given one."""
-    proof = Signature(Settings.from_environment({**node.environment, **SIGNING}))
+    proof = SignedCredentials(AgentSettings.from_environment({**node.environment, **SIGNING}))
     monkeypatch.setattr(proof._session, "get_credentials", lambda: None)
-    with pytest.raises(SettingsError, match="has no role"):
+    with pytest.raises(AgentSettingsError, match="has no role"):
         proof.headers(b"{}")
 
 
 def test_a_token_needs_no_botocore(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what it always was."""
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
-    proof = proof_of(Settings.from_environment(node.environment), node.environment)
-    assert isinstance(proof, Token)
+    proof = credentials_of(AgentSettings.from_environment(node.environment), node.environment)
+    assert isinstance(proof, TokenCredentials)
     assert proof.headers(b"{}") == {"Authorization": f"Bearer {node.environment['GPU_RECOVERY_TOKEN']}"}

@@ -9,8 +9,8 @@ import urllib.request
 
 import pytest
 from gpu_recovery_agent import http_client
-from gpu_recovery_agent.http_client import Channel
-from gpu_recovery_agent.responses import Kind
+from gpu_recovery_agent.http_client import ReportsEndpoint
+from gpu_recovery_agent.responses import ResponseKind
 
 from tests.agent.api import Api, ok
 
@@ -19,8 +19,8 @@ def test_a_proxy_of_the_environment_is_used(api: Api, monkeypatch: pytest.Monkey
     """Nodes without a way out have one; the address that is asked for is the API's."""
     monkeypatch.setenv("http_proxy", api.url)
     monkeypatch.delenv("no_proxy", raising=False)
-    answer = Channel("http://api.localhost/api/v1/reports").post(b"{}", "grn_x")
-    assert answer.kind is Kind.HEARD
+    answer = ReportsEndpoint("http://api.localhost/api/v1/reports").post(b"{}", "grn_x")
+    assert answer.kind is ResponseKind.HEARD
     assert [one.path for one in api.heard] == ["http://api.localhost/api/v1/reports"]
 
 
@@ -28,7 +28,7 @@ def test_a_certificate_that_is_not_the_apis_is_refused() -> None:
     """The token goes to nobody who only says that he is the API."""
     (handler,) = (
         one
-        for one in Channel("https://h")._opener.handlers  # type: ignore[attr-defined]
+        for one in ReportsEndpoint("https://h")._opener.handlers  # type: ignore[attr-defined]
         if isinstance(one, urllib.request.HTTPSHandler)
     )
     assert handler._context.verify_mode is ssl.CERT_REQUIRED and handler._context.check_hostname
@@ -36,8 +36,8 @@ def test_a_certificate_that_is_not_the_apis_is_refused() -> None:
 
 def test_an_api_that_speaks_no_tls_is_away(api: Api) -> None:
     """There is no falling back to what everybody on the way can read."""
-    answer = Channel(api.url.replace("http:", "https:")).post(b"{}", "grn_x")
-    assert answer.kind is Kind.AWAY and "SSL" in answer.why and "grn_x" not in answer.why
+    answer = ReportsEndpoint(api.url.replace("http:", "https:")).post(b"{}", "grn_x")
+    assert answer.kind is ResponseKind.AWAY and "SSL" in answer.why and "grn_x" not in answer.why
     assert api.heard == []
 
 
@@ -61,15 +61,15 @@ def test_a_server_that_gives_a_byte_now_and_then_keeps_nobody(monkeypatch: pytes
 
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()
-    answer = Channel(f"http://127.0.0.1:{listener.getsockname()[1]}/").post(b"{}", "grn_x")
+    answer = ReportsEndpoint(f"http://127.0.0.1:{listener.getsockname()[1]}/").post(b"{}", "grn_x")
     done.set()
     thread.join()
     listener.close()
-    assert answer.kind is Kind.AWAY and "did not end in time" in answer.why
+    assert answer.kind is ResponseKind.AWAY and "did not end in time" in answer.why
     assert len(asked) < 10
 
 
 def test_an_answer_that_is_too_long_is_none(api: Api) -> None:
     """Memory is the node's."""
     api.lasting = ok(filler="x" * (http_client.ANSWER_BYTES_MAX + 1))
-    assert Channel(api.url).post(b"{}", "grn_x").kind is Kind.AWAY
+    assert ReportsEndpoint(api.url).post(b"{}", "grn_x").kind is ResponseKind.AWAY

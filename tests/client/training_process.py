@@ -50,8 +50,8 @@ class Ear:
         self.path, self.clock = path, clock
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self.socket.bind(str(path))
-        self.voice = reporter.Voice(
-            reporter.Teller(JOB, 1, 3, "3.0", "train", "0a1b2c3d", str(path)), Quiet(str(path), clock.now)
+        self.voice = reporter.ObservationReporter(
+            reporter.ProcessIdentity(JOB, 1, 3, "3.0", "train", "0a1b2c3d", str(path)), Quiet(str(path), clock.now)
         )
 
     def lines(self) -> list[dict[str, Any]]:
@@ -81,11 +81,11 @@ class Ear:
 def listening(folder: Path, clock: Clock) -> Iterator[Ear]:
     """An ear, as long as the context, and this process speaking to it."""
     ear = Ear(folder / "agent.sock", clock)
-    reporter.set_voice(ear.voice)
+    reporter.set_reporter(ear.voice)
     try:
         yield ear
     finally:
-        reporter.set_voice(None)
+        reporter.set_reporter(None)
         ear.socket.close()
 
 

@@ -81,9 +81,9 @@ diagnosis.event_tracker(f"http://127.0.0.1:{server.server_port}", "1.0").send("r
 GPU_LIES = (
     RANK
     + """
-from gpu_recovery_client.diagnosis.telling import voice
+from gpu_recovery_client.diagnosis.reporter import reporter
 if rank == 1:  # what the probe of a stage tells where the GPU's product is another than the known one
-    voice().tell("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
+    reporter().send("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
 time.sleep(600)
 """
 )

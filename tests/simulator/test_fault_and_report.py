@@ -19,9 +19,9 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.node_api.heartbeats import Hearing
 from gpu_recovery.node_api.report_parser import report as parsed
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.report import Facts, body, encoded
-from gpu_recovery_agent.sensors.gpu_health import Health
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import ReportContent, body, encoded
+from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 
 import health_check.check
@@ -80,7 +80,7 @@ class Site:
         known = self.machines.get(machine.instance_id)
         if known is None or known.boot_id != machine.boot_id:
             folder = self.folder / f"{machine.instance_id}-{len(self.machines)}"
-            log = KernelLogSensor(folder / "dev/kmsg", Journal())
+            log = KernelLogSensor(folder / "dev/kmsg", AgentLog())
             known = self.machines[machine.instance_id] = Machine(Host(folder, machine), machine.boot_id, log)
         return known
 
@@ -98,7 +98,9 @@ class Site:
         """What the machine's agent has seen since its last report, through the API's own parser."""
         known, now = self.at(machine), self.world.timeline.now
         known.sequence += 1
-        facts = Facts(known.boot_id, xids=known.kernel_log.look(), health=Health("unknown", "NVML is switched off"))
+        facts = ReportContent(
+            known.boot_id, xids=known.kernel_log.look(), health=GpuHealthStatus("unknown", "NVML is switched off")
+        )
         uptime_s = (now - machine.booted_at).total_seconds()
         told = body(facts, sequence=known.sequence, uptime_s=uptime_s, kernel_log_s=uptime_s, interval_s=INTERVAL_S)
         Hearing(self.world.recovery).hear(parsed(machine.instance_id, json.loads(encoded(told))))

@@ -1,1 +1,1 @@
-"""The wrapper of a rank: starts the user's process, passes signals on and records how the process ended."""
+"""The wrapper of a rank: starts the user's process and records how it ended."""

@@ -1,8 +1,9 @@
-"""The last lines that the command of a rank wrote, for a diagnosis where no log service keeps them.
+"""The output tail: the last lines that the command of a rank wrote.
 
-What it writes to its standard output and error goes on to where it went before, unchanged, and on its way the end of it
-is kept. At a terminal nothing stands in between: programs write there in another way. Where the rank has failed the
-lines go to the node agent, through the socket by which trainings tell; without an agent they are gone, and only they.
+A diagnosis uses it where no log service stores them. The wrapper forwards standard output and standard error unchanged
+and stores the last lines. It does not do so for a terminal, because programs write to a terminal in another way. If
+the rank fails, the lines go to the node agent through the socket for observations. Without an agent only these lines
+are lost.
 """
 
 from __future__ import annotations
@@ -22,87 +23,88 @@ from typing import Any
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import socket_address
-from gpu_recovery_agent.rank.files import Rank
+from gpu_recovery_agent.rank.files import RankIdentity
 
 SWITCH = "GPU_RECOVERY_LAST_WORDS"
 CHUNK_BYTES = 65_536
 LINES_MAX, LINE_CHARACTERS_MAX = 96, 400
 PART_LINES_MAX, PART_BYTES_MAX, PARTS_MAX = 32, 3_800, 4
-"""What one report holds, and how many there are: within what the socket takes (docs/protocol.md)."""
-NOBODY_READS = (errno.EPIPE, errno.ECONNRESET)
-PASSED_ON_WITHIN_S = 5.0
-"""How long the end of a rank waits for whoever takes its output."""
+"""Largest size of one observation, and how many there are. They fit into what the socket accepts (docs/protocol.md)."""
+READER_GONE = (errno.EPIPE, errno.ECONNRESET)
+"""Errors of a write to a pipe without a reader."""
+FORWARDED_WITHIN_S = 5.0
+"""Seconds that the end of a rank waits until its remaining output is forwarded."""
 
 
 @dataclass(frozen=True)
-class _Way:
-    """A pipe in the place of the descriptors `numbers`, which lead to the same file."""
+class _Pipe:
+    """A pipe that replaces the descriptors `numbers`, which lead to the same file."""
 
     numbers: tuple[int, ...]
     read_end: int
     write_end: int
 
 
-class LastWords:
-    """Stands between a command and the place of its output, from `begin` to `end`."""
+class OutputTail:
+    """Forwards the output of a command, from `begin` to `end`, and stores its last lines."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_MAX)
-        self._ways = [] if environment.get(SWITCH) == "off" else [_way(numbers) for numbers in _outputs()]
+        self._pipes = [] if environment.get(SWITCH) == "off" else [_pipe(numbers) for numbers in _outputs()]
         self._threads: list[threading.Thread] = []
         self._over, self._ends = os.pipe()
 
     @property
     def ends(self) -> Mapping[int, int]:
-        """The descriptor that the command has in the place of its standard output, or error."""
-        return {number: way.write_end for way in self._ways for number in way.numbers}
+        """Return the descriptors that replace standard output and standard error in the command, by their number."""
+        return {number: pipe.write_end for pipe in self._pipes for number in pipe.numbers}
 
     def begin(self) -> None:
-        """Passes on what comes. Called once the command has its ends, where the signals that matter are blocked."""
-        for way in self._ways:
-            os.close(way.write_end)
-            thread = threading.Thread(target=self._pass_on, args=(way,), daemon=True)
+        """Start to forward. Call it once the command has its descriptors, with the forwarded signals blocked."""
+        for pipe in self._pipes:
+            os.close(pipe.write_end)
+            thread = threading.Thread(target=self._forward, args=(pipe,), daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def end(self) -> list[str]:
-        """Passes on what is still under way; the last lines, the oldest first. Called when the command has ended.
+        """Forward the rest and return the last lines, the oldest first. Call it when the command has ended.
 
-        What it left behind may hold the output open, and is not waited for.
+        A process that the command left behind may hold the output open; `end` does not wait for it.
         """
         os.close(self._ends)
-        deadline = clock.monotonic_s() + PASSED_ON_WITHIN_S
+        deadline = clock.monotonic_s() + FORWARDED_WITHIN_S
         for thread in self._threads:
             thread.join(max(deadline - clock.monotonic_s(), 0.0))
         return list(self._lines)
 
-    def _pass_on(self, way: _Way) -> None:
-        come = select.poll()
-        come.register(way.read_end, select.POLLIN)
-        come.register(self._over, 0)  # its end is told unasked
+    def _forward(self, pipe: _Pipe) -> None:
+        ready_poll = select.poll()
+        ready_poll.register(pipe.read_end, select.POLLIN)
+        ready_poll.register(self._over, 0)  # poll() reports a hang-up without a request
         rest = b""
         with suppress(OSError):
-            while way.read_end in (ready := dict(come.poll())) or self._over not in ready:
-                chunk = os.read(way.read_end, CHUNK_BYTES)
+            while pipe.read_end in (ready := dict(ready_poll.poll())) or self._over not in ready:
+                chunk = os.read(pipe.read_end, CHUNK_BYTES)
                 if not chunk:
                     break
-                _write(way.numbers[0], chunk)
+                _write(pipe.numbers[0], chunk)
                 rest = self._keep(rest + chunk)
         self._keep(rest + b"\n")
-        os.close(way.read_end)  # where nobody takes the output any more the command is told so, as without us
+        os.close(pipe.read_end)  # the command then gets the same error as without the wrapper
 
     def _keep(self, written: bytes) -> bytes:
-        """Keep its last lines; what has no end yet."""
+        """Store the complete lines and return the incomplete rest."""
         *lines, rest = written.rsplit(b"\n", LINES_MAX)
         for line in lines[-LINES_MAX:]:
-            text = line[line.rfind(b"\n") + 1 :].rstrip(b"\r").rpartition(b"\r")[2]  # of a progress bar, its end
+            text = line[line.rfind(b"\n") + 1 :].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
             if text.strip():
                 self._lines.append(_shortened(text.decode("utf-8", errors="replace")))
         return rest[-CHUNK_BYTES:]
 
 
-def tell(lines: Sequence[str], rank: Rank, path: Path) -> None:
-    """Tells the agent that listens at `path`; nobody may, and nothing follows of that."""
+def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
+    """Send the output tail to the agent that listens at `path`. If no agent listens, the lines are dropped."""
     reports = [
         {
             "type": "written",
@@ -111,21 +113,21 @@ def tell(lines: Sequence[str], rank: Rank, path: Path) -> None:
             "attempt": rank.attempt,
             "rank": rank.rank,
             "part": part,
-            "lines": told,
+            "lines": part_lines,
             "urgent": True,
         }
-        for part, told in enumerate(_parts(lines))
+        for part, part_lines in enumerate(_parts(lines))
     ]
     if not reports:
         return
-    datagram = b"\n".join(_encoded(one) for one in reports)
-    how = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    with suppress(OSError), socket.socket(socket.AF_UNIX, how) as way, socket_address(path) as address:
-        way.sendto(datagram, address)
+    datagram = b"\n".join(_encoded(report) for report in reports)
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
+        sender.sendto(datagram, address)
 
 
 def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The lines from the end, as many in each part as it holds, in their order there."""
+    """Yield parts of the lines, from the last part to the first. The lines of each part are in their order."""
     left, parts = list(lines), 0
     while left and parts < PARTS_MAX:
         part: list[str] = []
@@ -141,24 +143,27 @@ def _encoded(value: Any) -> bytes:
 
 
 def _outputs() -> list[tuple[int, ...]]:
-    """Standard output and error, together where they lead to the same file: what is written stays in its order."""
+    """Return the descriptors of standard output and error.
+
+    Both form one group if they lead to the same file, so that their lines stay in order.
+    """
     try:
         out, error = os.fstat(1), os.fstat(2)
     except OSError:
         return []
     together = (out.st_dev, out.st_ino) == (error.st_dev, error.st_ino)
-    return [one for one in ([(1, 2)] if together else [(1,), (2,)]) if not os.isatty(one[0])]
+    return [numbers for numbers in ([(1, 2)] if together else [(1,), (2,)]) if not os.isatty(numbers[0])]
 
 
-def _way(numbers: tuple[int, ...]) -> _Way:
+def _pipe(numbers: tuple[int, ...]) -> _Pipe:
     read_end, write_end = os.pipe()
-    return _Way(numbers, read_end, write_end)
+    return _Pipe(numbers, read_end, write_end)
 
 
 def _write(number: int, chunk: bytes) -> None:
-    """All of it, however long nobody reads. Raises OSError where nobody ever will.
+    """Write all of `chunk`, and block while the reader is slow. Raises OSError if the reader is gone.
 
-    What has no room, on a full disk say, is lost: that must not stop a training.
+    Other errors, such as a full disk, lose the output: they must not stop a training.
     """
     left = memoryview(chunk)
     while left:
@@ -169,12 +174,12 @@ def _write(number: int, chunk: bytes) -> None:
             room.register(number, select.POLLOUT)
             room.poll()
         except OSError as error:
-            if error.errno in NOBODY_READS:
+            if error.errno in READER_GONE:
                 raise
             return
 
 
 def _shortened(text: str) -> str:
-    """A line from both of its ends: what went wrong stands at one of them."""
+    """Return the beginning and the end of a long line: an error message stands at either."""
     half = LINE_CHARACTERS_MAX // 2
     return text if len(text) <= LINE_CHARACTERS_MAX else f"{text[: half - 3]} ... {text[2 - half :]}"

@@ -1,7 +1,7 @@
-"""The command of a rank: started in a process group of its own, waited for, and ended with all that it began.
+"""The command of a rank: its process group, its start, its end and its descendants.
 
-It is forked here rather than by `subprocess`, because its pid has to be in a file before the first instruction of it
-runs: the child waits at a gate until the file is written.
+The wrapper forks it instead of using `subprocess`, because its pid must be in a file before its first instruction. The
+child waits at a gate, a pipe, until the file is written.
 """
 
 from __future__ import annotations
@@ -20,73 +20,78 @@ from typing import NoReturn, Protocol
 from gpu_recovery_agent import clock
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that the wrapper forwards to the command."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 REST_ENDS_WITHIN_S = 5.0
-LOOK_S = 0.5
-"""Between two questions whether a signal is due."""
+"""Seconds that the wrapper waits for killed descendants of the command."""
+POLL_S = 0.5
+"""Seconds between two checks whether a signal is due."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # Python ignores the first two, we the third
+_DEFAULT_IN_COMMAND = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTTOU)  # ignored by Python, the third by the wrapper
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the command ended: one of `code` and `signal`."""
+    """How the command ended: `code` or `signal`."""
 
     code: int | None = None
     signal: int | None = None
 
     @property
     def status(self) -> int:
-        """As a shell gives it."""
+        """Return the exit status as a shell reports it."""
         return self.code if self.code is not None else 128 + (self.signal or 0)
 
 
-class Judge(Protocol):
-    """Who decides what the command's group gets: a signal, or 0 for none."""
+class SignalPolicy(Protocol):
+    """Decides which signal the command's group gets; 0 means no signal."""
 
-    def told(self, number: int) -> int:
-        """Upon a signal of FORWARDED that came to this process."""
+    def on_signal(self, number: int) -> int:
+        """Return the signal to send after this process received `number`, a signal of FORWARDED."""
 
     def due(self) -> int:
-        """By itself; it is asked every LOOK_S."""
+        """Return the signal that is due now. It is called every POLL_S."""
 
 
 class Command:
     """One command, held at its gate until `go`. The signals of FORWARDED and SIGCHLD stay blocked in this process.
 
-    ends: the descriptors that it has in the place of some of ours, by their number there.
+    Args:
+        arguments: the command line.
+        environment: the environment of the command.
+        ends: descriptors of this process that replace descriptors of the command, by their number there.
     """
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], ends: Mapping[int, int] | None = None
     ) -> None:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *FORWARDED})
-        _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children also where we are not the first process
+        _prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans become children of the wrapper, also if its pid is not 1
         waits, self._gate = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._gate)
             self._become(arguments, environment, waits, ends or {})
         os.close(waits)
-        with contextlib.suppress(OSError):  # the child does it too: whoever comes first
+        with contextlib.suppress(OSError):  # the child calls it too, and either may be first
             os.setpgid(self.pid, self.pid)
         _to_the_foreground(self.pid)
 
     def go(self) -> None:
-        """Opens the gate."""
-        with contextlib.suppress(BrokenPipeError):  # it was killed already; how it ended is told by `wait`
+        """Open the gate."""
+        with contextlib.suppress(BrokenPipeError):  # the child was killed before; `wait` returns how it ended
             os.write(self._gate, b"g")
         os.close(self._gate)
 
-    def wait(self, judge: Judge) -> Ended:
-        """Signals the command's group as `judge` says and reaps every orphan, until the command itself has ended."""
+    def wait(self, policy: SignalPolicy) -> Ended:
+        """Signal the command's group as `policy` decides and reap orphans until the command has ended."""
         while True:
             if (ended := self._reaped()) is not None:
                 return ended
-            told = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, LOOK_S)
-            if told is not None and told.si_signo != signal.SIGCHLD:
-                self._signal(judge.told(told.si_signo))
-            self._signal(judge.due())
+            received = signal.sigtimedwait({signal.SIGCHLD, *FORWARDED}, POLL_S)
+            if received is not None and received.si_signo != signal.SIGCHLD:
+                self._signal(policy.on_signal(received.si_signo))
+            self._signal(policy.due())
 
     def _signal(self, number: int) -> None:
         if number:
@@ -94,22 +99,23 @@ class Command:
                 os.killpg(self.pid, number)
 
     def _reaped(self) -> Ended | None:
-        found = None
+        ended = None
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return found
+                return ended
             if pid == 0:
-                return found
+                return ended
             if pid == self.pid:
                 code = os.waitstatus_to_exitcode(status)
-                found = Ended(code=code) if code >= 0 else Ended(signal=-code)
+                ended = Ended(code=code) if code >= 0 else Ended(signal=-code)
 
     def end_the_rest(self) -> None:
-        """Kills what the command left behind, as the end of a container does: it may hold GPUs.
+        """Kill all processes that the command left behind, as the end of a container does: they may hold GPUs.
 
-        What sleeps in the driver cannot be killed, and is waited for no longer than REST_ENDS_WITHIN_S.
+        A process that sleeps in the driver cannot be killed. The wrapper waits for it no longer than
+        REST_ENDS_WITHIN_S.
         """
         deadline = clock.monotonic_s() + REST_ENDS_WITHIN_S
         while clock.monotonic_s() < deadline:
@@ -128,13 +134,17 @@ class Command:
     def _become(
         self, arguments: Sequence[str], environment: Mapping[str, str], gate: int, ends: Mapping[int, int]
     ) -> NoReturn:
-        """In the child: never returns, and never raises into the code of its parent."""
+        """Run in the child: wait at the gate and execute the command.
+
+        Never returns, and never raises into the parent's code.
+        """
         try:
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # without its wrapper nobody would know of it, and it holds GPUs
+            # Without the wrapper the agent would not know of the command, which holds GPUs.
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.read(gate, 1) != b"g":
-                os._exit(NOT_EXECUTABLE)  # the wrapper is gone: nobody would know of this rank
+                os._exit(NOT_EXECUTABLE)  # the wrapper is gone: the agent would not know of this rank
             for number, end in ends.items():
                 os.dup2(end, number)
             for number in _DEFAULT_IN_COMMAND:
@@ -150,13 +160,13 @@ class Command:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Where the C library or a sandbox has no such call, only what it would have given is lost."""
+    """Call prctl(2). Without the call, only the requested property is lost."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def _to_the_foreground(group: int) -> None:
-    """A command at a terminal reads from it, which only the foreground group may."""
+    """Make `group` the foreground group: a command at a terminal may read from it only as the foreground group."""
     with contextlib.suppress(OSError):
         if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -167,5 +177,5 @@ def _children() -> list[int]:
     try:
         text = Path("/proc/thread-self/children").read_text(encoding="ascii")
     except OSError:
-        return []  # a kernel without the list: the group was killed, and what left it stays
-    return [int(one) for one in text.split()]
+        return []  # this kernel has no list of children: only the group can be killed
+    return [int(pid) for pid in text.split()]

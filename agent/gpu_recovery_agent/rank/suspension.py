@@ -1,8 +1,9 @@
-"""When a rank ends before its command does so by itself: a notice, `go_suspend`, no progress.
+"""When a rank is ended: after a notice, after `go_suspend`, or without progress.
 
-Here it is only decided which signal the command's group gets next; `command` sends it. SIGTERM to rank 0 is a notice:
-the command has its grace to save and to leave, then comes SIGTERM, and after a rest SIGKILL. The other ranks of a gang
-are told last, when rank 0 has left, so there SIGTERM is handed on at once, as a second one is everywhere.
+This module only decides which signal the command's group gets next; `process` sends it. SIGTERM to rank 0 is a notice:
+the command has its grace to save and to leave. Then it gets SIGTERM, and after a rest SIGKILL. The other ranks of a
+gang get SIGTERM last, after rank 0 has left. So their wrapper forwards SIGTERM at once. A second SIGTERM is forwarded
+at once on every rank.
 """
 
 from __future__ import annotations
@@ -12,27 +13,36 @@ from collections.abc import Callable
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.rank.process import Ended
-from gpu_recovery_agent.rank.settings import REST_S, Limits
-from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, NoticeFolder
+from gpu_recovery_agent.rank.settings import REST_S, RankTimeouts
+from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, SuspensionFolder
 
 SUSPENDED, TIMED_OUT = 75, 124
-"""EX_TEMPFAIL, "try again later", and what `timeout` exits with."""
-SILENT_S = 30.0
-"""A rehearsal waits so much longer for a command that has not asked for the notice yet: it may still be starting."""
+"""Exit statuses: EX_TEMPFAIL, "try again later", and the status of `timeout`."""
+STARTUP_S = 30.0
+"""Seconds that a rehearsal waits longer for a command that has not asked for the notice yet: it may still be
+starting.
+"""
 NOTHING = 0
+"""No signal."""
 
 
-class Suspension:
-    """One run of a command. `told` and `due` return the signal that its group gets now, or NOTHING.
+class SuspensionHandler:
+    """Decides the signals of one run of a command. `on_signal` and `due` return the signal for its group, or NOTHING.
 
-    leads:      it is rank 0, which is asked to leave; nobody waits for the others.
-    rehearse_s: gives the notice by itself, so long after the command has first asked for it.
+    Args:
+        limits: the time limits.
+        folder: the suspension folder; None if it could not be made.
+        leads: whether this is rank 0, which gets a notice; the other ranks get none.
+        say: writes one line to the log of the rank.
+        rehearse_s: for a rehearsal: seconds from the first time that the command asked for the notice until the
+            notice.
+        now: monotonic time in seconds.
     """
 
     def __init__(
         self,
-        limits: Limits,
-        folder: NoticeFolder | None,
+        limits: RankTimeouts,
+        folder: SuspensionFolder | None,
         *,
         leads: bool,
         say: Callable[[str], None],
@@ -49,8 +59,8 @@ class Suspension:
         self._progress_at, self._watchdog_s = self._began_at, 0.0
         self.noticed = self.suspended = self.timed_out = self.forced = False
 
-    def told(self, number: int) -> int:
-        """A signal came to the wrapper."""
+    def on_signal(self, number: int) -> int:
+        """Return the signal for the command after the wrapper received `number`."""
         if number != signal.SIGTERM:
             return number
         first, self.noticed = not self.noticed, True
@@ -64,7 +74,7 @@ class Suspension:
         return self._term()
 
     def due(self) -> int:
-        """Looks at the folder and at the clock; to be called several times a second."""
+        """Check the folder and the clock, and return the signal that is due. Call several times a second."""
         now, marked = self._now(), self._marked(SUSPEND)
         if marked and not self.suspended:
             self.suspended = True
@@ -72,7 +82,7 @@ class Suspension:
                 self._say("the command says that it may be suspended")
                 return self._end_within_rest()
         if self._kill_at is not None and now >= self._kill_at:
-            self._kill_at = now + REST_S  # again, should something have been started meanwhile
+            self._kill_at = now + REST_S  # repeat it: the command may have started a process meanwhile
             self._say("the command does not leave: SIGKILL")
             self.forced = True
             return signal.SIGKILL
@@ -86,23 +96,23 @@ class Suspension:
                 self._say(f"no progress for {self._watchdog_s:g} s: the command is ended")
                 return self._end_within_rest()
             if self._is_rehearsed(now):
-                return self.told(signal.SIGTERM)
+                return self.on_signal(signal.SIGTERM)
         return NOTHING
 
     def status(self, ended: Ended) -> int:
-        """The wrapper's own exit status. To be asked at the end: a mark may have been left in the last moment."""
+        """Return the exit status of the wrapper. Call it after the command has ended: its last mark may be new."""
         self.suspended = self.suspended or self._marked(SUSPEND)
         if self.timed_out:
             return TIMED_OUT
         return SUSPENDED if self.suspended else ended.status
 
     def facts(self) -> dict[str, bool]:
-        """What the exit file says beside the command's own code: only what is so."""
-        found = {"notice": self.noticed, "suspended": self.suspended, "timed_out": self.timed_out}
-        return {name: True for name, is_so in found.items() if is_so}
+        """Return what the exit file says besides the command's own code; only the entries that are true."""
+        marks = {"notice": self.noticed, "suspended": self.suspended, "timed_out": self.timed_out}
+        return {name: True for name, is_true in marks.items() if is_true}
 
     def _give_notice(self) -> bool:
-        """Whether there is anything to wait for."""
+        """Give the notice to the command. Return whether the command has time to leave."""
         if not self._leads or self._folder is None or self._limits.term_s == 0:
             return False
         try:
@@ -129,9 +139,9 @@ class Suspension:
     def _is_stuck(self, now: float) -> bool:
         if self._folder is None:
             return False
-        found = self._folder.progress()
-        if found != self._progress:
-            self._progress, self._progress_at = found, now
+        progress = self._folder.progress()
+        if progress != self._progress:
+            self._progress, self._progress_at = progress, now
             try:
                 self._watchdog_s = self._folder.watchdog_s() or 0.0
             except (OSError, ValueError) as error:
@@ -144,5 +154,5 @@ class Suspension:
             return False
         if self._asked_at is None and self._marked(ASKED):
             self._asked_at = now
-        begin = self._began_at + SILENT_S if self._asked_at is None else self._asked_at
+        begin = self._began_at + STARTUP_S if self._asked_at is None else self._asked_at
         return now >= begin + self._rehearse_s

@@ -1,14 +1,17 @@
 """`gpu-recovery-run [--simulate SECONDS] [--] command...`: the first process of a rank.
 
-Before the command starts, a file says who runs; when it has ended, another says how, and the first is removed. The exit
-is on the disk before anybody is told: it survives the agent. Where the files cannot be written the rank runs all the
-same, with one warning: a full disk must not stop a training. In between the command can be suspended (`suspension`).
+Before the command starts, a file names the process. After the command has ended, a second file says how, and the first
+file is removed. The exit is on the disk before it is reported, so it survives the agent. If the files cannot be
+written, the rank runs nevertheless, after one warning: a full disk must not stop a training. Meanwhile the command can
+be suspended (`suspension`).
 
-What the command writes goes where it always went, and of one that failed the agent is told the end (`last_words`).
+The output of the command goes to its usual place. If the command fails, the agent gets the output tail
+(`output_tail`).
 
-Environment: JOB_ID, ATTEMPT, RANK, and where they are given EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S. Exit status: the
-command's, 128+n for signal n; 75 where it asked to be suspended, 124 where it made no progress; 127 or 126 where it
-cannot be started, 125 where there is none.
+Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
+
+Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 124 if it made no progress; 127
+or 126 if it cannot be started, 125 if there is no command.
 """
 
 from __future__ import annotations
@@ -26,55 +29,59 @@ from typing import Any
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import sync_folder, write_whole
 from gpu_recovery_agent.rank import output_tail
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, Rank, rank_fields, rank_of, whole
-from gpu_recovery_agent.rank.output_tail import LastWords
+from gpu_recovery_agent.rank.files import EXIT_SUFFIX, RankIdentity, rank_fields, rank_of, whole
+from gpu_recovery_agent.rank.output_tail import OutputTail
 from gpu_recovery_agent.rank.process import Command, Ended
-from gpu_recovery_agent.rank.settings import limits, words
-from gpu_recovery_agent.rank.suspension import Suspension
-from gpu_recovery_agent.rank.suspension_folder import VARIABLE, NoticeFolder, notice_folder
+from gpu_recovery_agent.rank.settings import rank_timeouts, rehearsal_and_command
+from gpu_recovery_agent.rank.suspension import SuspensionHandler
+from gpu_recovery_agent.rank.suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
-from gpu_recovery_agent.settings import SettingsError, running_folder, socket_path
+from gpu_recovery_agent.settings import AgentSettingsError, running_folder, socket_path
 
 MISUSED = 125
+"""Exit status without a command."""
 PROC = Path("/proc")
 USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]"
 
 
 def main() -> None:
-    """The entry point of `gpu-recovery-run`."""
+    """Entry point of `gpu-recovery-run`."""
     environment = dict(os.environ)
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
         say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
     try:
-        simulate_s, command = words(sys.argv[1:], environment)
-    except SettingsError as error:
+        simulate_s, command = rehearsal_and_command(sys.argv[1:], environment)
+    except AgentSettingsError as error:
         say(f"{error}\n{USAGE}")
         sys.exit(MISUSED)
     sys.exit(run(command, environment) if simulate_s is None else rehearse(command, environment, simulate_s))
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs the command to its end; its status as a shell gives it, or the one of its suspension."""
+    """Run the command to its end and return its status as a shell reports it, or the status of its suspension."""
     return _once(arguments, environment, RankFiles(environment)).status
 
 
 def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: float) -> int:
-    """Suspends the command after `after_s` seconds and runs it once more, as the next attempt would. No file tells."""
+    """Suspend the command after `after_s` seconds and run it once more, as the next attempt would.
+
+    Writes no rank files.
+    """
     first = _once(arguments, environment, None, after_s)
-    if not first.judge.noticed:
+    if not first.suspension.noticed:
         say(f"rehearsal: the command ended with {first.status} before there was a notice")
         return first.status
-    how = "was ended by force, and what it had not saved is lost" if first.judge.forced else "left by itself"
+    how = "was ended by force, and what it had not saved is lost" if first.suspension.forced else "left by itself"
     say(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
     return _once(arguments, environment, None).status
 
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of a command that is over."""
+    """A run of a command that has ended."""
 
-    judge: Suspension
+    suspension: SuspensionHandler
     status: int
 
 
@@ -83,48 +90,50 @@ def _once(
 ) -> _Run:
     with ExitStack() as stack:
         folder = _folder(environment, stack)
-        told = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
-        told |= {VARIABLE: str(folder.path)} if folder else {}
+        passed = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
+        passed |= {VARIABLE: str(folder.path)} if folder else {}
         leads = whole(environment.get("RANK")) in (0, None)
-        judge = Suspension(limits(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s)
-        written = LastWords(environment)
-        command = Command(arguments, told, written.ends)
-        written.begin()
+        suspension = SuspensionHandler(
+            rank_timeouts(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s
+        )
+        output = OutputTail(environment)
+        command = Command(arguments, passed, output.ends)
+        output.begin()
         try:
             if files:
                 files.begin(command.pid)
             command.go()
-            ended = command.wait(judge)
-            status = judge.status(ended)
+            ended = command.wait(suspension)
+            status = suspension.status(ended)
             if files:
-                files.end(ended, judge.facts())
+                files.end(ended, suspension.facts())
         finally:
             if files:
                 files.remove()
         command.end_the_rest()
-        last = written.end()
-        if files and ended.status and not judge.noticed:
-            files.tell(last)
-        return _Run(judge, status)
+        lines = output.end()
+        if files and ended.status and not suspension.noticed:
+            files.send_output_tail(lines)
+        return _Run(suspension, status)
 
 
-def _folder(environment: Mapping[str, str], stack: ExitStack) -> NoticeFolder | None:
-    """Without a folder nobody in the command can be told of a suspension, and it runs all the same."""
+def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolder | None:
+    """Return the suspension folder. Without it the command cannot be suspended with a notice, and runs nevertheless."""
     try:
-        return stack.enter_context(notice_folder(environment))
+        return stack.enter_context(suspension_folder(environment))
     except OSError as error:
         say(f"warning: no folder for the notice of a suspension can be made: {error}")
         return None
 
 
 def say(text: str) -> None:
-    """One line among the command's own, at once."""
+    """Write one line to standard error at once."""
     sys.stderr.write(f"gpu-recovery-run: {text}\n")
     sys.stderr.flush()
 
 
 class RankFiles:
-    """The two files of this rank. The first of them that cannot be written is said, and no other."""
+    """The two files of this rank. Only the first write error is reported."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._warned, self._environment = False, environment
@@ -135,33 +144,34 @@ class RankFiles:
             self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: nobody will hear of this rank")
         try:
             self._folder = running_folder(environment)
-        except SettingsError as error:
+        except AgentSettingsError as error:
             self._warn(str(error))
             self._stem = None
 
     def begin(self, command_pid: int) -> None:
-        """Writes who runs: this process, and the group of its command."""
+        """Write which processes run: this process, and the process group of its command."""
         if self._stem is None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / f"{self._stem}{EXIT_SUFFIX}").unlink(missing_ok=True)  # of an earlier run of the same rank
+            # An earlier run of the same rank may have left its exit.
+            (self._folder / f"{self._stem}{EXIT_SUFFIX}").unlink(missing_ok=True)
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
 
     def end(self, ended: Ended, more: Mapping[str, bool]) -> None:
-        """Writes how it ended, by its own code whatever the wrapper's is, and `more` about why.
+        """Write how the command ended, by its own code even if the wrapper's differs, and `more` about the reason.
 
-        A rank without a job cannot be told, and a file of it would stay for ever.
+        A rank without a job cannot be reported, and its file would stay for ever, so no file is written.
         """
         if self._stem is None or self._rank is None:
             return
-        how = {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
+        result = {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
         try:
             content = {
                 **rank_fields(self._rank),
-                **how,
+                **result,
                 **more,
                 "uptime_s": round(clock.uptime_s(), 3),
                 "boot_id": boot_id(PROC),
@@ -170,16 +180,16 @@ class RankFiles:
         except (OSError, BootUnknown) as error:
             self._warn(f"the exit of this rank cannot be written to {self._folder}: {error}")
 
-    def tell(self, lines: Sequence[str]) -> None:
-        """What a command that failed has written last; whoever keeps nothing to hear it by is not told."""
+    def send_output_tail(self, lines: Sequence[str]) -> None:
+        """Send the last lines of a failed command to the agent. Does nothing if no socket is configured."""
         if self._rank is not None and self._stem is not None:
-            with suppress(SettingsError):
+            with suppress(AgentSettingsError):
                 path = socket_path(self._environment)
                 if path is not None:
-                    output_tail.tell(lines, self._rank, path)
+                    output_tail.send(lines, self._rank, path)
 
     def remove(self) -> None:
-        """Removes the running file: the trap of seed 000."""
+        """Remove the running file. A file that stays is the trap of seed 000."""
         if self._stem is None:
             return
         try:
@@ -203,8 +213,8 @@ class RankFiles:
             say(f"warning: {text}")
 
 
-def _stem(rank: Rank | None, log: int | None) -> str | None:
-    """The files' name: the running log's number, or without one a number made of the rank, so that two never meet."""
+def _stem(rank: RankIdentity | None, log: int | None) -> str | None:
+    """Return the base name of the files: the number of the running log, or without it a unique hash of the rank."""
     if log is not None:
         return str(log)
     return hashlib.sha256(repr(rank.key).encode()).hexdigest()[:16] if rank else None

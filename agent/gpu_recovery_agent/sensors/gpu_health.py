@@ -1,7 +1,8 @@
-"""From a reading to a word on the GPUs: `ok`, `impaired` or `unknown`, a sentence, and the inventory. Pure, and total.
+"""Derives GPU health from an NVML reading: a status, a sentence, the inventory. Pure.
 
-Impaired is a reason to look, and the health check decides. A row that waits to be remapped is none: the memory in use
-is not affected, and the reset it waits for ends everybody's work. It is in the inventory.
+The status is `ok`, `impaired` or `unknown`. `impaired` causes a health check, which decides. A row that waits for
+remapping does not make a GPU impaired: the memory in use is not affected, and the reset that it needs would end every
+job on the GPU. The inventory shows it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ ERRORS = {
     RESET_REQUIRED: "it needs a reset",
     UNKNOWN_ERROR: "NVML has met an unknown error",
 }
+"""Sentences for error numbers of NVML."""
 ACTIONS = (
     "none",
     "a reset of the GPU",
@@ -32,7 +34,7 @@ ACTIONS = (
     "a drain and a reset",
     "a reset of the GPU's bus",
 )
-"""By the number of field 230."""
+"""Recovery actions of the driver, by the value of NVML's field 230."""
 GAUGES = {
     "memory",
     "clocks_event_reasons",
@@ -45,12 +47,14 @@ GAUGES = {
     "link_errors",
     "processes",
 }
-"""What moves without anything having happened: it is in an inventory, and no reason to send one."""
+"""Fields that change without an event. An inventory contains them, but their change alone does not cause a new
+inventory.
+"""
 
 
 @dataclass(frozen=True)
-class Health:
-    """`sentence` is empty when there is nothing to say."""
+class GpuHealthStatus:
+    """The health of all GPUs. `sentence` is empty if there is nothing to report."""
 
     status: str
     sentence: str = ""
@@ -58,27 +62,35 @@ class Health:
 
 def judge(
     reading: dict[str, Any] | None, *, trouble: str | None, hung: bool, silent_s: float, gpus_before: int
-) -> Health:
-    """The health that a reading and its lack tell. `gpus_before` is the most that were seen since the boot."""
+) -> GpuHealthStatus:
+    """Return the health of the GPUs.
+
+    Args:
+        reading: the last NVML reading; None before the first.
+        trouble: why NVML cannot be read; None if it can.
+        hung: whether the deadline of NVML has passed.
+        silent_s: seconds since the last answer of NVML.
+        gpus_before: the largest number of GPUs seen since the start of the agent.
+    """
     if hung:
-        return Health(IMPAIRED, f"NVML has not answered for {int(silent_s)} s")
+        return GpuHealthStatus(IMPAIRED, f"NVML has not answered for {int(silent_s)} s")
     if trouble:
-        return Health(UNKNOWN, trouble[:SENTENCE_MAX])
+        return GpuHealthStatus(UNKNOWN, trouble[:SENTENCE_MAX])
     if reading is None:
-        return Health(UNKNOWN, "NVML has not been read yet")
+        return GpuHealthStatus(UNKNOWN, "NVML has not been read yet")
     error = reading.get("error")
     if isinstance(error, dict):
         status = IMPAIRED if error.get("code") in ERRORS or gpus_before else UNKNOWN
-        return Health(status, str(error.get("text", ""))[:SENTENCE_MAX])
-    found = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu)]
+        return GpuHealthStatus(status, str(error.get("text", ""))[:SENTENCE_MAX])
+    sentences = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu)]
     if reading.get("count", 0) < gpus_before:
-        found.insert(0, f"{reading.get('count', 0)} of {gpus_before} GPUs are present")
-    return Health(IMPAIRED if found else OK, "; ".join(found)[:SENTENCE_MAX])
+        sentences.insert(0, f"{reading.get('count', 0)} of {gpus_before} GPUs are present")
+    return GpuHealthStatus(IMPAIRED if sentences else OK, "; ".join(sentences)[:SENTENCE_MAX])
 
 
-def with_remark(health: Health, remark: str) -> Health:
-    """The same word on the GPUs, with something beside it that the agent could not see."""
-    return replace(health, sentence="; ".join(filter(None, (health.sentence, remark)))[:SENTENCE_MAX])
+def with_note(health: GpuHealthStatus, note: str) -> GpuHealthStatus:
+    """Return the same status, with a note about what the agent could not read."""
+    return replace(health, sentence="; ".join(filter(None, (health.sentence, note)))[:SENTENCE_MAX])
 
 
 def _of_a_gpu(gpu: dict[str, Any]) -> Iterator[str]:
@@ -100,24 +112,24 @@ def _of_a_gpu(gpu: dict[str, Any]) -> Iterator[str]:
 
 
 def inventory(reading: dict[str, Any], kernel_log_unread: str | None) -> dict[str, Any]:
-    """Everything that was read, with the agent's own version and what it cannot see."""
-    found: dict[str, Any] = {"agent": VERSION, "driver": reading.get("driver"), "gpus": gpus_in(reading)}
-    return found | ({"kernel_log": kernel_log_unread} if kernel_log_unread else {})
+    """Return the content of the reading, with the agent's version and the reason if the kernel log is unreadable."""
+    content: dict[str, Any] = {"agent": VERSION, "driver": reading.get("driver"), "gpus": gpus_in(reading)}
+    return content | ({"kernel_log": kernel_log_unread} if kernel_log_unread else {})
 
 
-def digest(found: dict[str, Any]) -> str:
-    """Changes when something about the GPUs has happened: an inventory without its gauges, hashed."""
-    lasting = [{name: value for name, value in gpu.items() if name not in GAUGES} for gpu in found["gpus"]]
+def digest(inventory: dict[str, Any]) -> str:
+    """Return a hash that changes when an event concerns the GPUs: a hash of the inventory without its gauges."""
+    lasting = [{name: value for name, value in gpu.items() if name not in GAUGES} for gpu in inventory["gpus"]]
     for gpu in lasting:
         gpu.pop("missing", None)
-        if "ecc" in gpu:  # corrected errors come by the thousand on some healthy GPUs
+        if "ecc" in gpu:  # some healthy GPUs have thousands of corrected errors
             gpu["ecc"] = {name: count for name, count in (gpu["ecc"] or {}).items() if name.startswith("un")}
-    text = json.dumps({**found, "gpus": lasting}, sort_keys=True)
+    text = json.dumps({**inventory, "gpus": lasting}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
 
 
 def gpus_in(reading: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The GPUs of a reading; none of one that failed."""
+    """Return the GPUs of a reading; an empty list for a failed reading."""
     gpus = (reading or {}).get("gpus")
     return gpus if isinstance(gpus, list) else []
 

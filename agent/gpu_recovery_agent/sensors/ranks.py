@@ -1,8 +1,8 @@
-"""The files of the ranks, against the processes: who runs here, and who has ended.
+"""Compares the files of the ranks with the processes: which ranks run, and which ended.
 
-A file is a claim. The process it names is running only if it is of this boot and began at the very tick that the file
-tells: a pid that was given to somebody else since is nobody of ours. A rank in a container knows itself by the pid of
-its own namespace; it is found by that pid and its start, which is the same in all of them.
+A file is only a claim. Its process counts as running only if it belongs to this boot and started at the tick that the
+file names: a pid may have been reused since. A rank in a container knows its pid in its own namespace. The sensor
+finds it by that pid and its start time, which is the same in all namespaces.
 """
 
 from __future__ import annotations
@@ -12,21 +12,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_recovery_agent.files import read_object
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, REFUSED_SUFFIX, Exit, Rank, Running, exit_in, running_in
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import (
+    EXIT_SUFFIX,
+    REFUSED_SUFFIX,
+    Exit,
+    RankIdentity,
+    RunningFile,
+    exit_in,
+    running_in,
+)
 from gpu_recovery_agent.sensors import processes
 
 SEARCHES_AT_ONCE, SEARCH_EVERY = 5, 30
-"""Looks for a process that is not found: these first ones, then every so many. A search reads all of /proc."""
+"""A process that is not found is searched for in this many polls, then only every so many: a search reads all of
+/proc.
+"""
 
-Signature = tuple[int, int, int]
+FileSignature = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Live:
-    """A rank whose process lives. `pid` is the one of the agent's own namespace."""
+class LiveRank:
+    """A rank with a running process. `pid` belongs to the agent's own namespace."""
 
-    rank: Rank | None
+    rank: RankIdentity | None
     log: int | None
     pid: int
     ticks: int
@@ -34,10 +44,10 @@ class Live:
 
 @dataclass(frozen=True)
 class ExitFile:
-    """An exit that nobody has been told yet, and where it is kept."""
+    """An exit that the server has not acknowledged yet, and its file."""
 
     path: Path
-    signature: Signature
+    signature: FileSignature
     exit: Exit
 
 
@@ -45,26 +55,26 @@ class ExitFile:
 class _Known:
     """A file as it was read. `seen` is the process that was found for it."""
 
-    signature: Signature
-    claim: Running | None = None
+    signature: FileSignature
+    claim: RunningFile | None = None
     exit: Exit | None = None
-    seen: Live | None = None
+    seen: LiveRank | None = None
     searches: int = field(default=0)
 
 
-class RunningSensor:
-    """Reads each file once, and looks at its process every time."""
+class RankSensor:
+    """Reads each file once, and checks its process at every poll."""
 
     def __init__(
-        self, folder: Path, host_proc: Path, boot_id: str, journal: Journal, reader: processes.Reader | None = None
+        self, folder: Path, host_proc: Path, boot_id: str, log: AgentLog, reader: processes.Reader | None = None
     ) -> None:
-        self._folder, self._proc, self._boot_id, self._journal = folder, host_proc, boot_id, journal
+        self._folder, self._proc, self._boot_id, self._log = folder, host_proc, boot_id, log
         self._reader = reader
         self._namespace = processes.pid_namespace(host_proc, "self")
         self._known: dict[str, _Known] = {}
 
-    def look(self) -> tuple[list[Live], list[ExitFile]]:
-        """The ranks that live and the exits that wait, each in the order of the files' names."""
+    def poll(self) -> tuple[list[LiveRank], list[ExitFile]]:
+        """Return the running ranks and the exits to report, each in the order of the file names."""
         files = self._files()
         for name in set(self._known) - set(files):
             del self._known[name]
@@ -78,43 +88,43 @@ class RunningSensor:
             if known.exit is not None:
                 exits.append(ExitFile(self._folder / name, known.signature, known.exit))
             elif known.claim is not None and name.removesuffix(".json") not in ended:
-                found = self._process(known, known.claim)
-                live += [found] if found else []
+                process = self._process(known, known.claim)
+                live += [process] if process else []
         return live, exits
 
-    def remove(self, told: ExitFile) -> None:
-        """Removes an exit that was told, unless another one took its place meanwhile."""
+    def remove(self, ended: ExitFile) -> None:
+        """Remove an exit that the server acknowledged, unless its file was replaced meanwhile."""
         try:
-            if _signature(os.stat(told.path, follow_symlinks=False)) == told.signature:
-                told.path.unlink()
+            if _signature(os.stat(ended.path, follow_symlinks=False)) == ended.signature:
+                ended.path.unlink()
         except FileNotFoundError:
             return
         except OSError as error:
-            self._journal.once(told.path.name, f"{told.path} was told and cannot be removed: {error.strerror}")
+            self._log.once(ended.path.name, f"{ended.path} was told and cannot be removed: {error.strerror}")
 
     def put_aside(self, refused: ExitFile) -> None:
-        """Keeps an exit that no server takes, under a name that is not read again."""
+        """Rename an exit that the server refuses, so that it is not read again."""
         aside = refused.path.with_name(refused.path.name.removesuffix(EXIT_SUFFIX) + REFUSED_SUFFIX)
         try:
             refused.path.replace(aside)
         except OSError as error:
-            self._journal.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
+            self._log.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
             self._known[refused.path.name] = _Known(refused.signature)
 
-    def _files(self) -> dict[str, Signature]:
-        found = {}
+    def _files(self) -> dict[str, FileSignature]:
+        signatures = {}
         try:
             with os.scandir(self._folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".json") and not entry.name.startswith("."):
-                        found[entry.name] = _signature(entry.stat(follow_symlinks=False))
+                        signatures[entry.name] = _signature(entry.stat(follow_symlinks=False))
         except FileNotFoundError:
-            pass  # no rank ran here yet, or a file went while we looked: the next look has the rest
+            pass  # no rank ran here yet, or a file was removed meanwhile: the next poll reads the rest
         except OSError as error:
-            self._journal.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
-        return found
+            self._log.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
+        return signatures
 
-    def _read(self, name: str, signature: Signature) -> _Known:
+    def _read(self, name: str, signature: FileSignature) -> _Known:
         try:
             content = read_object(self._folder / name)
             if name.endswith(EXIT_SUFFIX):
@@ -123,30 +133,32 @@ class RunningSensor:
         except FileNotFoundError:
             return _Known((0, 0, 0))
         except (OSError, ValueError) as error:
-            self._journal.once(name, f"{self._folder / name} is passed over: {error}")
+            self._log.once(name, f"{self._folder / name} is passed over: {error}")
             return _Known(signature)
 
-    def _process(self, known: _Known, claim: Running) -> Live | None:
+    def _process(self, known: _Known, claim: RunningFile) -> LiveRank | None:
         if claim.boot_id is not None and claim.boot_id != self._boot_id:
             return None
         ticks = known.seen.ticks if known.seen else claim.ticks
         pid = known.seen.pid if known.seen else self._pid(known, claim)
         process = processes.read(self._proc, pid) if pid is not None else None
-        if process is None or not process.lives or ticks not in (None, process.ticks):
+        if process is None or not process.is_alive or ticks not in (None, process.ticks):
             return None
-        known.seen = known.seen or Live(claim.rank, claim.log, process.pid, process.ticks)
+        known.seen = known.seen or LiveRank(claim.rank, claim.log, process.pid, process.ticks)
         return known.seen
 
-    def _pid(self, known: _Known, claim: Running) -> int | None:
+    def _pid(self, known: _Known, claim: RunningFile) -> int | None:
         if claim.pid_namespace in (None, self._namespace) or claim.ticks is None:
             return claim.pid
         known.searches += 1
         if known.searches > SEARCHES_AT_ONCE and known.searches % SEARCH_EVERY:
             return None
-        found = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
-        return min(found, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None)
+        candidates = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
+        return min(
+            candidates, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None
+        )
 
-    def _is_meant(self, pid: int, claim: Running) -> bool:
+    def _is_meant(self, pid: int, claim: RunningFile) -> bool:
         process = processes.read(self._proc, pid)
         if process is None or process.ticks != claim.ticks:
             return False
@@ -155,8 +167,8 @@ class RunningSensor:
         return len(inner) > 1 and inner[-1] == claim.pid and namespace in (None, claim.pid_namespace)
 
 
-def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Reader | None = None) -> bool:
-    """Whether a process began with this job and attempt in its environment: what no file can pretend."""
+def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: processes.Reader | None = None) -> bool:
+    """Return whether a process began with this job and attempt in its environment. A file cannot fake that."""
     environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
     if rank is None or environment is None:
         return False
@@ -165,5 +177,5 @@ def carries(host_proc: Path, pid: int, rank: Rank | None, reader: processes.Read
     )
 
 
-def _signature(found: os.stat_result) -> Signature:
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _signature(status: os.stat_result) -> FileSignature:
+    return status.st_ino, status.st_mtime_ns, status.st_size

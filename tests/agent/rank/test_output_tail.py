@@ -15,68 +15,68 @@ from typing import Any
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.diagnosis.observations import Written
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.rank.files import Rank
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.output_tail import (
     LINE_CHARACTERS_MAX,
     LINES_MAX,
     PART_LINES_MAX,
     PARTS_MAX,
-    LastWords,
-    tell,
+    OutputTail,
+    send,
 )
-from gpu_recovery_agent.sensors.training_socket import DiagnosisSocket
+from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import SOCKET
 
 from tests.agent.api import WITHIN_S
 from tests.agent.node import Node, wait_until
 
 NOW_S = 1_000.0
-WRAPPER = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--"]
-RANK = Rank("run-1", 1, 0, None, None)
+WRAPPER = [sys.executable, "-c", "from gpu_recovery_agent.rank.wrapper import main; main()", "--"]
+RANK = RankIdentity("run-1", 1, 0, None, None)
 
 
 @pytest.fixture
-def ear(node: Node) -> Iterator[DiagnosisSocket]:
+def ear(node: Node) -> Iterator[TrainingSocket]:
     """The agent's end of the socket, on a node."""
     node.running.mkdir()
-    found = DiagnosisSocket(node.running / SOCKET, Journal())
-    found.look(NOW_S)
+    found = TrainingSocket(node.running / SOCKET, AgentLog())
+    found.poll(NOW_S)
     yield found
     found.close()
 
 
-def heard(ear: DiagnosisSocket) -> list[Written]:
+def heard(ear: TrainingSocket) -> list[Written]:
     """What the API would read of what has come."""
-    ear.look(NOW_S)
-    told = [one.told(NOW_S) for one in ear.batch()]
+    ear.poll(NOW_S)
+    told = [one.to_json(NOW_S) for one in ear.batch()]
     found, left_out = observed("i-1", told)
     assert left_out == 0 and ear.lost == 0
     reports: list[Any] = [one.report for one in found]
     return sorted(reports, key=lambda one: one.part, reverse=True)
 
 
-def lines(ear: DiagnosisSocket) -> list[str]:
+def lines(ear: TrainingSocket) -> list[str]:
     """Every line that was told, in its order."""
     return [line for one in heard(ear) for line in one.lines]
 
 
 @pytest.mark.slow
-def test_the_last_lines_of_a_rank_that_failed_reach_the_agent(node: Node, ear: DiagnosisSocket) -> None:
+def test_the_last_lines_of_a_rank_that_failed_reach_the_agent(node: Node, ear: TrainingSocket) -> None:
     """From both outputs, urgent, under the rank's name; and the log service has them as ever."""
     program = "print('epoch 1', flush=True); raise ValueError('no such column')"
     rank = node.rank(sys.executable, "-c", program, rank=3)
     out, error = rank.communicate(timeout=WITHIN_S)
     assert (out, rank.returncode) == (b"epoch 1\n", 1)
     assert error.endswith(b"ValueError: no such column\n")
-    assert ear.look(NOW_S)
+    assert ear.poll(NOW_S)
     (told,) = heard(ear)
     assert (told.rank, told.part) == (3, 0)
     assert "epoch 1" in told.lines and told.lines[-1] == "ValueError: no such column"
 
 
 @pytest.mark.slow
-def test_nothing_is_told_of_a_rank_that_ended_well_or_was_asked_to_leave(node: Node, ear: DiagnosisSocket) -> None:
+def test_nothing_is_told_of_a_rank_that_ended_well_or_was_asked_to_leave(node: Node, ear: TrainingSocket) -> None:
     """Nor where it is switched off, nor of a rank that nobody is to hear of."""
     assert node.rank("sh", "-c", "echo done").wait(WITHIN_S) == 0
     ready = node.running.parent / "ready"
@@ -172,7 +172,7 @@ def test_an_output_that_is_busy_is_waited_for(node: Node) -> None:
 
 
 @pytest.mark.slow
-def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: DiagnosisSocket) -> None:
+def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: TrainingSocket) -> None:
     """Of what is overwritten at a terminal only the last state is kept; a line is cut in its middle."""
     long = f"'x' + 'y' * {LINE_CHARACTERS_MAX} + 'z'"
     program = f"print('\\r1%\\r2%\\r3%\\n\\n  \\n' + {long}); print('end', end=''); raise SystemExit(1)"
@@ -183,7 +183,7 @@ def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: Dia
 
 
 @pytest.mark.slow
-def test_of_a_long_log_the_end_is_kept(node: Node, ear: DiagnosisSocket) -> None:
+def test_of_a_long_log_the_end_is_kept(node: Node, ear: TrainingSocket) -> None:
     """However it was cut into pieces on its way."""
     rank = node.rank("sh", "-c", "seq 100000; exit 1")
     assert rank.communicate(timeout=WITHIN_S)[0].endswith(b"\n100000\n") and rank.returncode == 1
@@ -191,21 +191,21 @@ def test_of_a_long_log_the_end_is_kept(node: Node, ear: DiagnosisSocket) -> None
 
 
 @pytest.mark.parametrize("length", [1, 40, 120, LINE_CHARACTERS_MAX])
-def test_what_is_told_fits_into_what_is_taken(node: Node, ear: DiagnosisSocket, length: int) -> None:
+def test_what_is_told_fits_into_what_is_taken(node: Node, ear: TrainingSocket, length: int) -> None:
     """The end of it, in as many reports as may be, however long its lines are, and whatever they hold."""
     written = [f"{n:03}" + 'ä\\"'[n % 3] * length for n in range(LINES_MAX)]
-    tell(written, RANK, node.running / SOCKET)
+    send(written, RANK, node.running / SOCKET)
     told = lines(ear)
     assert told == written[-len(told) :]
     assert len(told) == LINES_MAX or len(heard(ear)) == PARTS_MAX
     assert all(len(one.lines) <= PART_LINES_MAX for one in heard(ear))
 
 
-def test_a_rank_that_wrote_nothing_tells_nothing(node: Node, ear: DiagnosisSocket) -> None:
+def test_a_rank_that_wrote_nothing_tells_nothing(node: Node, ear: TrainingSocket) -> None:
     """An empty report would only stand for a log that there is not."""
-    tell([], RANK, node.running / SOCKET)
+    send([], RANK, node.running / SOCKET)
     assert heard(ear) == []
-    tell(["x"], RANK, Path("/nowhere") / SOCKET)
+    send(["x"], RANK, Path("/nowhere") / SOCKET)
 
 
 def test_who_holds_the_output_open_after_the_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_who_holds_the_output_open_after_the_end_is_not_waited_for(monkeypatch: 
     read_end, write_end = os.pipe()
     monkeypatch.setattr("gpu_recovery_agent.rank.output_tail._outputs", lambda: [(write_end,)])
     before = threading.active_count()
-    written = LastWords({})
+    written = OutputTail({})
     left_behind = os.dup(written.ends[write_end])
     written.begin()
     os.write(left_behind, b"the last\n")

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 from gpu_recovery_agent.rank import settings
 from gpu_recovery_agent.rank.process import Ended
-from gpu_recovery_agent.rank.settings import MARGIN_S, REST_S, Limits, limits, words
-from gpu_recovery_agent.rank.suspension import SILENT_S, SUSPENDED, TIMED_OUT, Suspension
+from gpu_recovery_agent.rank.settings import MARGIN_S, REST_S, RankTimeouts, rank_timeouts, rehearsal_and_command
+from gpu_recovery_agent.rank.suspension import STARTUP_S, SUSPENDED, TIMED_OUT, SuspensionHandler
 from gpu_recovery_agent.rank.suspension_folder import (
     ASKED,
     NOTICE,
     PROGRESS,
     SUSPEND,
     WATCHDOG,
-    NoticeFolder,
-    notice_folder,
+    SuspensionFolder,
+    suspension_folder,
 )
-from gpu_recovery_agent.settings import SettingsError
+from gpu_recovery_agent.settings import AgentSettingsError
 
 TERM, KILL, NOTHING = signal.SIGTERM, signal.SIGKILL, 0
 CRASHED = Ended(code=7)
-USUAL = Limits(5.0, 30.0)
+USUAL = RankTimeouts(5.0, 30.0)
 
 
 class Rank:
@@ -34,16 +34,16 @@ class Rank:
     def __init__(
         self,
         folder: Path | None,
-        within: Limits = USUAL,
+        within: RankTimeouts = USUAL,
         *,
         leads: bool = True,
         rehearse_s: float | None = None,
     ) -> None:
         self.now, self.said = 1_000.0, list[str]()
         self.folder = folder
-        self.judge = Suspension(
+        self.judge = SuspensionHandler(
             within,
-            NoticeFolder(folder) if folder else None,
+            SuspensionFolder(folder) if folder else None,
             leads=leads,
             say=self.said.append,
             rehearse_s=rehearse_s,
@@ -51,7 +51,7 @@ class Rank:
         )
 
     def told(self, number: int = TERM) -> int:
-        return self.judge.told(number)
+        return self.judge.on_signal(number)
 
     def after(self, seconds: float) -> int:
         """What is due when so many seconds have passed."""
@@ -95,7 +95,7 @@ def test_a_second_sigterm_cuts_the_grace_and_prolongs_nothing(tmp_path: Path) ->
 
 def test_a_command_with_a_handler_of_its_own_gets_every_sigterm_as_without_us(tmp_path: Path) -> None:
     """GPU_RECOVERY_FORWARD_SIGTERM=1: at once, each time, and the container's own SIGKILL is the only one."""
-    rank = Rank(tmp_path, Limits(5.0, 30.0, forwards=True))
+    rank = Rank(tmp_path, RankTimeouts(5.0, 30.0, forwards=True))
     assert [rank.told(), rank.told(), rank.after(10_000)] == [TERM, TERM, NOTHING]
     assert not rank.has_notice()
 
@@ -121,7 +121,7 @@ def test_other_signals_are_the_commands_affair(tmp_path: Path, number: int) -> N
 @pytest.mark.parametrize("grace_s", [0, 1, 5, 20, 27, 30, 90])
 def test_the_container_is_never_first(grace_s: int, stop_timeout_s: int) -> None:
     """What Docker kills writes no exit: SIGTERM, SIGKILL and the exit's file fit into the stopTimeout."""
-    found = Limits(grace_s, stop_timeout_s)
+    found = RankTimeouts(grace_s, stop_timeout_s)
     assert 0 <= found.term_s <= found.kill_s <= max(stop_timeout_s - MARGIN_S, 0)
     assert found.term_s <= grace_s
     if grace_s + REST_S + MARGIN_S <= stop_timeout_s:
@@ -153,7 +153,7 @@ def test_go_suspend_under_notice_ends_the_grace_and_not_later_than_it_would(tmp_
     assert [late.after(s) for s in (4.9, 0.1)] == [NOTHING, KILL]
     assert late.judge.status(Ended(signal=KILL)) == SUSPENDED
     (tmp_path / SUSPEND).unlink()
-    tight = Rank(tmp_path, Limits(27.0, 30.0))
+    tight = Rank(tmp_path, RankTimeouts(27.0, 30.0))
     tight.told()
     assert tight.after(26) == NOTHING
     tight.mark(SUSPEND)
@@ -255,7 +255,7 @@ def test_a_rehearsal_begins_when_the_command_first_asks(tmp_path: Path) -> None:
 def test_a_rehearsal_does_not_wait_for_ever_for_a_command_that_never_asks(tmp_path: Path) -> None:
     """It would be ended by force in a real one, and shall see it; and is told why."""
     rank = Rank(tmp_path, rehearse_s=10)
-    assert rank.after(SILENT_S + 9.9) == NOTHING and not rank.has_notice()
+    assert rank.after(STARTUP_S + 9.9) == NOTHING and not rank.has_notice()
     assert (rank.after(0.1), rank.has_notice()) == (NOTHING, True)
     assert "nobody in it has asked" in rank.said[-1]
 
@@ -263,20 +263,20 @@ def test_a_rehearsal_does_not_wait_for_ever_for_a_command_that_never_asks(tmp_pa
 @pytest.mark.parametrize(
     ("environment", "expected", "warnings"),
     [
-        ({}, Limits(5, 30), 0),
-        ({"SUSPEND_GRACE_S": "12", "GPU_RECOVERY_STOP_TIMEOUT_S": "120"}, Limits(12, 120), 0),
-        ({"SUSPEND_GRACE_S": "", "GPU_RECOVERY_FORWARD_SIGTERM": "0"}, Limits(5, 30), 0),
-        ({"GPU_RECOVERY_FORWARD_SIGTERM": "1"}, Limits(5, 30, forwards=True), 0),
-        ({"GPU_RECOVERY_FORWARD_SIGTERM": "yes"}, Limits(5, 30), 1),
-        ({"SUSPEND_GRACE_S": "5.5"}, Limits(5, 30), 1),
-        ({"SUSPEND_GRACE_S": "-1"}, Limits(5, 30), 1),
-        ({"SUSPEND_GRACE_S": "29"}, Limits(29, 30), 1),
+        ({}, RankTimeouts(5, 30), 0),
+        ({"SUSPEND_GRACE_S": "12", "GPU_RECOVERY_STOP_TIMEOUT_S": "120"}, RankTimeouts(12, 120), 0),
+        ({"SUSPEND_GRACE_S": "", "GPU_RECOVERY_FORWARD_SIGTERM": "0"}, RankTimeouts(5, 30), 0),
+        ({"GPU_RECOVERY_FORWARD_SIGTERM": "1"}, RankTimeouts(5, 30, forwards=True), 0),
+        ({"GPU_RECOVERY_FORWARD_SIGTERM": "yes"}, RankTimeouts(5, 30), 1),
+        ({"SUSPEND_GRACE_S": "5.5"}, RankTimeouts(5, 30), 1),
+        ({"SUSPEND_GRACE_S": "-1"}, RankTimeouts(5, 30), 1),
+        ({"SUSPEND_GRACE_S": "29"}, RankTimeouts(29, 30), 1),
     ],
 )
-def test_what_the_environment_says(environment: dict[str, str], expected: Limits, warnings: int) -> None:
+def test_what_the_environment_says(environment: dict[str, str], expected: RankTimeouts, warnings: int) -> None:
     """What cannot be meant is said, and keeps no gang from starting."""
     said: list[str] = []
-    assert limits(environment, said.append) == expected
+    assert rank_timeouts(environment, said.append) == expected
     assert [text.startswith("warning: ") for text in said] == [True] * warnings
 
 
@@ -295,7 +295,7 @@ def test_what_the_environment_says(environment: dict[str, str], expected: Limits
 )
 def test_what_is_typed(typed: list[str], environment: dict[str, str], expected: tuple[float | None, list[str]]) -> None:
     """Options end where the command begins."""
-    assert words(typed, environment) == expected
+    assert rehearsal_and_command(typed, environment) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,23 +313,23 @@ def test_what_is_typed(typed: list[str], environment: dict[str, str], expected: 
 )
 def test_what_is_typed_wrongly_is_refused_by_name(typed: list[str], environment: dict[str, str], named: str) -> None:
     """Whoever typed it sits in front of it."""
-    with pytest.raises(SettingsError, match=named):
-        words(typed, environment)
+    with pytest.raises(AgentSettingsError, match=named):
+        rehearsal_and_command(typed, environment)
 
 
 def test_the_folder_is_the_users_own_and_is_gone_afterwards(tmp_path: Path) -> None:
     """In memory where there is a place; two ranks of one machine never share it."""
     given = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    with notice_folder(given) as one, notice_folder(given) as two:
+    with suspension_folder(given) as one, suspension_folder(given) as two:
         assert one.path.parent == two.path.parent == tmp_path and one.path != two.path
         assert one.path.stat().st_mode & 0o7777 == (0o1777 if os.geteuid() == 0 else 0o700)
         one.give(5.0)
     assert list(tmp_path.iterdir()) == []
-    with notice_folder({"XDG_RUNTIME_DIR": str(tmp_path / "none")}) as other:
+    with suspension_folder({"XDG_RUNTIME_DIR": str(tmp_path / "none")}) as other:
         assert other.path.parent != tmp_path
 
 
 def test_the_defaults_are_those_of_the_time_sharing_rules() -> None:
     """Seed 003: five seconds, then by force; and ECS's 30 seconds where a container says nothing."""
     assert (settings.GRACE_S, settings.STOP_TIMEOUT_S) == (5, 30)
-    assert (Limits().term_s, Limits().kill_s) == (5, 10)
+    assert (RankTimeouts().term_s, RankTimeouts().kill_s) == (5, 10)

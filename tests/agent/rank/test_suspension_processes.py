@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_agent.commands import Orders
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.commands import CommandRunner
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank import suspension, suspension_folder
-from gpu_recovery_agent.responses import Order
+from gpu_recovery_agent.responses import ServerCommand
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.ranks import RunningSensor
-from gpu_recovery_agent.state import State
+from gpu_recovery_agent.sensors.ranks import RankSensor
+from gpu_recovery_agent.state import AgentState
 from gpu_recovery_client import training
 
 from tests.agent.api import WITHIN_S
@@ -81,7 +81,7 @@ def place(node: Node, tmp_path: Path) -> Place:
 
 def lives(pid: int) -> bool:
     found = processes.read(PROC, pid)
-    return found is not None and found.lives
+    return found is not None and found.is_alive
 
 
 def test_both_sides_name_the_files_and_the_status_alike() -> None:
@@ -311,7 +311,7 @@ training.go_suspend()
 """
     path = place.folder / "program.py"
     path.write_text(BEGIN + program)
-    wrapper = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--"]
+    wrapper = [sys.executable, "-c", "from gpu_recovery_agent.rank.wrapper import main; main()", "--"]
     command = ["unshare", "-p", "-f", "--mount-proc", *wrapper, sys.executable, str(path), str(place.folder)]
     variables = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "100", **LONG}
     outer = subprocess.Popen(command, env={**place.node.environment, **variables}, stdin=subprocess.DEVNULL)
@@ -337,14 +337,14 @@ def test_the_agents_orders_are_a_notice_and_its_end(place: Place) -> None:
     rank = place.start(program, **LONG)
     wait_until(lambda: place.has("asks"))
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    live, _ = RunningSensor(place.node.running, PROC, boot, Journal()).look()
-    state = State(place.folder / "state", boot, Journal())
+    live, _ = RankSensor(place.node.running, PROC, boot, AgentLog()).poll()
+    state = AgentState(place.folder / "state", boot, AgentLog())
     state.open()
-    orders = Orders(PROC, state, Journal())
-    orders.given([Order("o-1", "suspend", "run-1", 1, 5.0)], live)
+    orders = CommandRunner(PROC, state, AgentLog())
+    orders.add([ServerCommand("o-1", "suspend", "run-1", 1, 5.0)], live)
     wait_until(place.given)
     assert rank.poll() is None
-    orders.given([Order("o-2", "stop", "run-1", 1, 80_000.0)], live)
+    orders.add([ServerCommand("o-2", "stop", "run-1", 1, 80_000.0)], live)
     assert place.ended(rank)[0] == 143
     assert place.exit() == {"signal": 15, "notice": True}
     state.close()
@@ -375,7 +375,7 @@ def test_a_rehearsal_suspends_the_command_and_begins_it_again(place: Place, how:
     if how == "variable":
         rank = place.node.rank(*words, GPU_RECOVERY_SIMULATE="0.2", **variables)
     else:
-        wrapper = [sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()"]
+        wrapper = [sys.executable, "-c", "from gpu_recovery_agent.rank.wrapper import main; main()"]
         rank = subprocess.Popen(
             [*wrapper, "--simulate", "0.2", "--", *words],
             env={**place.node.environment, **variables},

@@ -9,9 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.ranks import RunningSensor, carries
+from gpu_recovery_agent.sensors.ranks import RankSensor, carries
 
 from tests.agent.api import WITHIN_S
 from tests.agent.node import Node, wait_until
@@ -103,12 +103,12 @@ def test_orphans_are_reaped_while_the_command_runs(node: Node) -> None:
     rank = node.rank("sh", "-c", f"for i in 1 2 3 4 5; do (sh -c 'exit 0' &) ; done; touch {flag}; sleep 600")
     wait_until(flag.exists)
 
-    def children() -> list[processes.Process]:
+    def children() -> list[processes.ProcessInfo]:
         found = (processes.read(PROC, pid) for pid in processes.pids(PROC))
         return [one for one in found if one and one.parent == rank.pid]
 
     wait_until(lambda: len(children()) == 1)
-    assert children()[0].lives
+    assert children()[0].is_alive
     rank.terminate()
     assert rank.wait(WITHIN_S) == 143
 
@@ -120,7 +120,7 @@ def test_what_the_command_leaves_behind_ends_with_it(node: Node) -> None:
     assert node.rank("sh", "-c", script).wait(WITHIN_S) == 3
     for pid in map(int, pids.read_text().split()):
         process = processes.read(PROC, pid)
-        assert process is None or not process.lives
+        assert process is None or not process.is_alive
     assert content(node, "100.exit.json")["code"] == 3
 
 
@@ -132,7 +132,7 @@ def test_a_command_does_not_outlive_its_wrapper(node: Node) -> None:
     wait_until(lambda: (PROC / str(command) / "comm").read_text().strip() == "sleep")
     rank.kill()
     rank.wait()
-    wait_until(lambda: not ((found := processes.read(PROC, command)) and found.lives))
+    wait_until(lambda: not ((found := processes.read(PROC, command)) and found.is_alive))
     assert node.files() == ["100.json"]
 
 
@@ -193,7 +193,7 @@ def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: 
         wait_until(lambda: "100.json" in node.files())
         assert content(node, "100.json")["remote_pid"] == 1
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        live, _ = RunningSensor(node.running, PROC, boot, Journal()).look()
+        live, _ = RankSensor(node.running, PROC, boot, AgentLog()).poll()
         inner = processes.read(PROC, live[0].pid)
         assert inner is not None and inner.parent == outer.pid and carries(PROC, inner.pid, live[0].rank)
         os.kill(inner.pid, signal.SIGTERM)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery.core.xid import REPEATS
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors.kernel_log import BURST_GAP_S, DAY_S, KernelLogSensor
 
 from health_check.recovery_action import number_changed_to
@@ -17,7 +17,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.touch()
-        self.sensor = KernelLogSensor(path, Journal())
+        self.sensor = KernelLogSensor(path, AgentLog())
 
     def add(self, text: str, at_s: float = 10.0) -> None:
         with self.path.open("a") as file:
@@ -27,7 +27,7 @@ class Log:
         self.add(f"NVRM: Xid (PCI:0000:{bus}:00): {code}{rest}", at_s)
 
     def look(self) -> list[tuple[int, str, int]]:
-        return [(one.xid, one.gpu, one.count) for one in self.sensor.look()]
+        return [(one.xid, one.gpu, one.count) for one in self.sensor.poll()]
 
 
 @pytest.fixture
@@ -108,26 +108,26 @@ def test_an_action_is_read_after_to_and_nowhere_else(log: Log, text: str, number
     """What stands before it is what it was."""
     assert number_changed_to(text) == number
     log.xid(154, rest=f", {text}")
-    assert [one.action for one in log.sensor.look()] == [number]
+    assert [one.action for one in log.sensor.poll()] == [number]
 
 
 def test_only_an_xid_154_names_an_action(log: Log) -> None:
     """Others may have the word in their text."""
     log.xid(95, rest=", from 0x0 to 0x2 (Node Reboot)")
-    assert [one.action for one in log.sensor.look()] == [None]
+    assert [one.action for one in log.sensor.poll()] == [None]
 
 
 def test_a_log_that_cannot_be_read_is_a_fact(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Said once, told in the inventory, and tried again."""
     path = tmp_path / "kmsg"
-    sensor = KernelLogSensor(path, Journal())
-    assert sensor.look() == sensor.look() == []
+    sensor = KernelLogSensor(path, AgentLog())
+    assert sensor.poll() == sensor.poll() == []
     assert sensor.unread is not None and "No such file" in sensor.unread
     assert capfd.readouterr().err.count("XIDs go unseen") == 1
     log = Log(path)
     log.xid(79)
-    assert [one.xid for one in sensor.look()] == [79] and sensor.unread is None
-    assert KernelLogSensor(None, Journal()).unread == "it is switched off"
+    assert [one.xid for one in sensor.poll()] == [79] and sensor.unread is None
+    assert KernelLogSensor(None, AgentLog()).unread == "it is switched off"
 
 
 def test_a_log_that_was_opened_again_tells_nothing_twice(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,10 +145,10 @@ def test_nothing_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "kmsg")
     writer = os.open(tmp_path / "kmsg", os.O_RDWR)
     try:
-        sensor = KernelLogSensor(tmp_path / "kmsg", Journal())
-        assert sensor.look() == []
+        sensor = KernelLogSensor(tmp_path / "kmsg", AgentLog())
+        assert sensor.poll() == []
         os.write(writer, b"4,1,1000000,-;NVRM: Xid (PCI:0000:10:00): 79, pid=7\n")
-        assert [one.xid for one in sensor.look()] == [79]
+        assert [one.xid for one in sensor.poll()] == [79]
         sensor.close()
     finally:
         os.close(writer)
@@ -169,10 +169,10 @@ def test_a_flood_of_one_cause_is_one_occurrence(log: Log) -> None:
     """One crash writes a line for each of its channels; the next crash, minutes later, is another."""
     for number in range(400):
         log.xid(31, 10.0 + number / 100)
-    assert [(one.count, one.bursts) for one in log.sensor.look()][-1] == (400, 1)
+    assert [(one.count, one.bursts) for one in log.sensor.poll()][-1] == (400, 1)
     log.xid(31, 13.99 + BURST_GAP_S)
     log.xid(31, 14.5 + 2 * BURST_GAP_S)
-    assert [(one.count, one.bursts) for one in log.sensor.look()] == [(401, 1), (402, 2)]
+    assert [(one.count, one.bursts) for one in log.sensor.poll()] == [(401, 1), (402, 2)]
 
 
 def test_an_occurrence_is_forgotten_when_its_last_error_is_a_day_old(log: Log) -> None:
@@ -181,7 +181,7 @@ def test_an_occurrence_is_forgotten_when_its_last_error_is_a_day_old(log: Log) -
     log.xid(13, BURST_GAP_S)
     log.xid(13, DAY_S + BURST_GAP_S)
     log.xid(13, DAY_S + BURST_GAP_S + 1.0)
-    assert [one.bursts for one in log.sensor.look()] == [1, 1, 2, 1]
+    assert [one.bursts for one in log.sensor.poll()] == [1, 1, 2, 1]
 
 
 def test_occurrences_are_counted_by_number_and_gpu(log: Log) -> None:
@@ -189,7 +189,7 @@ def test_occurrences_are_counted_by_number_and_gpu(log: Log) -> None:
     log.xid(31, 10.0)
     log.xid(31, 10.1, bus="3b")
     log.xid(13, 10.2)
-    assert [one.bursts for one in log.sensor.look()] == [1, 1, 1]
+    assert [one.bursts for one in log.sensor.poll()] == [1, 1, 1]
 
 
 def test_the_gap_between_occurrences_is_that_of_the_servers_rules() -> None:
@@ -204,6 +204,6 @@ def test_an_error_of_a_switch_is_seen_with_whether_it_is_fatal(log: Log) -> None
     log.add("nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 31, Non-fatal, Link 28 something", 12.0)
     log.xid(31, 13.0)
     log.add("nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 24007, Fatal, Link 29 sourceid mismatch", 14.0)
-    seen = [(one.xid, one.fatal, one.count, one.bursts) for one in log.sensor.look()]
+    seen = [(one.xid, one.fatal, one.count, one.bursts) for one in log.sensor.poll()]
     assert seen == [(24007, True, 1, 1), (31, False, 1, 1), (31, None, 1, 1), (24007, True, 2, 1)]
-    assert log.sensor.look() == []
+    assert log.sensor.poll() == []

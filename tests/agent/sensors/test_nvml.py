@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors import gpu_health, nvml_reading
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 
@@ -26,17 +26,17 @@ class Watched:
 
     def __init__(self, node: Node) -> None:
         self.now = 0.0
-        self.sensor = NvmlSensor(node.environment, Journal(), interval_s=15.0, deadline_s=30.0, now=lambda: self.now)
+        self.sensor = NvmlSensor(node.environment, AgentLog(), interval_s=15.0, deadline_s=30.0, now=lambda: self.now)
 
     def reading(self) -> dict[str, Any]:
         """The next answer."""
         self.now += 15.0
-        self.sensor.look()
-        wait_until(self.sensor.look, "no answer of NVML")
+        self.sensor.poll()
+        wait_until(self.sensor.poll, "no answer of NVML")
         assert self.sensor.reading is not None
         return self.sensor.reading
 
-    def health(self, gpus_before: int = 0) -> gpu_health.Health:
+    def health(self, gpus_before: int = 0) -> gpu_health.GpuHealthStatus:
         sensor = self.sensor
         return gpu_health.judge(
             sensor.reading, trouble=sensor.trouble, hung=sensor.hung, silent_s=sensor.silent_s, gpus_before=gpus_before
@@ -65,7 +65,7 @@ def test_a_healthy_gpu_is_read_whole(watched: Watched) -> None:
     assert gpu["remapped"] == {"corrected": 0, "uncorrected": 0, "pending": False, "failure": False}
     assert (gpu["recovery_action"], gpu["links"], gpu["sram_threshold_exceeded"]) == (0, "11", False)
     assert gpu["missing"] == {"Not Supported (3)": ["retirement_pending", "mig"]}
-    assert watched.health() == gpu_health.Health("ok")
+    assert watched.health() == gpu_health.GpuHealthStatus("ok")
 
 
 def test_what_a_gpu_does_not_know_is_null_with_its_reason(node: Node, watched: Watched) -> None:
@@ -78,7 +78,7 @@ def test_what_a_gpu_does_not_know_is_null_with_its_reason(node: Node, watched: W
     assert {"recovery_action", "remapped", "ecc.uncorrected_volatile", "links", "power_mw"} <= set(
         gpu["missing"]["Not Supported (3)"]
     )
-    assert watched.health() == gpu_health.Health("ok")
+    assert watched.health() == gpu_health.GpuHealthStatus("ok")
 
 
 def test_nothing_at_all_is_no_crash(node: Node, watched: Watched) -> None:
@@ -112,7 +112,7 @@ def test_errors_that_rise_are_told(node: Node, watched: Watched) -> None:
     assert watched.health().status == "ok"
     node.set_nvml(gpus=[{"ecc": [7, 9, 2, 5]}])
     assert watched.reading()["gpus"][0]["ecc"]["uncorrected_aggregate"] == 5
-    assert watched.health() == gpu_health.Health(
+    assert watched.health() == gpu_health.GpuHealthStatus(
         "impaired", "GPU 0: 2 uncorrectable memory errors since the driver was loaded"
     )
 
@@ -124,7 +124,7 @@ def test_a_row_that_waits_is_in_the_inventory_and_ends_nobodys_work(node: Node, 
     assert watched.health().status == "ok"
     node.set_nvml(gpus=[{"remapped": [0, 1, 0, 1]}])
     watched.reading()
-    assert watched.health() == gpu_health.Health("impaired", "GPU 0: a spare row could not be mapped in")
+    assert watched.health() == gpu_health.GpuHealthStatus("impaired", "GPU 0: a spare row could not be mapped in")
 
 
 @pytest.mark.parametrize(("action", "words"), [(1, "reset of the GPU"), (2, "reboot"), (5, "bus"), (9, "action 9")])
@@ -143,7 +143,7 @@ def test_why_the_clocks_are_held_back_is_in_the_inventory_and_no_reason_to_look(
     is null with its reason, and no change of theirs makes another inventory of it."""
     node.set_nvml(gpus=[{"reasons": THERMAL_SLOWDOWN | POWER_BRAKE}])
     slowed = watched.reading()
-    assert slowed["gpus"][0]["clocks_event_reasons"] == 0xC0 and watched.health() == gpu_health.Health("ok")
+    assert slowed["gpus"][0]["clocks_event_reasons"] == 0xC0 and watched.health() == gpu_health.GpuHealthStatus("ok")
     node.set_nvml(gpus=[{"reasons": 0}])
     free = watched.reading()
     assert free["gpus"][0]["clocks_event_reasons"] == 0
@@ -180,7 +180,7 @@ def test_from_nvlink_5_on_each_link_that_is_up_counts_for_itself(node: Node, wat
         "recovery_events": 0,
     }
     assert set(gpu["missing"]["Not Supported (3)"]) >= {"link_errors.crc_flit", "link_errors.recovery"}
-    assert watched.health() == gpu_health.Health("ok")
+    assert watched.health() == gpu_health.GpuHealthStatus("ok")
 
 
 def test_nvlink_5_without_a_link_that_is_up_asks_for_no_field(node: Node, watched: Watched) -> None:
@@ -211,7 +211,9 @@ def test_a_gpu_that_wears_out_is_an_impairment(node: Node, watched: Watched) -> 
     """Errors of its SRAM beyond the threshold: no reset gives it a longer life."""
     node.set_nvml(gpus=[{"sram": 1}])
     watched.reading()
-    assert watched.health() == gpu_health.Health("impaired", "GPU 0: its count of SRAM errors has passed the threshold")
+    assert watched.health() == gpu_health.GpuHealthStatus(
+        "impaired", "GPU 0: its count of SRAM errors has passed the threshold"
+    )
 
 
 def test_gap_7_a_gpu_is_told_with_its_health_and_silence_is_never_zero_gpus_that_are_well(
@@ -224,12 +226,12 @@ def test_gap_7_a_gpu_is_told_with_its_health_and_silence_is_never_zero_gpus_that
     (gpu,) = reading["gpus"]
     assert reading["driver"] == "580.82.07" and gpu["clocks_event_reasons"] == THERMAL_SLOWDOWN and gpu["mig"] is True
     assert gpu["ecc"]["corrected_volatile"] == 1 and gpu["ecc"]["uncorrected_aggregate"] == 3
-    assert gpu["processes"] == [{"pid": 4242, "memory": None}] and watched.health() == gpu_health.Health("ok")
+    assert gpu["processes"] == [{"pid": 4242, "memory": None}] and watched.health() == gpu_health.GpuHealthStatus("ok")
     node.set_nvml(hang="nvmlDeviceGetCount")
     watched.now += 15.0
-    watched.sensor.look()
+    watched.sensor.poll()
     watched.now += 30.0
-    assert watched.sensor.look()
+    assert watched.sensor.poll()
     assert watched.health().status == "impaired" and len(gpu_health.gpus_in(watched.sensor.gpus)) == 1
 
 
@@ -239,7 +241,7 @@ def test_a_gpu_that_is_gone_from_the_list_is_missed(node: Node, watched: Watched
     watched.reading()
     node.set_nvml(gpus=[{}])
     watched.reading()
-    assert watched.health(gpus_before=2) == gpu_health.Health("impaired", "1 of 2 GPUs are present")
+    assert watched.health(gpus_before=2) == gpu_health.GpuHealthStatus("impaired", "1 of 2 GPUs are present")
 
 
 def test_a_reader_that_hangs_is_killed_once_and_another_asks_when_it_is_gone(node: Node, watched: Watched) -> None:
@@ -248,16 +250,16 @@ def test_a_reader_that_hangs_is_killed_once_and_another_asks_when_it_is_gone(nod
     watched.reading()
     node.set_nvml(hang="nvmlDeviceGetUUID")
     watched.now = 30.0
-    sensor.look()
+    sensor.poll()
     watched.now = 59.9
-    sensor.look()
+    sensor.poll()
     assert not sensor.hung
     watched.now = 60.0
-    assert sensor.look()
+    assert sensor.poll()
     watched.now = 77.0
-    assert watched.health() == gpu_health.Health("impaired", "NVML has not answered for 62 s")
+    assert watched.health() == gpu_health.GpuHealthStatus("impaired", "NVML has not answered for 62 s")
     node.set_nvml()
-    wait_until(lambda: sensor.look() or sensor._child is None)
+    wait_until(lambda: sensor.poll() or sensor._child is None)
     assert watched.health().status == "impaired"
     assert watched.reading()["count"] == 1
     assert watched.health().status == "ok" and sensor.started == 2
@@ -273,7 +275,7 @@ def test_a_reader_that_cannot_be_killed_is_left_behind_alone(node: Node, watched
     node.set_nvml(hang="nvmlDeviceGetUUID")
     for _ in range(100):
         watched.now += 15.0
-        sensor.look()
+        sensor.poll()
     assert (sensor.started, len(killed)) == (1, 1)
     assert watched.health().status == "impaired"
     real()
@@ -284,7 +286,7 @@ def test_a_reader_that_dies_is_no_verdict_on_the_gpus(watched: Watched) -> None:
     watched.reading()
     assert watched.sensor._child is not None
     watched.sensor._child.kill()
-    wait_until(lambda: watched.sensor.look() or watched.sensor.trouble)
+    wait_until(lambda: watched.sensor.poll() or watched.sensor.trouble)
     assert watched.health().status == "unknown"
     watched.reading()
     assert watched.health().status == "ok"

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery_agent.http_client import TIMEOUT_S
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
 from gpu_recovery_agent.sensors import process_reader
-from gpu_recovery_agent.sensors.child.client import AskedChild
+from gpu_recovery_agent.sensors.child.client import ChildProcess
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.process_reader import ProcessReader
-from gpu_recovery_agent.settings import Settings
-from gpu_recovery_agent.systemd import READY, TURNING, Notify
+from gpu_recovery_agent.settings import AgentSettings
+from gpu_recovery_agent.systemd import READY, TURNING, SystemdNotifier
 
 from tests.agent.api import WITHIN_S, Api
 from tests.agent.fake_proc import Proc, environment
@@ -32,7 +32,7 @@ class Place:
     def __init__(self, node: Node, folder: Path, deadline_s: float = 60.0) -> None:
         self.proc, self.now = Proc(folder / "proc"), 0.0
         self.reader = ProcessReader(
-            self.proc.folder, node.environment, Journal(), deadline_s=deadline_s, now=lambda: self.now
+            self.proc.folder, node.environment, AgentLog(), deadline_s=deadline_s, now=lambda: self.now
         )
 
     def sleeps_in_the_driver(self, pid: int) -> None:
@@ -91,13 +91,13 @@ def test_one_that_sleeps_in_the_driver_costs_one_deadline_and_is_told(
     place = Place(node, tmp_path, deadline_s=0.05)
     place.sleeps_in_the_driver(11)
     place.proc.add(12, 7, environment=environment())
-    real = AskedChild.wait
+    real = ChildProcess.wait
 
-    def waited(child: AskedChild, seconds: float) -> None:
+    def waited(child: ChildProcess, seconds: float) -> None:
         real(child, seconds)
         place.now += seconds
 
-    monkeypatch.setattr(AskedChild, "wait", waited)
+    monkeypatch.setattr(ChildProcess, "wait", waited)
     assert place.reader.environment(11) is None
     assert place.reader.unread == "process 11 cannot be read: no answer of the kernel"
     assert place.reader.started == 1
@@ -108,7 +108,7 @@ def test_one_that_sleeps_in_the_driver_costs_one_deadline_and_is_told(
     assert place.reader.started == 1, "it is not asked again yet"
     place.reader._deadline_s = 60.0
     assert (place.reader.environment(12) or {})["JOB_ID"] == "run-1"
-    place.now += process_reader.LEFT_ALONE_S
+    place.now += process_reader.RETRY_STUCK_AFTER_S
     assert place.reader.unread == ""
     place.reader.close()
     assert capfd.readouterr().err.count("process 11 cannot be read") == 1
@@ -125,7 +125,7 @@ def test_while_the_kernel_keeps_the_child_no_other_is_started(place: Place, monk
         kept.setattr(child, "poll", lambda: None)
         place.reader._give_up("process 12")
         place.proc.add(13, 7, environment=environment())
-        place.now += process_reader.LEFT_ALONE_S + 1
+        place.now += process_reader.RETRY_STUCK_AFTER_S + 1
         assert [place.reader.environment(13) for _ in range(3)] == [None] * 3
         assert place.reader.started == 1
     wait_until(lambda: child.poll() is not None)
@@ -137,12 +137,12 @@ def test_while_the_kernel_keeps_the_child_no_other_is_started(place: Place, monk
 def test_a_container_is_searched_for_once_and_through_the_child(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control groups have a lock of the whole machine."""
     place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{CONTAINER}", environment=environment())
-    sensor = RanksWithoutFile("http://127.0.0.1:51678", place.proc.folder, Journal(), place.reader)
+    sensor = RanksWithoutFile("http://127.0.0.1:51678", place.proc.folder, AgentLog(), place.reader)
     monkeypatch.setattr(sensor, "_containers", lambda: {CONTAINER})
     asked = []
     real = place.reader.first_processes
     monkeypatch.setattr(place.reader, "first_processes", lambda found: asked.append(found) or real(found))
-    assert [[live.pid for live in sensor.look([], [])] for _ in range(3)] == [[20]] * 3
+    assert [[live.pid for live in sensor.poll([], [])] for _ in range(3)] == [[20]] * 3
     assert asked == [[CONTAINER]]
 
 
@@ -161,9 +161,9 @@ def test_an_agent_whose_gpu_process_cannot_be_read_reports_on_and_says_so(api: A
 
 def test_every_sensor_of_the_agent_reads_processes_through_the_child(node: Node) -> None:
     """One that is forgotten would block where no test looks."""
-    agent = Agent(Settings.from_environment(node.environment), node.environment, Journal())
+    agent = Agent(AgentSettings.from_environment(node.environment), node.environment, AgentLog())
     assert isinstance(agent._reader, ProcessReader)
-    assert agent._running._reader is agent._without_file._reader is agent._orders._reader is agent._reader
+    assert agent._running._reader is agent._fileless_ranks._reader is agent._commands._reader is agent._reader
 
 
 # -- systemd -----------------------------------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ def test_the_agent_says_that_it_is_ready_and_at_each_turn_that_it_turns(
 def test_without_systemd_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is spoken to without a socket; one that is gone stops nothing."""
     gone = str(tmp_path / "gone")
-    Notify({"NOTIFY_SOCKET": gone}).say(READY)
+    SystemdNotifier({"NOTIFY_SOCKET": gone}).notify(READY)
     said: list[tuple[bytes, bytes]] = []
     monkeypatch.setattr(socket.socket, "sendto", lambda _, word, to: said.append((word, to)))
-    Notify({"NOTIFY_SOCKET": gone}).say(READY)
+    SystemdNotifier({"NOTIFY_SOCKET": gone}).notify(READY)
     assert said == [(READY.encode(), gone.encode())]
-    Notify({}).say(READY)
-    Notify({"NOTIFY_SOCKET": ""}).say(READY)
+    SystemdNotifier({}).notify(READY)
+    SystemdNotifier({"NOTIFY_SOCKET": ""}).notify(READY)
     assert len(said) == 1
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from gpu_recovery_agent.log import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.sensors import ranks
 from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id, uptime_s
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile, containers_in
-from gpu_recovery_agent.sensors.ranks import RunningSensor
+from gpu_recovery_agent.sensors.ranks import RankSensor
 
 from tests.agent.fake_proc import BOOT, Proc, environment
 
@@ -28,7 +28,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.proc, self.folder = Proc(folder / "proc"), folder / "running"
         self.folder.mkdir()
-        self.sensor = RunningSensor(self.folder, self.proc.folder, BOOT, Journal())
+        self.sensor = RankSensor(self.folder, self.proc.folder, BOOT, AgentLog())
 
     def file(self, name: str = "100.json", **fields: Any) -> None:
         content = {
@@ -46,7 +46,7 @@ class Place:
         (self.folder / name).write_text(json.dumps({key: one for key, one in content.items() if one is not ...}))
 
     def pids(self) -> list[int]:
-        return [live.pid for live in self.sensor.look()[0]]
+        return [live.pid for live in self.sensor.poll()[0]]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_rank_runs_while_its_process_lives(place: Place) -> None:
     """A zombie has ended: only its parent does not know yet."""
     place.file()
     place.proc.add(42, TICKS)
-    (live,) = place.sensor.look()[0]
+    (live,) = place.sensor.poll()[0]
     assert (live.rank.job, live.rank.attempt, live.rank.rank, live.log) == ("run-1", 1, 0, 100)
     assert (live.pid, live.ticks) == (42, TICKS)
     place.proc.add(42, TICKS, state="Z")
@@ -86,7 +86,7 @@ def test_a_file_of_gputasker_is_reported_with_what_it_has(place: Place) -> None:
     content = {"running_log_id": 123, "remote_pid": "42", "remote_pgid": "42", "timestamp": "1734220000"}
     (place.folder / "123.json").write_text(json.dumps(content))
     place.proc.add(42, TICKS)
-    (live,) = place.sensor.look()[0]
+    (live,) = place.sensor.poll()[0]
     assert (live.rank, live.log, live.pid, live.ticks) == (None, 123, 42, TICKS)
     place.proc.add(42, TICKS + 7)
     assert place.pids() == []
@@ -155,20 +155,20 @@ def test_a_rank_that_has_an_exit_runs_no_more(place: Place) -> None:
     place.proc.add(42, TICKS)
     assert place.pids() == [42]
     place.file("100.exit.json", code=0, uptime_s=5.0)
-    live, exits = place.sensor.look()
+    live, exits = place.sensor.poll()
     assert live == [] and [(one.exit.rank.rank, one.exit.code) for one in exits] == [(0, 0)]
 
 
 def test_an_exit_that_was_told_is_removed_unless_it_is_another_one(place: Place) -> None:
     """The same rank may have ended again between the telling and the answer."""
     place.file("100.exit.json", code=0, uptime_s=5.0)
-    _, (first,) = place.sensor.look()
+    _, (first,) = place.sensor.poll()
     place.file("100.exit.json", code=1, uptime_s=9.25)
     place.sensor.remove(first)
-    _, (second,) = place.sensor.look()
+    _, (second,) = place.sensor.poll()
     assert second.exit.code == 1
     place.sensor.remove(second)
-    assert place.sensor.look()[1] == []
+    assert place.sensor.poll()[1] == []
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_an_exit_that_was_told_is_removed_unless_it_is_another_one(place: Place)
 def test_an_exit_that_says_nothing_is_not_told(place: Place, fields: dict[str, Any]) -> None:
     """It stays where it is, for a person."""
     place.file("100.exit.json", **fields)
-    assert place.sensor.look()[1] == []
+    assert place.sensor.poll()[1] == []
     assert (place.folder / "100.exit.json").exists()
 
 
@@ -213,8 +213,8 @@ def test_a_process_that_is_not_found_is_not_searched_for_at_every_look(
 
 def test_a_folder_that_is_not_there_has_no_ranks(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """No rank has run here yet, and there is nothing to say about it."""
-    sensor = RunningSensor(tmp_path / "nowhere", tmp_path, BOOT, Journal())
-    assert sensor.look() == ([], [])
+    sensor = RankSensor(tmp_path / "nowhere", tmp_path, BOOT, AgentLog())
+    assert sensor.poll() == ([], [])
     assert capfd.readouterr().err == ""
 
 
@@ -227,14 +227,14 @@ def test_a_gpus_process_tells_its_rank_by_its_environment(place: Place) -> None:
         place.proc.add(pid, TICKS + pid, environment=environment(RANK=str(pid), NODE_RANK="3", RUNNING_LOG_ID="9"))
     place.proc.add(13, TICKS, environment={"HOME": "/"})
     place.proc.add(14, TICKS)
-    (live,) = RanksWithoutFile(None, place.proc.folder, Journal()).look([11, 12, 13, 14, 15], [])
+    (live,) = RanksWithoutFile(None, place.proc.folder, AgentLog()).poll([11, 12, 13, 14, 15], [])
     assert (live.rank.job, live.rank.rank, live.log, live.pid) == ("run-1", 3, 9, 11)
 
 
 def test_a_task_that_a_person_started_has_no_attempt(place: Place) -> None:
     """Seed 001 gives it JOB_ID, RANK and WORLD_SIZE; which attempt it is, the server knows."""
     place.proc.add(11, TICKS, environment={"JOB_ID": "run-17", "RANK": "1", "WORLD_SIZE": "2"})
-    (live,) = RanksWithoutFile(None, place.proc.folder, Journal()).look([11], [])
+    (live,) = RanksWithoutFile(None, place.proc.folder, AgentLog()).poll([11], [])
     assert (live.rank.job, live.rank.attempt, live.rank.rank) == ("run-17", 0, 1)
     assert ranks.carries(place.proc.folder, 11, live.rank)
 
@@ -244,8 +244,8 @@ def test_a_rank_that_has_a_file_is_not_told_twice(place: Place) -> None:
     place.file(epoch=...)
     place.proc.add(42, TICKS)
     place.proc.add(11, TICKS, environment=environment(RUNNING_LOG_ID="100"))
-    known = place.sensor.look()[0]
-    assert RanksWithoutFile(None, place.proc.folder, Journal()).look([11], known) == []
+    known = place.sensor.poll()[0]
+    assert RanksWithoutFile(None, place.proc.folder, AgentLog()).poll([11], known) == []
 
 
 def test_a_container_of_ecs_tells_its_rank_by_its_first_process(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +254,9 @@ def test_a_container_of_ecs_tells_its_rank_by_its_first_process(place: Place, mo
     place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{ours}", environment=environment())
     place.proc.add(21, 2, inner=(21, 7), cgroup=f"0::/ecs/task/{ours}", environment=environment(RANK="5"))
     place.proc.add(22, 3, inner=(22, 1), cgroup=f"0::/x/docker-{other}.scope", environment=environment(RANK="6"))
-    sensor = RanksWithoutFile("http://127.0.0.1:51678", place.proc.folder, Journal())
+    sensor = RanksWithoutFile("http://127.0.0.1:51678", place.proc.folder, AgentLog())
     monkeypatch.setattr(sensor, "_containers", lambda: {ours})
-    assert [live.pid for live in sensor.look([], [])] == [20]
+    assert [live.pid for live in sensor.poll([], [])] == [20]
 
 
 def test_the_introspection_of_ecs_names_the_containers_of_running_tasks() -> None:
@@ -318,7 +318,7 @@ def test_a_rank_in_a_container_of_ecs_is_found_through_the_introspection(place: 
         {"Arn": "arn:t2", "DesiredStatus": "STOPPED", "KnownStatus": "STOPPED", "Containers": [{"DockerId": over}]},
     ]
     EcsAgent.answers.append((200, json.dumps({"Tasks": tasks}).encode()))
-    (live,) = RanksWithoutFile(ecs, place.proc.folder, Journal()).look([], [])
+    (live,) = RanksWithoutFile(ecs, place.proc.folder, AgentLog()).poll([], [])
     assert (live.rank.job, live.rank.rank, live.pid) == ("run-1", 0, 20)
     assert EcsAgent.asked == ["/v1/tasks"]
 
@@ -330,16 +330,16 @@ def test_an_ecs_agent_that_answers_anything_else_names_nobody(
     place.proc.add(20, 1, inner=(20, 1), cgroup=f"0::/ecs/task/{'a' * 64}", environment=environment())
     whole = json.dumps({"Tasks": [{"KnownStatus": "RUNNING", "Containers": [{"DockerId": "a" * 64}]}]}).encode()
     EcsAgent.answers += [(503, whole), (200, b"[]"), (200, b"<html>"), (200, whole[:-9]), (200, whole)]
-    sensor = RanksWithoutFile(ecs, place.proc.folder, Journal())
-    assert [len(sensor.look([], [])) for _ in range(5)] == [0, 0, 0, 0, 1]
+    sensor = RanksWithoutFile(ecs, place.proc.folder, AgentLog())
+    assert [len(sensor.poll([], [])) for _ in range(5)] == [0, 0, 0, 0, 1]
     said = capfd.readouterr().err
     assert said.count("no ECS agent answers") == 1 and f"the ECS agent answers at {ecs}" in said
 
 
 def test_a_node_without_an_ecs_agent_is_said_once(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
     """It is one way among several to run a rank."""
-    sensor = RanksWithoutFile("http://127.0.0.1:9", place.proc.folder, Journal())
-    assert sensor.look([], []) == sensor.look([], []) == []
+    sensor = RanksWithoutFile("http://127.0.0.1:9", place.proc.folder, AgentLog())
+    assert sensor.poll([], []) == sensor.poll([], []) == []
     assert capfd.readouterr().err.count("no ECS agent answers") == 1
 
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 from gpu_recovery.wire.json_body import read_json
-from gpu_recovery_agent.log import Journal
-from gpu_recovery_agent.report import Facts, body, encoded
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.sensors.training_message import LINE_BYTES_MAX, read
 from gpu_recovery_agent.sensors.training_socket import (
+    BATCH_BYTES_MAX,
+    BATCH_MAX,
     DATAGRAM_BYTES_MAX,
     DATAGRAMS_AT_ONCE,
     KEPT_MAX,
-    TOLD_BYTES_MAX,
-    TOLD_MAX,
-    DiagnosisSocket,
+    TrainingSocket,
 )
-from gpu_recovery_agent.settings import SOCKET, Settings
+from gpu_recovery_agent.settings import SOCKET, AgentSettings
 from gpu_recovery_client.diagnosis.sender import Sender
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,10 +46,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ear(path: Path) -> Iterator[DiagnosisSocket]:
+def ear(path: Path) -> Iterator[TrainingSocket]:
     """A socket that is bound."""
-    found = DiagnosisSocket(path, Journal())
-    found.look(NOW_S)
+    found = TrainingSocket(path, AgentLog())
+    found.poll(NOW_S)
     yield found
     found.close()
 
@@ -66,7 +66,7 @@ def numbered(number: int, kind: str = "progress", **more: Any) -> dict[str, Any]
     return PROGRESS | {"type": kind, "id": f"{kind}-{number}"} | more
 
 
-def ids(ear: DiagnosisSocket) -> list[str]:
+def ids(ear: TrainingSocket) -> list[str]:
     """What the next report takes along."""
     return [one.values["id"] for one in ear.batch()]
 
@@ -74,45 +74,45 @@ def ids(ear: DiagnosisSocket) -> list[str]:
 # -- what is taken -----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_told_waits_until_it_was_heard(ear: DiagnosisSocket, path: Path) -> None:
+def test_what_is_told_waits_until_it_was_heard(ear: TrainingSocket, path: Path) -> None:
     """An answer that is lost loses nothing; the age is counted on by the clock of the boot."""
     send(path, numbered(1, age_s=2.5), numbered(2))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     first = ear.batch()
-    assert [one.told(NOW_S + 10) for one in first] == [
+    assert [one.to_json(NOW_S + 10) for one in first] == [
         numbered(1) | {"age_s": 12.5},
         numbered(2) | {"age_s": 10.0},
     ]
     send(path, numbered(3))
-    ear.look(NOW_S + 1)
+    ear.poll(NOW_S + 1)
     assert ids(ear) == ["progress-1", "progress-2", "progress-3"]
-    ear.heard(first, 0)
+    ear.acknowledge(first, 0)
     assert ids(ear) == ["progress-3"]
 
 
-def test_a_report_takes_along_as_much_as_the_protocol_admits(ear: DiagnosisSocket, path: Path) -> None:
+def test_a_report_takes_along_as_much_as_the_protocol_admits(ear: TrainingSocket, path: Path) -> None:
     """In number and in bytes, the oldest first; the rest comes with the next."""
     for begin in range(0, 100, 20):
         send(path, *(numbered(n) for n in range(begin, begin + 20)))
-    ear.look(NOW_S)
-    assert ids(ear) == [f"progress-{n}" for n in range(TOLD_MAX)]
-    ear.heard(ear.batch(), 0)
-    assert ids(ear) == [f"progress-{n}" for n in range(TOLD_MAX, 100)]
-    ear.heard(ear.batch(), 0)
+    ear.poll(NOW_S)
+    assert ids(ear) == [f"progress-{n}" for n in range(BATCH_MAX)]
+    ear.acknowledge(ear.batch(), 0)
+    assert ids(ear) == [f"progress-{n}" for n in range(BATCH_MAX, 100)]
+    ear.acknowledge(ear.batch(), 0)
     for n in range(16):
         send(path, numbered(n, "nccl", line="x" * 3_000))
-        ear.look(NOW_S)
-    told = [one.told(NOW_S + 1e6) for one in ear.batch()]
+        ear.poll(NOW_S)
+    told = [one.to_json(NOW_S + 1e6) for one in ear.batch()]
     size = len(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode())
-    assert 3 < len(told) < 16 and TOLD_BYTES_MAX - 3_200 < size <= TOLD_BYTES_MAX + len(told)
+    assert 3 < len(told) < 16 and BATCH_BYTES_MAX - 3_200 < size <= BATCH_BYTES_MAX + len(told)
 
 
-def test_it_is_part_of_the_report_and_of_what_the_report_tells(ear: DiagnosisSocket, path: Path) -> None:
+def test_it_is_part_of_the_report_and_of_what_the_report_tells(ear: TrainingSocket, path: Path) -> None:
     """A report with more in it is another report; one with nothing has no such field."""
-    empty = Facts(BOOT)
+    empty = ReportContent(BOOT)
     send(path, numbered(1))
-    ear.look(NOW_S)
-    facts = Facts(BOOT, diagnosis=ear.batch(), diagnosis_lost=2)
+    ear.poll(NOW_S)
+    facts = ReportContent(BOOT, diagnosis=ear.batch(), diagnosis_lost=2)
     found = json.loads(encoded(body(facts, sequence=1, uptime_s=NOW_S + 3, kernel_log_s=0, interval_s=15.0)))
     assert (found["diagnosis"], found["diagnosis_lost"]) == ([numbered(1) | {"age_s": 3.0}], 2)
     assert facts.mark != empty.mark
@@ -151,10 +151,10 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("line", GARBAGE)
-def test_garbage_is_dropped_and_counted_and_its_neighbours_count(ear: DiagnosisSocket, path: Path, line: bytes) -> None:
+def test_garbage_is_dropped_and_counted_and_its_neighbours_count(ear: TrainingSocket, path: Path, line: bytes) -> None:
     """Whatever a process of anybody sends."""
     send(path, raw=b"\n".join([json.dumps(numbered(1)).encode(), line, json.dumps(numbered(2)).encode()]))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert (ids(ear), ear.lost) == (["progress-1", "progress-2"], 1)
 
 
@@ -183,47 +183,47 @@ def test_what_is_passed_on_never_spoils_a_report() -> None:
     assert min(passed[True], passed[False]) > 50, passed
 
 
-def test_a_datagram_that_is_too_long_is_dropped_whole(ear: DiagnosisSocket, path: Path) -> None:
+def test_a_datagram_that_is_too_long_is_dropped_whole(ear: TrainingSocket, path: Path) -> None:
     """It would come cut, and what is cut says something else."""
     send(path, raw=b'{"type":"a"}\n' + b" " * DATAGRAM_BYTES_MAX)
     send(path, numbered(1))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert (ids(ear), ear.lost) == (["progress-1"], 1)
 
 
-def test_what_a_process_had_to_drop_is_counted(ear: DiagnosisSocket, path: Path) -> None:
+def test_what_a_process_had_to_drop_is_counted(ear: TrainingSocket, path: Path) -> None:
     """Once it was heard it is forgotten; what came meanwhile is not."""
     send(path, {"type": "lost", "count": 7}, {"type": "lost", "count": -3}, {"type": "lost", "count": 10**9})
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert ids(ear) == [] and ear.lost == 9
-    ear.heard((), 7)
+    ear.acknowledge((), 7)
     assert ear.lost == 2
 
 
-def test_of_too_much_the_rare_stays(ear: DiagnosisSocket, path: Path) -> None:
+def test_of_too_much_the_rare_stays(ear: TrainingSocket, path: Path) -> None:
     """While the API is away an event is kept and old progress goes; everything that went is counted."""
     send(path, numbered(0, "event"))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     for begin in range(0, 400, 40):
         send(path, *(numbered(n) for n in range(begin, begin + 40)))
-        ear.look(NOW_S)
+        ear.poll(NOW_S)
     assert ids(ear)[:2] == ["event-0", f"progress-{400 - KEPT_MAX + 1}"]
     assert ear.lost == 401 - KEPT_MAX
 
 
-def test_what_waits_is_bounded_in_bytes(ear: DiagnosisSocket, path: Path) -> None:
+def test_what_waits_is_bounded_in_bytes(ear: TrainingSocket, path: Path) -> None:
     """Whatever its number."""
     for n in range(100):
         send(path, numbered(n, "nccl", line="x" * 3_000))
-        ear.look(NOW_S)
+        ear.poll(NOW_S)
     assert ear.lost >= 78 and ids(ear)[-1] != "nccl-0"
 
 
-def test_a_report_that_is_refused_is_not_sent_again(ear: DiagnosisSocket, path: Path) -> None:
+def test_a_report_that_is_refused_is_not_sent_again(ear: TrainingSocket, path: Path) -> None:
     """What no server reads must not come with every heartbeat for ever; it is counted as lost."""
     send(path, numbered(1))
-    ear.look(NOW_S)
-    ear.dropped(ear.batch())
+    ear.poll(NOW_S)
+    ear.reject(ear.batch())
     assert (ear.batch(), ear.lost) == ((), 1)
 
 
@@ -234,8 +234,8 @@ def test_everybody_may_write_to_it_whatever_the_agents_umask(path: Path) -> None
     """A rank is another user; the unit's umask is 0077."""
     before = os.umask(0o077)
     try:
-        ear = DiagnosisSocket(path, Journal())
-        ear.look(NOW_S)
+        ear = TrainingSocket(path, AgentLog())
+        ear.poll(NOW_S)
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
         assert os.umask(0o077) == 0o077
     finally:
@@ -247,19 +247,19 @@ def test_everybody_may_write_to_it_whatever_the_agents_umask(path: Path) -> None
 def test_it_is_made_once_the_folder_is_there(tmp_path: Path) -> None:
     """A rank makes the folder with its own rights: the agent must not be first."""
     path = tmp_path / "later" / SOCKET
-    ear = DiagnosisSocket(path, Journal())
-    ear.look(NOW_S)
+    ear = TrainingSocket(path, AgentLog())
+    ear.poll(NOW_S)
     assert not path.parent.exists() and ear.batch() == ()
     path.parent.mkdir()
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     send(path, numbered(1))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert ids(ear) == ["progress-1"]
     ear.close()
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "another socket", "a link"])
-def test_one_that_is_taken_away_is_made_again(ear: DiagnosisSocket, path: Path, instead: str) -> None:
+def test_one_that_is_taken_away_is_made_again(ear: TrainingSocket, path: Path, instead: str) -> None:
     """Whoever may write to the folder may do this; the next look mends it."""
     path.unlink()
     if instead == "a file":
@@ -268,9 +268,9 @@ def test_one_that_is_taken_away_is_made_again(ear: DiagnosisSocket, path: Path, 
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).bind(str(path))
     elif instead == "a link":
         path.symlink_to("/etc/hostname")
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     send(path, numbered(1))
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert ids(ear) == ["progress-1"]
 
 
@@ -278,12 +278,12 @@ def test_a_folder_may_lie_deeper_than_an_address_of_a_socket_is_long(tmp_path: P
     """Both ends find each other all the same."""
     path = tmp_path / ("d" * 60) / ("e" * 60) / SOCKET
     path.parent.mkdir(parents=True)
-    ear = DiagnosisSocket(path, Journal())
-    ear.look(NOW_S)
+    ear = TrainingSocket(path, AgentLog())
+    ear.poll(NOW_S)
     sender = Sender(str(path))
     sender.put({"type": "progress", "id": "p-1", "job": "run-1", "attempt": 1, "value": 3}, urgent=True)
     sender.finish()
-    assert ear.look(NOW_S) is True
+    assert ear.poll(NOW_S) is True
     assert ids(ear) == ["p-1"]
     ear.close()
 
@@ -292,24 +292,24 @@ def test_what_cannot_be_made_is_said_once(tmp_path: Path, capsys: pytest.Capture
     """A path is too long for a socket, a folder lies there: the heartbeat goes on."""
     for path in (tmp_path / ("x" * 120), tmp_path / "folder"):
         (tmp_path / "folder").mkdir(exist_ok=True)
-        ear = DiagnosisSocket(path, Journal())
+        ear = TrainingSocket(path, AgentLog())
         for _ in range(3):
-            ear.look(NOW_S)
+            ear.poll(NOW_S)
         assert capsys.readouterr().err.count("no training is heard") == 1
 
 
 def test_none_is_made_where_it_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     """By its variable; otherwise it lies beside the files of the ranks."""
     of = {"GPU_RECOVERY_API_URL": "https://h", "GPU_RECOVERY_TOKEN": "t", "GPUTASKER_RUNNING_TASKS_DIR": "/r"}
-    assert Settings.from_environment(of).socket == Path("/r") / SOCKET
-    assert Settings.from_environment(of | {"GPU_RECOVERY_SOCKET": "/s"}).socket == Path("/s")
-    assert Settings.from_environment(of | {"GPU_RECOVERY_SOCKET": "off"}).socket is None
-    ear = DiagnosisSocket(None, Journal())
-    ear.look(NOW_S)
+    assert AgentSettings.from_environment(of).socket == Path("/r") / SOCKET
+    assert AgentSettings.from_environment(of | {"GPU_RECOVERY_SOCKET": "/s"}).socket == Path("/s")
+    assert AgentSettings.from_environment(of | {"GPU_RECOVERY_SOCKET": "off"}).socket is None
+    ear = TrainingSocket(None, AgentLog())
+    ear.poll(NOW_S)
     assert (ear.batch(), ear.lost, capsys.readouterr().err) == ((), 0, "")
 
 
-def test_a_look_ends_whatever_comes(ear: DiagnosisSocket, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_ends_whatever_comes(ear: TrainingSocket, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that sends without end must not keep the heartbeat waiting."""
     endless = b"\n".join(json.dumps(numbered(n)).encode() for n in range(3))
 
@@ -326,7 +326,7 @@ def test_a_look_ends_whatever_comes(ear: DiagnosisSocket, path: Path, monkeypatc
 
     source = Endless()
     monkeypatch.setattr(ear, "_socket", source)
-    ear.look(NOW_S)
+    ear.poll(NOW_S)
     assert source.calls == DATAGRAMS_AT_ONCE and len(ear.batch()) <= KEPT_MAX
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from gpu_recovery_client import diagnosis
 from gpu_recovery_client.diagnosis import reporter
-from gpu_recovery_client.diagnosis.reporter import Teller, of_environment
+from gpu_recovery_client.diagnosis.reporter import ProcessIdentity, of_environment
 from gpu_recovery_client.diagnosis.sender import LINE_BYTES_MAX, WAITING_MAX, WORK_MAX, Sender
 
 from tests.client.training_process import JOB, Clock, Ear, listening
@@ -41,9 +41,9 @@ def numbers(lines: list[dict[str, Any]]) -> list[int]:
 
 def test_what_is_told_comes_in_order_with_its_age_and_an_id_of_its_own(ear: Ear, clock: Clock) -> None:
     """The age is reckoned when it is sent; job, attempt, rank and worker are those of the process."""
-    ear.voice.tell("progress", value=1.0)
+    ear.voice.send("progress", value=1.0)
     clock.at += 2.5
-    ear.voice.tell("progress", value=2.0)
+    ear.voice.send("progress", value=2.0)
     first, second = ear.lines()
     usual = {"type": "progress", "job": JOB, "attempt": 1, "rank": 3, "worker": "3.0"}
     assert first == usual | {"id": "0a1b2c3d-1", "value": 1.0, "age_s": 2.5}
@@ -52,7 +52,7 @@ def test_what_is_told_comes_in_order_with_its_age_and_an_id_of_its_own(ear: Ear,
 
 def test_a_report_about_another_worker_is_not_of_this_rank(ear: Ear) -> None:
     """The instance that tells it is not the one that it is about."""
-    ear.voice.tell("call", worker="rollout-1", method="m", seconds=1.0)
+    ear.voice.send("call", worker="rollout-1", method="m", seconds=1.0)
     (line,) = ear.lines()
     assert (line["worker"], line["elsewhere"], "rank" in line) == ("rollout-1", True, False)
 
@@ -100,7 +100,7 @@ def test_an_agent_that_began_anew_is_found_again(ear: Ear, clock: Clock, tmp_pat
 def test_a_report_that_is_too_long_is_dropped_and_a_text_is_cut(ear: Ear) -> None:
     """A stack trace in an error must not cost the report of it."""
     ear.voice.sender.put({"n": 1, "x": "y" * LINE_BYTES_MAX})
-    ear.voice.tell("nccl", line="z\n" * 10_000)
+    ear.voice.send("nccl", line="z\n" * 10_000)
     (line,) = ear.lines()
     assert len(line["line"]) <= 1_000 and "\n" not in line["line"]
     ear.voice.sender.put({"n": 2})
@@ -174,7 +174,7 @@ def test_telling_costs_no_system_call_and_no_lock(ear: Ear) -> None:
     sys.setprofile(note)
     try:
         for n in range(1_000):
-            ear.voice.tell("progress", value=float(n))
+            ear.voice.send("progress", value=float(n))
             diagnosis.progress(n)
     finally:
         sys.setprofile(before)
@@ -186,33 +186,33 @@ def test_telling_costs_no_system_call_and_no_lock(ear: Ear) -> None:
 @pytest.mark.parametrize(
     ("environment", "teller"),
     [
-        ({}, Teller(path="H/.gputasker/running_tasks/.diagnosis.sock")),
+        ({}, ProcessIdentity(path="H/.gputasker/running_tasks/.diagnosis.sock")),
         (
             {"JOB_ID": "j", "ATTEMPT": "02", "RANK": "3", "GPUTASKER_RUNNING_TASKS_DIR": "/r"},
-            Teller("j", 2, 3, path="/r/.diagnosis.sock"),
+            ProcessIdentity("j", 2, 3, path="/r/.diagnosis.sock"),
         ),
         (
             {"JOB_ID": "j", "RANK": "17", "NODE_RANK": "2", "LOCAL_RANK": "1", "GPU_RECOVERY_SOCKET": "/s"},
-            Teller("j", 0, 2, "2.1", path="/s"),
+            ProcessIdentity("j", 0, 2, "2.1", path="/s"),
         ),
         (
             {"JOB_ID": "j", "GROUP_RANK": "1", "RANK": "9", "GPU_RECOVERY_WORKER": "w", "GPU_RECOVERY_SOCKET": "off"},
-            Teller("j", 0, 1, "w"),
+            ProcessIdentity("j", 0, 1, "w"),
         ),
         (
             {"JOB_ID": "j", "RANK": "x", "ATTEMPT": "-1", "LOCAL_RANK": "0", "GPU_RECOVERY_ROLE": "train"},
-            Teller("j", role="train", path="H/.gputasker/running_tasks/.diagnosis.sock"),
+            ProcessIdentity("j", role="train", path="H/.gputasker/running_tasks/.diagnosis.sock"),
         ),
     ],
 )
 def test_who_tells_is_what_the_environment_says(
-    environment: dict[str, str], teller: Teller, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str], teller: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The instance's number in the gang, under a launcher too; nothing in it is a reason to fail."""
     monkeypatch.setenv("HOME", "H")
     found = of_environment(environment)
     assert len(found.process) == 8
-    assert found == Teller(
+    assert found == ProcessIdentity(
         *(getattr(teller, name) for name in ("job", "attempt", "rank", "worker", "role")), found.process, teller.path
     )
 
@@ -222,22 +222,22 @@ def test_outside_of_a_job_nothing_is_told_and_everything_works(monkeypatch: pyte
     for name in ("JOB_ID", "NCCL_DEBUG_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Sender, "_begin", lambda self: None)
-    reporter.set_voice(None)
+    reporter.set_reporter(None)
     try:
         with diagnosis.stage("rollout", step=1), diagnosis.weight_sync_timing(1), diagnosis.rpc_timing("w", "m"):
             diagnosis.progress(1)
         diagnosis.health_reporter()()
         diagnosis.nccl_log_monitor()()
-        reporter.voice().sender.turn()
-        assert not reporter.voice().sender._queue
+        reporter.reporter().sender.turn()
+        assert not reporter.reporter().sender._queue
     finally:
-        reporter.set_voice(None)
+        reporter.set_reporter(None)
 
 
 def test_who_one_is_can_be_said(ear: Ear) -> None:
     """Where no environment says it: a Ray actor, for example."""
     diagnosis.configure(worker="rollout-7", role="rollout")
-    found = reporter.voice().teller
+    found = reporter.reporter().identity
     assert (found.worker, found.role, found.rank, found.path) == ("rollout-7", "rollout", 3, str(ear.path))
 
 

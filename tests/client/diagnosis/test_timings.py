@@ -160,10 +160,10 @@ def proc(folder: Path, busy: int, idle: int, sent: int) -> Path:
 def test_row_38_a_worker_tells_how_it_is(ear: Ear, tmp_path: Path) -> None:
     """GPU memory by NVML, the machine's CPU since the last look, bytes over every interface but the loopback."""
     nvml = FakeNvml(a={"memory": (70e9, 9.5e9)}, b={"memory": (10e9, 69.5e9)})
-    worker = worker_health.Health(ear.voice, Nvml(lambda: nvml), lambda: 4, proc(tmp_path, 100, 100, 10))
-    worker.look()
+    worker = worker_health.WorkerHealthMonitor(ear.voice, Nvml(lambda: nvml), lambda: 4, proc(tmp_path, 100, 100, 10))
+    worker.report_once()
     proc(tmp_path, 195, 105, 20)
-    worker.look()
+    worker.report_once()
     first, second = ear.reports()
     assert (first.cpu_percent, second.cpu_percent) == (None, 95.0)
     assert (second.memory_used_gb, second.memory_free_gb) == (70.0, 9.5)
@@ -174,10 +174,12 @@ def test_without_nvml_the_memory_is_that_of_the_process(
     ear: Ear, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As seed 002 reckons it: the total less what torch has allocated. Without torch it is left out."""
-    worker = worker_health.Health(ear.voice, Nvml(lambda: (_ for _ in ()).throw(ImportError)), None, tmp_path)
-    worker.look()
+    worker = worker_health.WorkerHealthMonitor(
+        ear.voice, Nvml(lambda: (_ for _ in ()).throw(ImportError)), None, tmp_path
+    )
+    worker.report_once()
     with_torch(monkeypatch, FakeTorch())
-    worker.look()
+    worker.report_once()
     bare, of_torch = ear.reports()
     assert (bare.memory_free_gb, bare.cpu_percent, bare.network_sent) == (None, None, None)
     assert (of_torch.memory_used_gb, of_torch.memory_free_gb) == (40.0, 40.0)
@@ -234,7 +236,7 @@ def test_of_a_long_log_the_end_is_read(ear: Ear, tmp_path: Path) -> None:
     path.write_bytes(b"".join(b"error %d \xff\n" % n for n in range(20_000)))
     diagnosis.nccl_log_monitor(str(path))
     found = [one.line for one in ear.reports()]
-    assert len(found) == nccl_log.TOLD_MAX and found[-1].startswith("error 19999")
+    assert len(found) == nccl_log.REPORTED_MAX and found[-1].startswith("error 19999")
 
 
 def test_a_log_that_is_not_there_is_waited_for(
@@ -259,4 +261,4 @@ def test_lines_that_may_say_why_are_chosen_widely() -> None:
         "NCCL INFO comm 0x1 rank 0 nranks 8 - Abort COMPLETE": True,
         "NCCL INFO NET/OFI Using libfabric": False,
     }
-    assert {line: bool(nccl_log.WORTH_TELLING.search(line)) for line in lines} == lines
+    assert {line: bool(nccl_log.REPORTED_LINES.search(line)) for line in lines} == lines

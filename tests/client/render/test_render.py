@@ -20,8 +20,9 @@ from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.wire.fleet import fleet_view
 from gpu_recovery.wire.instances import instance_view, lemon_view
 from gpu_recovery.wire.jobs import job_view
-from gpu_recovery_client.render import fleet, timeline
-from gpu_recovery_client.render import jobs as render
+from gpu_recovery_client.render import fleet, formats, timeline
+from gpu_recovery_client.render import instances as render_instances
+from gpu_recovery_client.render import jobs as render_jobs
 
 HERE = Path(__file__).parents[1]
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
@@ -51,8 +52,8 @@ def test_a_narrow_terminal_folds_the_reasons_and_loses_nothing(incident: dict[st
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
 def test_an_id_is_never_cut_however_narrow_the_terminal(incident: dict[str, Any], width: int) -> None:
     """What a person copies to the next command is whole."""
-    assert "sft-20261121-090000-1a2b  RECOVERING" in render.job_list({"jobs": [incident["job"]]}, NOW, width)
-    text = render.instance_list(incident["instances"], width)
+    assert "sft-20261121-090000-1a2b  RECOVERING" in render_jobs.job_list({"jobs": [incident["job"]]}, NOW, width)
+    text = render_instances.instance_list(incident["instances"], width)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("i-")] == [
         "i-0aaa00000000000a1",
         "i-0bbb00000000000b2",
@@ -89,24 +90,24 @@ def test_instances_of_earlier_attempts_are_involved_too(incident: dict[str, Any]
 
 def test_every_status_says_what_the_job_waits_for(incident: dict[str, Any]) -> None:
     """No status of the machine is without words; one of a newer API has words as well."""
-    assert set(render.WAITS_FOR) == set(JobStatus) - TERMINAL
-    assert render.waiting({"status": "LEARNING"}, NOW) == "the end of LEARNING, without a deadline"
+    assert set(render_jobs.WAITS_FOR) == set(JobStatus) - TERMINAL
+    assert render_jobs.waiting({"status": "LEARNING"}, NOW) == "the end of LEARNING, without a deadline"
 
 
 def test_a_deadline_is_shown_from_both_sides() -> None:
     """Time left, and time passed since."""
     job = {"status": JobStatus.STOPPING.value, "deadline_at": "2026-11-21T09:07:00Z"}
     words = "the confirmed end of every rank, until 2026-11-21 09:07:00Z"
-    assert render.waiting(job, NOW) == f"{words} (in 4m00s)"
-    assert render.waiting(job, NOW + timedelta(minutes=5)) == f"{words} (due 1m00s ago)"
+    assert render_jobs.waiting(job, NOW) == f"{words} (in 4m00s)"
+    assert render_jobs.waiting(job, NOW + timedelta(minutes=5)) == f"{words} (due 1m00s ago)"
 
 
 def test_a_pause_before_the_next_try_is_shown_until_it_is_over() -> None:
     """A job that lost the race for its GPUs is tried again after a minute, and then whenever there is room."""
     job = {"status": JobStatus.PENDING_RESOURCES.value, "next_run_at": "2026-11-21T09:04:00.000Z"}
     words = "GPUs to become free, not before 2026-11-21 09:04:00Z (in 1m00s), without a deadline"
-    assert render.waiting(job, NOW) == words
-    assert render.waiting(job, NOW + timedelta(minutes=1)) == "GPUs to become free, without a deadline"
+    assert render_jobs.waiting(job, NOW) == words
+    assert render_jobs.waiting(job, NOW + timedelta(minutes=1)) == "GPUs to become free, without a deadline"
 
 
 @pytest.mark.parametrize(
@@ -125,15 +126,15 @@ def test_a_pause_before_the_next_try_is_shown_until_it_is_over() -> None:
 )
 def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     """Each limit between units."""
-    assert render.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 def test_what_a_task_wrote_cannot_steer_the_terminal(incident: dict[str, Any]) -> None:
     """Escape sequences, line breaks, bidirectional overrides and markup are text."""
     job = incident["job"] | {"reason": "\x1b[2J[red]gone[/red]\r\nFAKE \u202e line", "history": []}
-    line = render.job_line(job)
+    line = render_jobs.job_line(job)
     assert line == "sft-20261121-090000-1a2b  RECOVERING  ?[2J[red]gone[/red] FAKE ? line\n"
-    for text in (render.job_details(job, NOW), render.job_list({"jobs": [job]}, NOW)):
+    for text in (render_jobs.job_details(job, NOW), render_jobs.job_list({"jobs": [job]}, NOW)):
         assert "?[2J[red]gone[/red] FAKE ? line" in text
         assert "\x1b" not in text
 
@@ -146,13 +147,13 @@ def test_a_priority_that_fell_back_is_shown_with_the_one_asked_for(
     incident: dict[str, Any], counts: str, asked: str | None, shown: str
 ) -> None:
     """Seed 003's half hour: else it would look like a mistake."""
-    text = render.job_details(incident["job"] | {"priority": counts, "asked_priority": asked}, NOW)
+    text = render_jobs.job_details(incident["job"] | {"priority": counts, "asked_priority": asked}, NOW)
     assert shown in [line.partition("  ")[2].strip() for line in text.splitlines() if line.startswith("priority")]
 
 
 def test_a_job_is_shown_as_a_block(incident: dict[str, Any]) -> None:
     """Names, then values; what is empty is left out."""
-    text = render.job_details(incident["job"] | {"user": "", "priority": "NORMAL", "group": ""}, NOW)
+    text = render_jobs.job_details(incident["job"] | {"user": "", "priority": "NORMAL", "group": ""}, NOW)
     assert [line.split("  ")[0] for line in text.splitlines()] == [
         "job",
         "status",
@@ -191,8 +192,8 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
 
     for told in (incident["job"], *incident["instances"]):
         assert {frozenset(one) for one in told["history"]} == {frozenset(job["history"][0])}
-    assert render.job_details(job, NOW).startswith("job ")
-    assert render.instance_details(instance, NOW).startswith("instance ")
+    assert render_jobs.job_details(job, NOW).startswith("job ")
+    assert render_instances.instance_details(instance, NOW).startswith("instance ")
 
 
 def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
@@ -212,25 +213,25 @@ def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
 
 def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict[str, Any]) -> None:
     """A header, a line for each job, and a hint while there is more."""
-    lines = render.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
+    lines = render_jobs.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
     assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"]
     assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1/3", "2x8", "trainer-team"]
     assert lines[2:] == ["more: add --cursor abc, or --all"]
-    assert render.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
+    assert render_jobs.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
 
 
 def test_instances_are_listed_with_who_claims_them(incident: dict[str, Any]) -> None:
     """A claim is shown as the attempt that holds it."""
-    lines = render.instance_list(incident["instances"]).splitlines()
+    lines = render_instances.instance_list(incident["instances"]).splitlines()
     assert lines[1].split()[:4] == ["i-0aaa00000000000a1", "REBOOTING", "8", "disconnected"]
     claimed = ["connected", "sft-20261121-090000-1a2b--a01", "sft-20261121-090000-1a2b", "its"]
     assert lines[2].split()[3:7] == claimed
-    assert render.instance_list([]) == "no instances\n"
+    assert render_instances.instance_list([]) == "no instances\n"
 
 
 def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None:
     """The block, an empty line, the table."""
-    block, history = render.instance_details(incident["instances"][0], NOW).split("\n\n")
+    block, history = render_instances.instance_details(incident["instances"][0], NOW).split("\n\n")
     assert "REBOOTING since 2026-11-21 09:02:08Z (52s)" in block
     assert "2026-11-21 09:32:08Z (in 29m08s)" in block
     assert "7c9e6679-7425-40de-944b-e07fc1f90ae7 since 2026-11-20 08:00:00Z" in block
@@ -242,11 +243,11 @@ def test_an_instance_says_what_speaks_against_it() -> None:
     past = tuple(noticed(NOW, kind) for kind in (LemonSignal.OUT, LemonSignal.OUT, LemonSignal.XID))
     lemon, clean = (lemon_view(Instance("i-1", NOW, past=one), NOW) for one in (past, ()))
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
-    told = render.instance_details({**view, "lemon": lemon}, NOW)
+    told = render_instances.instance_details({**view, "lemon": lemon}, NOW)
     assert "lemon score" in told
     assert f"{lemon['score']} %: 2 repairs and 1 XID in 28 days" in told and lemon["score"] > 0
     for quiet in ({**view, "lemon": clean}, view):
-        assert "lemon" not in render.instance_details(quiet, NOW)
+        assert "lemon" not in render_instances.instance_details(quiet, NOW)
 
 
 def test_an_instance_says_when_it_was_last_heard_of() -> None:
@@ -257,9 +258,9 @@ def test_an_instance_says_when_it_was_last_heard_of() -> None:
         "ranks": [{"job_id": "sft-1", "attempt": 2, "rank": 0, "seen_at": "2026-11-21T09:02:50.000Z"}],
     }
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
-    told = render.instance_details({**view, "heartbeat": beat}, NOW)
+    told = render_instances.instance_details({**view, "heartbeat": beat}, NOW)
     assert "HEARD, 10s ago: rank 0 of sft-1 (attempt 2)" in told
-    assert "heartbeat" not in render.instance_details({**view, "heartbeat": None}, NOW)
+    assert "heartbeat" not in render_instances.instance_details({**view, "heartbeat": None}, NOW)
 
 
 def test_a_deaf_fleet_says_so() -> None:

@@ -77,7 +77,7 @@ class Run:
 class Wrapped(Run):
     """Under `gpu-recovery-run`, which has its files in the job's folder too."""
 
-    wrapper = (sys.executable, "-c", "from gpu_recovery_agent.wrapper import main; main()", "--")
+    wrapper = (sys.executable, "-c", "from gpu_recovery_agent.rank.wrapper import main; main()", "--")
 
     def __init__(self, folder: Path, attempt: int = 1, **settings: str) -> None:
         folder.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""A child that is asked by lines and answers by lines, so that a question which never returns stops nobody else.
+"""A child process that answers line by line: a call that never returns blocks only it.
 
-It is started by whoever asks and may be killed at any time. What sleeps in the driver does not die of that: it is left
-behind, and who asks starts no other until `poll` says that the kernel has let go of it.
+The parent starts the child and may kill it at any time. A process that sleeps in the driver does not end by that. It
+is left behind, and the parent starts no other child until `poll` says that the kernel has removed it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from collections.abc import Mapping, Sequence
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 SECRETS = ("GPU_RECOVERY_TOKEN", "CREDENTIALS_DIRECTORY")
+"""Variables that the child does not inherit."""
 
 
-class AskedChild:
-    """One running child; `is_over` when it will answer no more. Raises OSError where it cannot be started, or asked."""
+class ChildProcess:
+    """One running child; `is_over` is true when it will not answer any more.
+
+    Raises OSError if it cannot be started or asked.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         without = {name: value for name, value in environment.items() if name not in SECRETS}
@@ -32,11 +36,11 @@ class AskedChild:
         self.pid = self._process.pid
 
     def ask(self, question: bytes) -> None:
-        """Sends one line, without its end."""
+        """Send one question. `question` has no line end."""
         os.write(self._questions.fileno(), question + b"\n")
 
-    def answer(self) -> bytes | None:
-        """The next line, once all of it has come. None before, and of a child that has ended: `poll` tells which."""
+    def read_response(self) -> bytes | None:
+        """Return the next complete line. None if it is not complete, or if the child has ended: `poll` says which."""
         while True:
             if b"\n" in self._pending or len(self._pending) > ANSWER_BYTES_MAX:
                 line, _, self._pending = self._pending.partition(b"\n")
@@ -51,11 +55,11 @@ class AskedChild:
             self._pending += part
 
     def wait(self, seconds: float) -> None:
-        """Returns when there is something to read, or that the child has ended, or the time is over."""
+        """Return when there is something to read, when the child has ended, or after `seconds`."""
         select.select([self._answers], [], [], max(seconds, 0.0))
 
     def poll(self) -> int | None:
-        """Its status once it has ended; what connected us is closed then."""
+        """Return the exit status once the child has ended, and close its pipes; None before."""
         status = self._process.poll()
         if status is not None:
             self._questions.close()
@@ -63,11 +67,11 @@ class AskedChild:
         return status
 
     def kill(self) -> None:
-        """Asks the kernel to end it, and does not wait."""
+        """Kill the child without waiting for its end."""
         self._process.kill()
 
     def close(self) -> None:
-        """Kills it, and waits a moment for its end."""
+        """Kill the child and wait briefly for its end."""
         self.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=0.2)

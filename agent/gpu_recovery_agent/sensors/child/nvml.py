@@ -1,7 +1,7 @@
-"""The child that asks NVML: a line comes in, a reading goes out as a line of JSON.
+"""The child process that reads NVML: a line comes in, a reading goes out as a line of JSON.
 
-It is a process of its own because a question about a GPU that fell off the bus may never return, and then not even a
-signal ends who asked. It lives on between readings, for beginning with NVML costs more than all questions together.
+It is a process of its own because an NVML call on a GPU that fell off the bus may never return, and no signal ends it
+then. It lives on between readings, because the initialisation of NVML costs more than all other calls together.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from gpu_recovery_agent.sensors.child.serve import answer_each
 from gpu_recovery_agent.sensors.nvml_reading import UNKNOWN_ERROR, read
 
 LOST_CONTACT = {1, 9, 999}
-"""Uninitialised, driver not loaded, unknown: begin anew the next time, for the driver may have been loaded again."""
+"""Error numbers after which NVML is initialised again: uninitialised, driver not loaded, unknown. The driver may be
+loaded again by then.
+"""
 
 
 def main() -> None:
-    """Answers until the input ends; an agent that is killed takes this process with it."""
-    asked = _Asked()
+    """Answer until the input ends. The child ends with the agent, also if the agent is killed."""
+    asked = _NvmlBinding()
     answer_each(lambda _: asked.reading())
 
 
-class _Asked:
-    """The binding, begun at the first question and again after it has lost contact."""
+class _NvmlBinding:
+    """The NVML binding, initialised at the first question, and again after a loss of contact."""
 
     def __init__(self) -> None:
         self._nvml: Any = None

@@ -1,8 +1,9 @@
-"""The child that reads of processes what may block: a question comes in as a line of JSON, an answer goes out as one.
+"""The child process that reads what may block in /proc.
 
-The environment of a process lies in its own memory, and whoever reads it waits for the lock of that memory, which a
-thread that sleeps in the driver may hold for ever. Its control group waits for a lock of the whole machine. `stat`
-takes neither, and is read by the agent itself.
+A question comes in as a line of JSON, an answer goes out as a line of JSON. The environment of a process lies in the
+memory of that process. A read waits for the lock of that memory, which a thread that sleeps in the driver may hold for
+ever. The control group of a process needs a lock of the whole host. `stat` needs neither lock, so the agent reads it
+itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gpu_recovery_agent.sensors.processes import Direct
 
 
 def main() -> None:
-    """Answers until the input ends."""
+    """Answer until the input ends."""
     answer_each(_answer)
 
 

@@ -1,4 +1,7 @@
-"""What every asked child does: it answers until its input ends, and does not outlive the agent."""
+"""The main loop of every child process.
+
+It answers until its input ends, and does not outlive the agent.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def answer_each(reply: Callable[[str], object]) -> None:
-    """A line comes in, and what `reply` makes of it goes out as one line of JSON."""
+    """For each input line, write what `reply` returns as one line of JSON."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
