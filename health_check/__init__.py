@@ -22,5 +22,5 @@
     document.py         Verdict and facts -> the verdict document, shape in verdict.schema.json     pure
     publish.py          writes the document to S3
 
-The container exits with codes of our own (`Outcome.exit_code`); those of dcgmi never leave it.
+The container exits with codes of our own (`EventOutcome.exit_code`); those of dcgmi never leave it.
 """

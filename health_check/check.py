@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from health_check.document import document
 from health_check.examine import Examination, examine, judge
 from health_check.publish import VerdictNotWrittenError, publish
-from health_check.remedies import Outcome
-from health_check.settings import Settings, SettingsError
+from health_check.remedies import HealthOutcome
+from health_check.settings import CheckSettings, CheckSettingsError
 
 LOGGED_OUTPUT_MAX = 4_000
 
@@ -27,22 +27,26 @@ def check(environment: Mapping[str, str]) -> int:
     error of the host: it is "could not tell", too.
     """
     try:
-        settings = Settings.from_environment(environment)
-    except SettingsError as error:
+        settings = CheckSettings.from_environment(environment)
+    except CheckSettingsError as error:
         print(f"health check: {error}", file=sys.stderr, flush=True)
-        return Outcome.INCONCLUSIVE.exit_code
+        return HealthOutcome.INCONCLUSIVE.exit_code
     started_at = datetime.now(UTC)
     examination = examine(settings)
     verdict = judge(examination, level=settings.level, expected_gpus=settings.expected_gpus)
     written = document(verdict, examination, settings, started_at=started_at, ended_at=datetime.now(UTC))
     print(json.dumps(written), flush=True)
-    if verdict.outcome is not Outcome.HEALTHY:
+    if verdict.outcome is not HealthOutcome.HEALTHY:
         _log_evidence(examination)
     try:
         publish(settings, written)
     except VerdictNotWrittenError as error:
         print(f"health check: {error}", file=sys.stderr, flush=True)
-        kept = Outcome.CONFIGURATION if verdict.outcome is Outcome.CONFIGURATION else Outcome.INCONCLUSIVE
+        kept = (
+            HealthOutcome.CONFIGURATION
+            if verdict.outcome is HealthOutcome.CONFIGURATION
+            else HealthOutcome.INCONCLUSIVE
+        )
         return kept.exit_code
     return verdict.outcome.exit_code
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from health_check.driver import DriverReport
-from health_check.examine import Diagnosis, Examination
-from health_check.kernel_evidence import XidSeen
+from health_check.examine import DiagnosticRun, Examination
+from health_check.kernel_evidence import XidSummary
 from health_check.recovery_action import RecoveryAction
-from health_check.settings import Settings
-from health_check.verdict import Verdict
+from health_check.settings import CheckSettings
+from health_check.verdict import InstanceVerdict
 from health_check.xid_table import XID_TABLE_VERSION
 
 SCHEMA_VERSION = 3
@@ -20,7 +20,12 @@ REASON_MAX = 500
 
 
 def document(
-    verdict: Verdict, examination: Examination, settings: Settings, *, started_at: datetime, ended_at: datetime
+    verdict: InstanceVerdict,
+    examination: Examination,
+    settings: CheckSettings,
+    *,
+    started_at: datetime,
+    ended_at: datetime,
 ) -> dict[str, Any]:
     """The verdict and the facts around it as JSON values. Both times must be aware."""
     report, driver = examination.report, examination.driver
@@ -64,7 +69,7 @@ def _utc_or_none(moment: datetime | None) -> str | None:
     return None if moment is None else utc(moment)
 
 
-def _diagnostic(diagnosis: Diagnosis) -> dict[str, Any]:
+def _diagnostic(diagnosis: DiagnosticRun) -> dict[str, Any]:
     gpus = diagnosis.step.gpus
     return {
         "level": diagnosis.step.level,
@@ -73,7 +78,7 @@ def _diagnostic(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _xid(seen: XidSeen) -> dict[str, Any]:
+def _xid(seen: XidSummary) -> dict[str, Any]:
     return {
         "code": seen.code,
         "mnemonic": seen.mnemonic or None,

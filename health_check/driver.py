@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from health_check.recovery_action import RecoveryAction, action_in
 from health_check.remedies import DEADLINE_PASSED
-from health_check.run import Run, run_bounded
+from health_check.run import ProcessRun, run_bounded
 from health_check.xid import bus_id
 
 COMMAND = ("nvidia-smi", "-q", "-x")
@@ -66,7 +66,7 @@ class DriverReport:
         return next((gpu.index for gpu in known if pci_bus_id and gpu.pci_bus_id == pci_bus_id), None)
 
 
-def ask(run: Callable[..., Run] = run_bounded, timeout_s: float = ANSWERS_WITHIN_S) -> DriverReport:
+def ask(run: Callable[..., ProcessRun] = run_bounded, timeout_s: float = ANSWERS_WITHIN_S) -> DriverReport:
     """The driver's answer, within `timeout_s` seconds."""
     answer = run(COMMAND, timeout_s)
     return parse(answer.output, answer.error, answer.exit_code)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from health_check.driver import DriverGpu, DriverReport
-from health_check.kernel_evidence import XidSeen, switch_findings, weigh_xids
+from health_check.kernel_evidence import XidSummary, switch_findings, weigh_xids
 from health_check.kernel_log import KernelLog
-from health_check.remedies import Remedy
+from health_check.remedies import FindingRemedy
 from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL, Unread
-from health_check.verdict import DRIVER, MESSAGE_MAX, Finding, by_check
+from health_check.verdict import DRIVER, MESSAGE_MAX, CheckFinding, by_check
 from health_check.xid import bus_id, find
 from health_check.xid_table import XidPolicy
 
@@ -28,8 +28,8 @@ DEEPEST = 3
 class Evidence:
     """`suspects` are indices of GPUs; `unnamed` says that a suspicion falls on a GPU whose index is not known."""
 
-    findings: tuple[Finding, ...] = ()
-    xids: tuple[XidSeen, ...] = ()
+    findings: tuple[CheckFinding, ...] = ()
+    xids: tuple[XidSummary, ...] = ()
     suspects: frozenset[int] = frozenset()
     unnamed: bool = False
 
@@ -40,7 +40,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Step:
+class DiagnosticStep:
     """One diagnostic to run: its level, the GPUs it is for (None: all), and the most seconds it may take (None: all
     that are left)."""
 
@@ -74,12 +74,12 @@ def weigh(
     findings += _of_the_settings(unread, [name for name in focus if _index(name, driver) is None])
     suspected = {_index(name, driver) for name in focus}
     suspected |= {None for one in unread if one.name == "FOCUS"}
-    suspected |= {finding.gpu_index for finding in findings if finding.remedy is Remedy.RUN_DIAGNOSTIC}
+    suspected |= {finding.gpu_index for finding in findings if finding.remedy is FindingRemedy.RUN_DIAGNOSTIC}
     suspects = frozenset(index for index in suspected if index is not None)
     return Evidence(tuple(findings), xids, suspects, unnamed=None in suspected)
 
 
-def plan(level: int, timeout_s: float, evidence: Evidence) -> tuple[Step, ...]:
+def plan(level: int, timeout_s: float, evidence: Evidence) -> tuple[DiagnosticStep, ...]:
     """The diagnostics to run, in order, `timeout_s` seconds for all of them.
 
     A level is raised only where its own time fits: a deep test that is cut short looks like a GPU that hangs.
@@ -88,11 +88,13 @@ def plan(level: int, timeout_s: float, evidence: Evidence) -> tuple[Step, ...]:
         return ()
     for deeper in range(DEEPEST, level, -1):
         if evidence.unnamed and TIMEOUT_S_BY_LEVEL[deeper] <= timeout_s:
-            return (Step(deeper),)
+            return (DiagnosticStep(deeper),)
         both = TIMEOUT_S_BY_LEVEL[deeper] + TIMEOUT_S_BY_LEVEL[level]
         if evidence.suspects and not evidence.unnamed and both <= timeout_s:
-            return Step(deeper, evidence.suspects, timeout_s - TIMEOUT_S_BY_LEVEL[level]), Step(level)
-    return (Step(level),)
+            return DiagnosticStep(deeper, evidence.suspects, timeout_s - TIMEOUT_S_BY_LEVEL[level]), DiagnosticStep(
+                level
+            )
+    return (DiagnosticStep(level),)
 
 
 def _index(name: str, driver: DriverReport) -> int | None:
@@ -108,59 +110,61 @@ def _index(name: str, driver: DriverReport) -> int | None:
     return next((gpu.index for gpu in driver.gpus if name.casefold() == (gpu.uuid or "").casefold()), None)
 
 
-def _of_the_settings(unread: tuple[Unread, ...], unknown: list[str]) -> Iterator[Finding]:
+def _of_the_settings(unread: tuple[Unread, ...], unknown: list[str]) -> Iterator[CheckFinding]:
     """A setting that cannot be read costs what it would have said, and a name that nobody knows is only a hint."""
     for one in unread:
         yield by_check("settings", f"{one.name}_UNREAD", one.remedy, one.message)
     if unknown:
         message = f"the driver gives no index for {', '.join(unknown)}, which FOCUS names; all GPUs are examined"
-        yield by_check("settings", "FOCUS_UNKNOWN", Remedy.IGNORE, message)
+        yield by_check("settings", "FOCUS_UNKNOWN", FindingRemedy.IGNORE, message)
 
 
-def _of_the_driver(driver: DriverReport, expected_gpus: int | None, level: int) -> Iterator[Finding]:
+def _of_the_driver(driver: DriverReport, expected_gpus: int | None, level: int) -> Iterator[CheckFinding]:
     for lost in driver.lost:
         where = f" at {lost.pci_bus_id}" if lost.pci_bus_id else ""
-        yield _by_driver("GPU_UNREACHABLE", Remedy.REBOOT_INSTANCE, f"it cannot reach the GPU{where}", lost.index)
+        yield _by_driver(
+            "GPU_UNREACHABLE", FindingRemedy.REBOOT_INSTANCE, f"it cannot reach the GPU{where}", lost.index
+        )
     present = len(driver.gpus)
     if present and expected_gpus is not None and present < expected_gpus:
         message = f"{present} of {expected_gpus} GPUs are present"
-        yield _by_driver("GPU_LOST", Remedy.REBOOT_INSTANCE, message, None)
+        yield _by_driver("GPU_LOST", FindingRemedy.REBOOT_INSTANCE, message, None)
     for gpu in driver.gpus:
         yield from _of_a_gpu(gpu, level)
 
 
-def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[Finding]:
+def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[CheckFinding]:
     if gpu.action.asks:
         message = f"its recovery action for the GPU is {gpu.action}"
-        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", Remedy.REBOOT_INSTANCE, message, gpu.index)
+        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", FindingRemedy.REBOOT_INSTANCE, message, gpu.index)
     if gpu.remap_failed:
         message = "a spare row could not be mapped in; no reboot brings it back"
-        yield _by_driver("ROW_REMAP_FAILED", Remedy.REPLACE_INSTANCE, message, gpu.index)
+        yield _by_driver("ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)
     if gpu.sram_threshold_exceeded:
         message = "the count of SRAM errors over its life has passed the threshold"
-        yield _by_driver("SRAM_THRESHOLD_EXCEEDED", Remedy.REPLACE_INSTANCE, message, gpu.index)
+        yield _by_driver("SRAM_THRESHOLD_EXCEEDED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)
     if gpu.remap_pending:
         # The running applications are not affected, so it is no reason to end those of somebody else.
-        remedy = Remedy.IGNORE if level == PASSIVE else Remedy.REBOOT_INSTANCE
+        remedy = FindingRemedy.IGNORE if level == PASSIVE else FindingRemedy.REBOOT_INSTANCE
         yield _by_driver("ROW_REMAP_PENDING", remedy, "a row is remapped at the next reset", gpu.index)
     elif gpu.uncorrected_errors:
         message = f"{gpu.uncorrected_errors} uncorrectable memory errors since the driver was loaded"
-        yield _by_driver("ECC_UNCORRECTED", Remedy.RUN_DIAGNOSTIC, message, gpu.index)
+        yield _by_driver("ECC_UNCORRECTED", FindingRemedy.RUN_DIAGNOSTIC, message, gpu.index)
 
 
-def _of_what_is_missing(log: KernelLog, driver: DriverReport, level: int) -> Iterator[Finding]:
+def _of_what_is_missing(log: KernelLog, driver: DriverReport, level: int) -> Iterator[CheckFinding]:
     """A source that said nothing: a note beside a diagnostic, but a passive check has nothing else."""
-    remedy = Remedy.CONTACT_SUPPORT if level == PASSIVE else Remedy.IGNORE
+    remedy = FindingRemedy.CONTACT_SUPPORT if level == PASSIVE else FindingRemedy.IGNORE
     if log.unread:
         yield by_check("kernel log", "KERNEL_LOG_UNREAD", remedy, log.unread)
     if log.begins_at:
         message = f"older records are overwritten; it begins at {log.begins_at:%Y-%m-%dT%H:%M:%SZ}"
-        yield by_check("kernel log", "KERNEL_LOG_CUT", Remedy.IGNORE, message)
+        yield by_check("kernel log", "KERNEL_LOG_CUT", FindingRemedy.IGNORE, message)
     if driver.hung:
-        yield _by_driver("DRIVER_HUNG", Remedy.RUN_DIAGNOSTIC, driver.silent or "", None)
+        yield _by_driver("DRIVER_HUNG", FindingRemedy.RUN_DIAGNOSTIC, driver.silent or "", None)
     elif driver.silent:
         yield by_check("driver", "DRIVER_SILENT", remedy, driver.silent)
 
 
-def _by_driver(code: str, remedy: Remedy, message: str, gpu_index: int | None) -> Finding:
-    return Finding(DRIVER, "driver", gpu_index, code, None, None, remedy, message[:MESSAGE_MAX])
+def _by_driver(code: str, remedy: FindingRemedy, message: str, gpu_index: int | None) -> CheckFinding:
+    return CheckFinding(DRIVER, "driver", gpu_index, code, None, None, remedy, message[:MESSAGE_MAX])

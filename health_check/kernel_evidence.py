@@ -17,9 +17,9 @@ from itertools import groupby, pairwise
 from health_check import nvlink
 from health_check.driver import DriverReport
 from health_check.recovery_action import RecoveryAction, changed_to
-from health_check.remedies import Remedy
-from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, Finding
-from health_check.xid import Events, XidEvent
+from health_check.remedies import FindingRemedy
+from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, CheckFinding
+from health_check.xid import LoggedErrors, XidEvent
 from health_check.xid_table import RECOVERY_ACTION_CHANGED, KnownXid, XidClass, XidPolicy, known
 
 XIDS_MAX = 64
@@ -28,14 +28,14 @@ APART = timedelta(seconds=60)
 CLOCKS_DIFFER_BY = timedelta(seconds=5)
 """The boot's time is in whole seconds, and the kernel's clock is not corrected as the wall's is."""
 REMEDIES = {
-    XidClass.IGNORE: Remedy.IGNORE,
-    XidClass.FOLLOW_OTHER: Remedy.IGNORE,
-    XidClass.APP: Remedy.IGNORE,  # nothing for the instance to do: the job fails by its own exit
-    XidClass.WATCH: Remedy.IGNORE,
-    XidClass.CONFIG: Remedy.FIX_CONFIGURATION,
-    XidClass.DIAG: Remedy.RUN_DIAGNOSTIC,
-    XidClass.REBOOT: Remedy.REBOOT_INSTANCE,
-    XidClass.REPLACE: Remedy.REPLACE_INSTANCE,
+    XidClass.IGNORE: FindingRemedy.IGNORE,
+    XidClass.FOLLOW_OTHER: FindingRemedy.IGNORE,
+    XidClass.APP: FindingRemedy.IGNORE,  # nothing for the instance to do: the job fails by its own exit
+    XidClass.WATCH: FindingRemedy.IGNORE,
+    XidClass.CONFIG: FindingRemedy.FIX_CONFIGURATION,
+    XidClass.DIAG: FindingRemedy.RUN_DIAGNOSTIC,
+    XidClass.REBOOT: FindingRemedy.REBOOT_INSTANCE,
+    XidClass.REPLACE: FindingRemedy.REPLACE_INSTANCE,
 }
 DOUBLE_BIT_ERROR, ROW_REMAPPED = 48, (63, 64)
 GRAPHICS_EXCEPTION = 13
@@ -43,7 +43,7 @@ _UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 
 
 @dataclass(frozen=True)
-class XidSeen:
+class XidSummary:
     """All XIDs of one code on one GPU, as one entry of the verdict document."""
 
     code: int
@@ -54,11 +54,11 @@ class XidSeen:
     count: int
     first_at: datetime | None
     last_at: datetime | None
-    remedy: Remedy
+    remedy: FindingRemedy
     message: str
 
-    def finding(self) -> Finding:
-        return Finding(
+    def finding(self) -> CheckFinding:
+        return CheckFinding(
             KERNEL_LOG,
             "kernel log",
             self.gpu_index,
@@ -71,8 +71,8 @@ class XidSeen:
 
 
 def weigh_xids(
-    events: Events, driver: DriverReport, *, policy: XidPolicy, since: datetime | None
-) -> tuple[XidSeen, ...]:
+    events: LoggedErrors, driver: DriverReport, *, policy: XidPolicy, since: datetime | None
+) -> tuple[XidSummary, ...]:
     """The XIDs of every GPU, the worst first, XIDS_MAX at most."""
     by_gpu = sorted(events.xids, key=lambda event: event.pci_bus_id or "")
     seen = [
@@ -83,23 +83,23 @@ def weigh_xids(
     return tuple(sorted(seen, key=lambda entry: nvlink.WORST_FIRST.index(_weight(entry)))[:XIDS_MAX])
 
 
-def _weight(entry: XidSeen) -> XidClass:
+def _weight(entry: XidSummary) -> XidClass:
     return next(one for one in nvlink.WORST_FIRST if REMEDIES[one] is entry.remedy)
 
 
-def switch_findings(events: Events, since: datetime | None) -> Iterator[Finding]:
+def switch_findings(events: LoggedErrors, since: datetime | None) -> Iterator[CheckFinding]:
     """Errors of NVSwitches, one finding per code. A fatal one needs the fabric reset, which is a reboot."""
     with_link = any(event.code == nvlink.NVLINK_ERROR for event in events.xids)
     ordered = sorted(events.sxids, key=lambda event: (not event.is_fatal, event.code))
     for (_, code), group in groupby(ordered, key=lambda event: (not event.is_fatal, event.code)):
         same = list(group)
         current = [event for event in same if _is_current(event.at, since)]
-        remedy = Remedy.IGNORE
+        remedy = FindingRemedy.IGNORE
         if same[0].is_fatal:
-            remedy = Remedy.REBOOT_INSTANCE if current else Remedy.RUN_DIAGNOSTIC
+            remedy = FindingRemedy.REBOOT_INSTANCE if current else FindingRemedy.RUN_DIAGNOSTIC
         root = "; with XID 74 beside it the switch is the likely root" if with_link else ""
         message = f"{(current or same)[-1].text}{_times(len(same))}{root}"
-        yield Finding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
+        yield CheckFinding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
 
 
 def _is_current(at: datetime | None, since: datetime | None) -> bool:
@@ -117,12 +117,12 @@ class _OneGpu:
 
     address: str | None
     events: tuple[XidEvent, ...]
-    all: Events
+    all: LoggedErrors
     driver: DriverReport
     policy: XidPolicy
     since: datetime | None
 
-    def entries(self) -> Iterator[XidSeen]:
+    def entries(self) -> Iterator[XidSummary]:
         told = [number for number, event in enumerate(self.events) if event.code == RECOVERY_ACTION_CHANGED]
         action = new_action(self.events[told[-1]]) if told and self.address else None
         ordered = sorted(range(len(self.events)), key=lambda number: self.events[number].code)
@@ -136,7 +136,7 @@ class _OneGpu:
                 speaks = action if told and numbers[-1] < told[-1] else None
                 yield self._of_a_code(code, same, speaks)
 
-    def _of_the_action(self, same: list[XidEvent]) -> XidSeen:
+    def _of_the_action(self, same: list[XidEvent]) -> XidSummary:
         action = new_action(same[-1])
         if action is RecoveryAction.UNKNOWN:
             xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
@@ -148,7 +148,7 @@ class _OneGpu:
             xid_class, why = XidClass.REBOOT, f"the driver asks for {action}"
         return self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why)
 
-    def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSeen:
+    def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSummary:
         """`action` is the driver's later word on these events, None where it has none."""
         row = known(code, self.policy)
         current = [event for event in same if _is_current(event.at, self.since)]
@@ -209,13 +209,13 @@ class _OneGpu:
         covers = row.action_since_driver is not None and release >= row.action_since_driver
         return covers and self._present_action() is RecoveryAction.NONE
 
-    def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSeen:
+    def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSummary:
         times = [event.at for event in same if event.at is not None]
         row = known(code, self.policy)
         index = self.driver.index_of(self.address)
         where = f" at {self.address}" if self.address else ""
         parts = [f"{row.mnemonic or 'in no catalogue'}{where}{_times(len(same))}", why, same[-1].text]
-        return XidSeen(
+        return XidSummary(
             code,
             row.mnemonic,
             xid_class,

@@ -25,7 +25,7 @@ _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
 @dataclass(frozen=True)
-class Message:
+class KernelMessage:
     """One record. `at` is None where the log or the boot has no time."""
 
     at: datetime | None
@@ -36,7 +36,7 @@ class Message:
 class KernelLog:
     """`unread` says why nothing could be read. `begins_at` is set where older records were overwritten already."""
 
-    messages: tuple[Message, ...] = ()
+    messages: tuple[KernelMessage, ...] = ()
     unread: str | None = None
     begins_at: datetime | None = None
 
@@ -87,9 +87,9 @@ def drain(descriptor: int) -> bytes:
     return bytes(kept[-LOG_BYTES_MAX:])
 
 
-def parse(text: str, booted_at: datetime | None) -> tuple[Message, ...]:
+def parse(text: str, booted_at: datetime | None) -> tuple[KernelMessage, ...]:
     """The records of a log's text, in their order. Times are the boot's plus the record's."""
-    messages: list[Message] = []
+    messages: list[KernelMessage] = []
     for line in text.split("\n"):
         if not line.strip() or line.startswith(" "):
             continue
@@ -98,9 +98,9 @@ def parse(text: str, booted_at: datetime | None) -> tuple[Message, ...]:
         elif found := _DMESG.fullmatch(line):
             since_boot = timedelta(seconds=int(found["seconds"]), microseconds=int(found["fraction"].ljust(6, "0")))
         else:
-            messages.append(Message(None, _plain(line)))
+            messages.append(KernelMessage(None, _plain(line)))
             continue
-        messages.append(Message(_time(booted_at, since_boot), _plain(found["text"])))
+        messages.append(KernelMessage(_time(booted_at, since_boot), _plain(found["text"])))
     return tuple(messages)
 
 

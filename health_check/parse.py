@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from health_check.report import DiagnosticError, DiagnosticResult, Report, Status
+from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult, Status
 
 BODY_KEYS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 ITERATIONS = "iterations"
@@ -24,20 +24,20 @@ TEXT_MAX = 500
 STARTS_MAX = 100
 
 
-def parse(text: str) -> Report:
+def parse(text: str) -> DiagnosticReport:
     """The Report of a diagnostic's standard output, banner lines included."""
     root = _json_object(text)
     if root is None:
-        return Report(unreadable="there is no complete JSON object in the output of dcgmi")
+        return DiagnosticReport(unreadable="there is no complete JSON object in the output of dcgmi")
     pairs = _bodies(root)
     if not pairs:
-        return Report(unreadable="the JSON of dcgmi holds no diagnostic")
+        return DiagnosticReport(unreadable="the JSON of dcgmi holds no diagnostic")
     bodies = [body for body, _ in pairs]
     results = tuple(result for body in bodies for result in _results(body))
     seen = frozenset(gpu for result in results for gpu in result.gpus or ())
     listed = [_listed_gpus(body, document) for body, document in pairs]
     counts = [count for count, _ in listed if count is not None]
-    return Report(
+    return DiagnosticReport(
         dcgm_version=_first(_text(holder.get("version")) for holder in _holders(pairs)),
         driver_version=_first(_text(holder.get("Driver Version Detected")) for holder in _holders(pairs)),
         gpus=seen.union(*(gpus for _, gpus in listed)),

@@ -10,7 +10,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from health_check.settings import Settings
+from health_check.settings import CheckSettings
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20
@@ -21,7 +21,7 @@ class VerdictNotWrittenError(RuntimeError):
     """S3 did not take the document. The message gives bucket, key and S3's reason."""
 
 
-def publish(settings: Settings, document: Mapping[str, Any]) -> None:
+def publish(settings: CheckSettings, document: Mapping[str, Any]) -> None:
     """Writes the document over any earlier one of the same key; writing it twice changes nothing.
 
     Raises VerdictNotWrittenError. Credentials are the task role's, the endpoint is botocore's choice.

@@ -51,7 +51,7 @@ class DiagnosticResult:
 
 
 @dataclass(frozen=True)
-class Report:
+class DiagnosticReport:
     """What a diagnostic said. `gpu_count` is None when it does not tell how many GPUs it saw."""
 
     dcgm_version: str | None = None

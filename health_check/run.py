@@ -39,7 +39,7 @@ class StopRequested(Exception):
 
 
 @dataclass(frozen=True)
-class Run:
+class ProcessRun:
     """`exit_code` as a shell has it: 128+n for signal n, 124 past the deadline, 126 or 127 without dcgmi."""
 
     output: str
@@ -47,7 +47,7 @@ class Run:
     exit_code: int
 
 
-def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> Run:
+def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> ProcessRun:
     """`dcgmi diag -r <level> -j`, once more after a time-out inside DCGM, and again while another one runs.
 
     `gpus`: indices of the only ones to examine, None for all. All tries share `timeout_s`. A stop of the task ends it
@@ -72,10 +72,10 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
                 timed_out_before = timed_out_before or timed_out
                 time.sleep(pause_s)
     except StopRequested:
-        return Run("", "the task was stopped", 128 + signal.SIGTERM)
+        return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
 
 
-def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
+def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
     """Runs a command to its end, or kills its whole process group when `timeout_s` is over.
 
     Output beyond OUTPUT_BYTES_MAX is read and dropped, which leaves its JSON incomplete, hence unreadable.
@@ -89,9 +89,9 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
             start_new_session=True,
         )
     except FileNotFoundError:
-        return Run("", f"{command[0]} is not installed", remedies.NOT_INSTALLED)
+        return ProcessRun("", f"{command[0]} is not installed", remedies.NOT_INSTALLED)
     except OSError as error:
-        return Run("", f"{command[0]} cannot be executed: {error}", remedies.NOT_EXECUTABLE)
+        return ProcessRun("", f"{command[0]} cannot be executed: {error}", remedies.NOT_EXECUTABLE)
     assert process.stdout and process.stderr
     output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
     error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
@@ -102,7 +102,7 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
         exit_code = remedies.DEADLINE_PASSED
     finally:
         _kill_group(process)
-    return Run(output.text(), error_output.text(), exit_code)
+    return ProcessRun(output.text(), error_output.text(), exit_code)
 
 
 class _BoundedReader:

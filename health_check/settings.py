@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from health_check.remedies import Remedy
+from health_check.remedies import FindingRemedy
 from health_check.xid import bus_id
 from health_check.xid_table import XidPolicy
 
@@ -28,7 +28,7 @@ SHOWN_MAX = 80
 _INDEX_OR_UUID = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 
 
-class SettingsError(ValueError):
+class CheckSettingsError(ValueError):
     """A variable is missing or unusable. The message names it."""
 
 
@@ -38,12 +38,12 @@ class Unread:
     verdict."""
 
     name: str
-    remedy: Remedy
+    remedy: FindingRemedy
     message: str
 
 
 @dataclass(frozen=True)
-class Settings:
+class CheckSettings:
     """One check of one instance.
 
     `expected_gpus` is None when the caller does not know; `region` is None when botocore may find it itself.
@@ -67,11 +67,11 @@ class Settings:
     unread: tuple[Unread, ...] = ()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises SettingsError if CHECK_ID, INSTANCE_ID, VERDICT_BUCKET or VERDICT_KEY is missing, and for no other."""
+    def from_environment(cls, environment: Mapping[str, str]) -> CheckSettings:
+        """Raises CheckSettingsError if CHECK_ID, INSTANCE_ID, VERDICT_BUCKET or VERDICT_KEY is missing, and for no other."""
         reader = _Reader(environment)
         level = reader.level()
-        timeout_s = reader.number("CHECK_TIMEOUT_S", 1, 86_400, Remedy.IGNORE, "the level's own limit is used")
+        timeout_s = reader.number("CHECK_TIMEOUT_S", 1, 86_400, FindingRemedy.IGNORE, "the level's own limit is used")
         return cls(
             check_id=_required(environment, "CHECK_ID"),
             instance_id=_required(environment, "INSTANCE_ID"),
@@ -79,7 +79,7 @@ class Settings:
             verdict_key=_required(environment, "VERDICT_KEY"),
             level=level,
             expected_gpus=reader.number(
-                "EXPECTED_GPUS", 0, 1_024, Remedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
+                "EXPECTED_GPUS", 0, 1_024, FindingRemedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
             ),
             timeout_s=timeout_s or TIMEOUT_S_BY_LEVEL[level],
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
@@ -103,18 +103,18 @@ class _Reader:
     def _text(self, name: str) -> str:
         return self.environment.get(name, "").strip()
 
-    def _cannot(self, name: str, remedy: Remedy, what: str, instead: str) -> None:
+    def _cannot(self, name: str, remedy: FindingRemedy, what: str, instead: str) -> None:
         self.unread.append(Unread(name, remedy, f"{name} {what}; {instead}"))
 
     def level(self) -> int:
         """The level of the diagnostic; without one, what can be said without a diagnostic."""
         instead = "no diagnostic is run"
-        found = self.number("CHECK_LEVEL", PASSIVE, 4, Remedy.CONTACT_SUPPORT, instead)
+        found = self.number("CHECK_LEVEL", PASSIVE, 4, FindingRemedy.CONTACT_SUPPORT, instead)
         if found is None and not self._text("CHECK_LEVEL"):
-            self._cannot("CHECK_LEVEL", Remedy.CONTACT_SUPPORT, "is not set", instead)
+            self._cannot("CHECK_LEVEL", FindingRemedy.CONTACT_SUPPORT, "is not set", instead)
         return PASSIVE if found is None else found
 
-    def number(self, name: str, least: int, most: int, remedy: Remedy, instead: str) -> int | None:
+    def number(self, name: str, least: int, most: int, remedy: FindingRemedy, instead: str) -> int | None:
         """A whole number from `least` to `most`; None where there is none."""
         text = self._text(name)
         if not text:
@@ -132,10 +132,10 @@ class _Reader:
         wrong = [name for name, known in names.items() if known is None]
         if wrong:
             what = f"has {wrong[0][:SHOWN_MAX]!a}, no index, UUID or PCI address of a GPU"
-            self._cannot("FOCUS", Remedy.IGNORE, what, "all GPUs are examined")
+            self._cannot("FOCUS", FindingRemedy.IGNORE, what, "all GPUs are examined")
         found = tuple(dict.fromkeys(known for known in names.values() if known is not None))
         if len(found) > FOCUS_MAX:
-            self._cannot("FOCUS", Remedy.IGNORE, f"has {len(found)} names", f"the first {FOCUS_MAX} count")
+            self._cannot("FOCUS", FindingRemedy.IGNORE, f"has {len(found)} names", f"the first {FOCUS_MAX} count")
         return found[:FOCUS_MAX]
 
     def time(self, name: str) -> datetime | None:
@@ -148,7 +148,7 @@ class _Reader:
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             what = f"is {text[:SHOWN_MAX]!a}, no time in ISO 8601"
-            self._cannot(name, Remedy.IGNORE, what, "everything since the boot counts")
+            self._cannot(name, FindingRemedy.IGNORE, what, "everything since the boot counts")
             return None
 
     def policy(self) -> XidPolicy:
@@ -156,7 +156,7 @@ class _Reader:
         text = self._text("XID_POLICY") or XidPolicy.NVIDIA
         if text not in set(XidPolicy):
             what = f"is {text[:SHOWN_MAX]!a}, none of {', '.join(XidPolicy)}"
-            self._cannot("XID_POLICY", Remedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
+            self._cannot("XID_POLICY", FindingRemedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
             return XidPolicy.NVIDIA
         return XidPolicy(text)
 
@@ -169,5 +169,5 @@ def gpu_name(text: str) -> str | None:
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "").strip()
     if not value:
-        raise SettingsError(f"{name} is not set")
+        raise CheckSettingsError(f"{name} is not set")
     return value

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from health_check.kernel_log import Message
+from health_check.kernel_log import KernelMessage
 
 FALLEN_OFF_THE_BUS = 79
 TEXT_MAX = 300
@@ -48,7 +48,7 @@ class SxidEvent:
 
 
 @dataclass(frozen=True)
-class Events:
+class LoggedErrors:
     """Everything found, in the order of the log. `driver_version` is the one that was loaded last."""
 
     xids: tuple[XidEvent, ...] = ()
@@ -56,11 +56,11 @@ class Events:
     driver_version: str | None = None
 
 
-def find(messages: Iterable[Message]) -> Events:
+def find(messages: Iterable[KernelMessage]) -> LoggedErrors:
     """The errors in the log's messages."""
     told = [message for message in messages if "NV" in message.text or "SXid" in message.text]
     versions = [found[1] for message in told if (found := _DRIVER.search(message.text))]
-    return Events(tuple(_xids(told)), tuple(_sxids(told)), versions[-1] if versions else None)
+    return LoggedErrors(tuple(_xids(told)), tuple(_sxids(told)), versions[-1] if versions else None)
 
 
 def bus_id(address: str) -> str | None:
@@ -69,7 +69,7 @@ def bus_id(address: str) -> str | None:
     return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower() if found else None
 
 
-def _xids(messages: list[Message]) -> Iterator[XidEvent]:
+def _xids(messages: list[KernelMessage]) -> Iterator[XidEvent]:
     losing: tuple[int, str] | None = None  # the message where a loss began to be told, and the address it named
     for number, message in enumerate(messages):
         if found := _XID.search(message.text):
@@ -85,7 +85,7 @@ def _xids(messages: list[Message]) -> Iterator[XidEvent]:
             losing = None
 
 
-def _sxids(messages: list[Message]) -> Iterator[SxidEvent]:
+def _sxids(messages: list[KernelMessage]) -> Iterator[SxidEvent]:
     for message in messages:
         if found := _SXID.search(message.text):
             yield SxidEvent(int(found[2]), found[3].casefold() == "fatal", message.at, _line(message.text))

@@ -13,8 +13,8 @@ import typer
 from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import diagnose as judge
-from gpu_recovery.core.diagnosis.report_text import Language, as_document, page
-from gpu_recovery.core.logs.classify import Classified, Finding, classify
+from gpu_recovery.core.diagnosis.report_text import Language, as_document, report_text
+from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
 from gpu_recovery.core.logs.kinds import CLASSES, policy_of
 from gpu_recovery_client.cli.options import jobs_like
 from gpu_recovery_client.cli.output import AsJson, print_json, terminal_width
@@ -37,7 +37,7 @@ def diagnose(
     log: Annotated[
         str | None, typer.Option("--log", metavar="FILE", help="What a rank or a machine wrote; - is standard input.")
     ] = None,
-    language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
+    language: Annotated[Language, typer.Option(help="The language of the report_text.")] = Language.ENGLISH,
     as_json: AsJson = False,
 ) -> None:
     """Tell what is wrong with a job, by its reports or by a log.
@@ -93,8 +93,8 @@ def _judged(path: Path) -> dict[str, Any]:
         case = read_case({"reports": reports, "workers": workers})
     except CaseInvalid as error:
         raise ClientError(f"{path}: {error}") from error
-    found = judge(case.reports, case.topology, History(), case.at_s)
-    return {**as_document(found), "page": {one.value: page(found, one) for one in Language}}
+    found = judge(case.observations, case.topology, History(), case.at_s)
+    return {**as_document(found), "page": {one.value: report_text(found, one) for one in Language}}
 
 
 def _classified(log: str) -> Classified:
@@ -121,7 +121,7 @@ def _document(found: Classified) -> dict[str, Any]:
     }
 
 
-def _view(one: Finding) -> dict[str, Any]:
+def _view(one: ClassifiedLine) -> dict[str, Any]:
     return {"number": one.number, "line": one.line, "kind": one.kind, "role": one.role}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 Place = tuple[str, str]
 """A shelf or "field", and the name of one of its records or fields; "" for all of a shelf."""
 JOBS: Place = ("jobs", "")
-BRAKES: Place = ("field", "fleet")
+FLEET: Place = ("field", "fleet")
 COUNTS: tuple[Place, ...] = (("field", "used"), ("field", "run_times"))
 _OF_JOBS = {
     "load_job",
@@ -70,7 +70,7 @@ class Reads:
         self.is_everything = True
 
 
-class SeenStore:
+class ReadTrackingStore:
     """A store that notes in `reads` what is asked of it."""
 
     def __init__(self, store: Any, reads: Reads) -> None:
@@ -97,9 +97,9 @@ class SeenStore:
                 given = (tuple(given[0]), *given[1:])
                 reads.note(*(("machines", one) for one in given[0]))
             elif name == "save_instance":
-                reads.note(("machines", given[0].instance_id), *((BRAKES,) if any(given[1:]) or named else ()))
+                reads.note(("machines", given[0].instance_id), *((FLEET,) if any(given[1:]) or named else ()))
             elif name == "load_fleet":
-                reads.note(BRAKES)
+                reads.note(FLEET)
             else:
                 reads.note_everything()
             return do(*given, **named)
@@ -107,7 +107,7 @@ class SeenStore:
         return noted
 
 
-class SeenActions:
+class ReadTrackingActions:
     """The same of orders to AWS: whatever they answer depends on machines and tasks."""
 
     def __init__(self, actions: Any, reads: Reads) -> None:

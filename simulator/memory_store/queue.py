@@ -14,7 +14,7 @@ from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 
-class MemoryLine:
+class MemoryQueue:
     """See `ports.Store` for what each function promises. `jobs`: the shelf of their records."""
 
     jobs: Any

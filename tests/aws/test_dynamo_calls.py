@@ -33,7 +33,7 @@ class Meddling:
 
 def meddled(store: DynamoStore, operation: str, meddle: Callable[[Any, dict[str, Any]], Any]) -> DynamoStore:
     """The same tables through a meddling client."""
-    return DynamoStore(Meddling(store.jobs.client, operation, meddle), store.jobs.name, store.machines.name)
+    return DynamoStore(Meddling(store.jobs.client, operation, meddle), store.jobs.name, store.table.name)
 
 
 def one_at_a_time(call: Any, request: dict[str, Any]) -> Any:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.dynamodb import typed
-from gpu_recovery.aws.heartbeat_store import beat_key
+from gpu_recovery.aws.heartbeat_store import heartbeat_key
 from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_MAX, REPORTS_WINDOW_S, Beat
+from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_MAX, REPORTS_WINDOW_S, Heartbeat
 from gpu_recovery.ports.errors import SequenceStale, TooManyReports, TryAgainSoon
 
 from tests.aws.heartbeats import beat, by_gputasker, kept, of_next_boot
@@ -44,10 +44,10 @@ class Counted:
 def counted(store: DynamoStore, **before: Any) -> tuple[DynamoStore, Counted]:
     """The same tables through a counting client."""
     client = Counted(store.jobs.client, **before)
-    return DynamoStore(client, store.jobs.name, store.machines.name), client
+    return DynamoStore(client, store.jobs.name, store.table.name), client
 
 
-def calls_of(store: DynamoStore, report: Beat, present: bool = True) -> list[str]:
+def calls_of(store: DynamoStore, report: Heartbeat, present: bool = True) -> list[str]:
     """The calls that keeping it takes."""
     counting, client = counted(store)
     counting.keep_beat(report, present)
@@ -83,9 +83,9 @@ def test_a_count_of_long_ago_is_not_counted_on(moto_store: DynamoStore, windows:
 def test_an_item_that_was_counted_otherwise_is_heard_at_once(moto_store: DynamoStore, at_s: float) -> None:
     """A release that kept one number for all tokens left no count of each: a deployment must not make a fleet deaf."""
     moto_store.keep_beat(beat(1, 0, 0), True)
-    item = dict(moto_store.machines.get(beat_key(A)) or {})
+    item = dict(moto_store.table.get(heartbeat_key(A)) or {})
     old = {name: value for name, value in item.items() if not name.startswith("heard")} | {"reports_even": 1}
-    moto_store.machines.client.put_item(TableName=moto_store.machines.name, Item=typed(old))
+    moto_store.table.client.put_item(TableName=moto_store.table.name, Item=typed(old))
     assert calls_of(moto_store, beat(2, at_s, 0)) == ["update_item"] * 2
     assert calls_of(moto_store, beat(3, at_s + 1, 0)) == ["update_item"]
     assert kept(moto_store).heard == {BY_ROLE: 2}
@@ -123,7 +123,7 @@ def test_a_reboot_a_late_report_and_one_of_seed_000_cost_no_more(moto_store: Dyn
     ],
 )
 def test_what_is_refused_is_refused_at_the_first_call(
-    moto_store: DynamoStore, report: Beat, refusal: type[Exception]
+    moto_store: DynamoStore, report: Heartbeat, refusal: type[Exception]
 ) -> None:
     """A flood costs one write each, and no read."""
     for n in range(REPORTS_MAX):
@@ -164,7 +164,7 @@ def test_a_report_that_is_overtaken_each_time_is_to_come_again(moto_store: Dynam
     def overtaken(call: Any, request: dict[str, Any]) -> Any:
         """Another window each time, with a count of its own, as no clock would have it."""
         moto_store.jobs.client.update_item(
-            TableName=moto_store.machines.name,
+            TableName=moto_store.table.name,
             Key=request["Key"],
             UpdateExpression="SET #w = #w + :w, heard_even = :n, heard_odd = :n",
             ExpressionAttributeNames={"#w": "window"},
@@ -192,10 +192,10 @@ def test_only_a_failed_condition_is_an_answer(moto_store: DynamoStore, name: str
 def test_a_heartbeat_carries_the_schema_and_one_of_a_newer_release_is_not_read(moto_store: DynamoStore) -> None:
     """As every item; the error names the instance."""
     moto_store.keep_beat(beat(1), True)
-    item = moto_store.machines.get(f"{A}#beat")
+    item = moto_store.table.get(f"{A}#beat")
     assert item is not None and item["schema"] == SCHEMA
     newer = typed({**item, "schema": SCHEMA + 1})
-    moto_store.jobs.client.put_item(TableName=moto_store.machines.name, Item=newer)
+    moto_store.jobs.client.put_item(TableName=moto_store.table.name, Item=newer)
     with pytest.raises(ItemUnreadable, match=A):
         moto_store.beats((A,))
     with pytest.raises(ItemUnreadable, match=A):

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from gpu_recovery.aws import heartbeat_store, heartbeat_update
-from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
+from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, GpuHealth, Heartbeat
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
@@ -90,7 +90,7 @@ class BothStores(RuleBasedStateMachine):
         if booted_at is not None:
             booted_at += timedelta(seconds=sequence)
         seen = ranks(at, *(sorted(numbers) if present else ()), attempt=attempt)
-        beat = Beat(
+        beat = Heartbeat(
             instance_id,
             at,
             boot,

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
+    PAST_RUNS_MAX,
     REPORTS_MAX,
     REPORTS_WINDOW_S,
     RETRY_AFTER_MAX_S,
-    RUNS_KEPT_MAX,
     GpuHealth,
 )
 from gpu_recovery.core.instance.repair_proof import CLOCK_SKEW
@@ -236,9 +236,9 @@ def test_of_two_agents_in_step_the_one_that_was_heard_of_later_is_heard(store: S
 
 def test_an_agent_that_is_started_again_takes_its_own_place(store: Store) -> None:
     """Its numbers go on, or begin anew with the next boot; so many names are known again."""
-    for number in range(1, 2 * RUNS_KEPT_MAX):
+    for number in range(1, 2 * PAST_RUNS_MAX):
         store.keep_beat(beat(number, number, run=f"{number:016x}"), True)
-    assert kept(store).past_runs == tuple(f"{n:016x}" for n in range(RUNS_KEPT_MAX - 1, 2 * RUNS_KEPT_MAX - 1))
+    assert kept(store).past_runs == tuple(f"{n:016x}" for n in range(PAST_RUNS_MAX - 1, 2 * PAST_RUNS_MAX - 1))
     store.keep_beat(replace(of_next_boot(1, 700), run=NEW), True)
     assert (kept(store).run, kept(store).boot_id, kept(store).sequence) == (NEW, NEXT_BOOT, 1)
 

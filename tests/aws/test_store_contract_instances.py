@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
-from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports.errors import StaleRecord
@@ -295,13 +295,13 @@ def test_releasing_twice_or_nothing_is_no_error(store: Store) -> None:
 
 def test_what_a_job_leaves_out_is_remembered_with_the_write_that_takes_its_claim(store: Store) -> None:
     """Beside what was remembered before; once, however often it is given back, and not where the claim stays."""
-    known = noticed(NOW, LemonSignal.OUT)
+    known = signal_at(NOW, LemonSignal.OUT)
     kept(store, instance(claims={JOB: claim()}, past=(known,), reserved_for=JOB))
     store.release_instance(A, JOB, True, 1, later(5))
     assert read(store).past == (known,)
     for _ in range(2):
         store.release_instance(A, JOB, False, 1, later(5))
-    assert read(store).past == (known, noticed(later(5), LemonSignal.LEFT_OUT))
+    assert read(store).past == (known, signal_at(later(5), LemonSignal.LEFT_OUT))
     assert read(store).claims == {}
 
 
@@ -314,7 +314,7 @@ def test_a_later_attempts_machine_is_not_left_out_by_an_earlier_one(store: Store
 
 def test_what_is_remembered_of_an_instance_comes_back_as_it_was_kept(store: Store) -> None:
     """To the second, which is what a score is made of."""
-    past = tuple(noticed(later(n), kind) for n, kind in enumerate(LemonSignal))
+    past = tuple(signal_at(later(n), kind) for n, kind in enumerate(LemonSignal))
     kept(store, instance(past=past))
     assert read(store).past == past
 

@@ -10,7 +10,7 @@ from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import LISTED
+from gpu_recovery.ports.values import LISTED_STATUSES
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
 
@@ -296,11 +296,11 @@ def test_jobs_are_listed_as_they_are_now(store: Store) -> None:
 
 def test_a_listing_visits_every_job_once_whatever_the_page(store: Store) -> None:
     """All statuses, what is under way first, and each cursor continues where its page ended."""
-    for n, status in enumerate(LISTED * 2):
+    for n, status in enumerate(LISTED_STATUSES * 2):
         store.create_job(job(f"job-{n:02d}", status=status, queued_at=later(n)), "")
     everything = store.list_jobs(None, 100, None)
     assert everything.cursor is None
-    assert [one.status for one in everything.jobs] == [status for status in LISTED for _ in range(2)]
+    assert [one.status for one in everything.jobs] == [status for status in LISTED_STATUSES for _ in range(2)]
     for limit in (3, 11, 22):
         seen, cursor = [], None
         while True:

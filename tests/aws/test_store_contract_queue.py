@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.queue_store import entry_from, line_keys
+from gpu_recovery.aws.queue_store import entry_from, queue_keys
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import PLACED, TERMINAL, WAITING, Job, JobStatus, Suspicion
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.run_time_estimates import RanFor
+from gpu_recovery.core.queue.run_time_estimates import RunTime
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 from gpu_recovery.ports.store import Store
@@ -88,9 +88,9 @@ def test_whatever_a_job_holds_its_entry_survives_the_table(record: Job) -> None:
     """Nothing that a field may hold is lost on the way, neither a nought nor an empty text."""
     entry = entry_of(record)
     if entry is None:
-        assert "line_entry" not in line_keys(record)
+        assert "line_entry" not in queue_keys(record)
     else:
-        assert entry_from(line_keys(record)["line_entry"]) == entry
+        assert entry_from(queue_keys(record)["line_entry"]) == entry
 
 
 def test_an_entry_has_no_field_that_is_not_read_back() -> None:
@@ -98,8 +98,8 @@ def test_an_entry_has_no_field_that_is_not_read_back() -> None:
     least = entry_of(job())
     assert least is not None
     for field in fields(Entry):
-        assert hasattr(entry_from(line_keys(job())["line_entry"]), field.name)
-    assert entry_from(line_keys(job())["line_entry"]) == least
+        assert hasattr(entry_from(queue_keys(job())["line_entry"]), field.name)
+    assert entry_from(queue_keys(job())["line_entry"]) == least
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------
@@ -237,13 +237,13 @@ def test_what_holds_quota_is_what_has_a_place() -> None:
 def test_run_times_are_kept_with_the_end_of_their_job(store: Store) -> None:
     """A few of a kind, each in its slot; a stale writer keeps none; a kind that nobody ran has none."""
     record = store.save_job(kept(store), QuotaChange(KEY, 2))
-    ended = QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 3, 600))
+    ended = QuotaChange(KEY, -2, ran=RunTime("ana/sft/2x8", 3, 600))
     store.save_job(record, ended)
     with pytest.raises(StaleRecord):
-        store.save_job(record, QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 4, 1)))
+        store.save_job(record, QuotaChange(KEY, -2, ran=RunTime("ana/sft/2x8", 4, 1)))
     other = store.save_job(kept(store, job_id=OTHER_JOB), QuotaChange(KEY, 2))
-    other = store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 12, 700)))
+    other = store.save_job(other, QuotaChange(KEY, -1, ran=RunTime("ana/sft/2x8", 12, 700)))
     found = store.load_run_times(["ana/sft/2x8", "ana/ppo/2x8"])
     assert {kind: sorted(times) for kind, times in found.items()} == {"ana/sft/2x8": [600, 700], "ana/ppo/2x8": []}
-    store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 3, 650)))
+    store.save_job(other, QuotaChange(KEY, -1, ran=RunTime("ana/sft/2x8", 3, 650)))
     assert sorted(store.load_run_times(["ana/sft/2x8"])["ana/sft/2x8"]) == [650, 700]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery.core.heartbeat import RANKS_KEPT_MAX, REPORTS_WINDOW_S, Beat, outgrown
+from gpu_recovery.core.heartbeat import HEARTBEAT_RANKS_MAX, REPORTS_WINDOW_S, Heartbeat, ranks_to_forget
 from gpu_recovery.ports.store import Store
 
 from tests.aws.heartbeats import BOOT, UP, beat, kept, log, order, ranks
@@ -24,19 +24,19 @@ def test_a_rank_that_is_no_longer_reported_is_remembered_as_it_was_last_seen(sto
 
 def test_ranks_long_unseen_outgrow_a_heartbeat_first_and_are_forgotten_together(store: Store) -> None:
     """No more than the item can hold; those that are reported are never among them."""
-    for attempt in range(1, RANKS_KEPT_MAX + 4):
+    for attempt in range(1, HEARTBEAT_RANKS_MAX + 4):
         at = later(attempt)
         seen = ranks(at, 0, attempt=attempt)
-        store.keep_beat(Beat(A, at, BOOT, NOW - UP, attempt, 15, seen), True)
+        store.keep_beat(Heartbeat(A, at, BOOT, NOW - UP, attempt, 15, seen), True)
     store.keep_beat(beat(90, REPORTS_WINDOW_S, 0, 1), True)
     assert store.mark_rank_silent(A, int(log(0, attempt=2)), later(2))
-    old = outgrown(kept(store))
+    old = ranks_to_forget(kept(store))
     assert old == {log(0, attempt=n): later(n) for n in range(2, 6)}
     assert store.forget_ranks(A, old)
     left = kept(store).ranks
-    assert len(left) == RANKS_KEPT_MAX and outgrown(kept(store)) == {}
+    assert len(left) == HEARTBEAT_RANKS_MAX and ranks_to_forget(kept(store)) == {}
     assert {log(0), log(1)} <= set(left)
-    assert {rank.attempt for rank in left.values()} - {1} == set(range(6, RANKS_KEPT_MAX + 4))
+    assert {rank.attempt for rank in left.values()} - {1} == set(range(6, HEARTBEAT_RANKS_MAX + 4))
 
 
 def test_a_rank_that_was_seen_meanwhile_is_not_forgotten(store: Store) -> None:
@@ -148,5 +148,5 @@ def test_reports_of_several_jobs_keep_their_ranks_apart(store: Store) -> None:
     """The running log is made of job, attempt and rank."""
     both = {**ranks(NOW, 0), **ranks(NOW, 0, job_id=OTHER_JOB), **ranks(NOW, 0, attempt=2)}
     assert len(both) == 3
-    store.keep_beat(Beat(A, NOW, ranks=both), True)
+    store.keep_beat(Heartbeat(A, NOW, ranks=both), True)
     assert kept(store).ranks == both

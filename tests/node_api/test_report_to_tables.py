@@ -29,7 +29,7 @@ def agent(functions: Functions) -> Agent:
     gang(functions, instances=(A, B))
     for rank, name in enumerate((A, B)):
         functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
-    tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
+    tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
     return Agent(functions, Ear(), tokens, issue(tokens, A, NOW, "a test", {}))
 
 

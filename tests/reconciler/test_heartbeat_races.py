@@ -47,7 +47,7 @@ def test_a_heartbeat_between_the_mark_and_the_telling_wins(scene: Scene, by_rank
     else:
         scene.passes(200)
         scene.beats(1, 2, 3)
-    tell, spoken = scene.recovery.tell, list[str]()
+    tell, spoken = scene.recovery.handle, list[str]()
 
     def slow(to: str, event: Any) -> Any:
         if not spoken and isinstance(event, events.InstanceSilent | events.RankSilent):
@@ -56,7 +56,7 @@ def test_a_heartbeat_between_the_mark_and_the_telling_wins(scene: Scene, by_rank
             scene.beats(0)
         return tell(to, event)
 
-    object.__setattr__(scene.recovery, "tell", slow)
+    object.__setattr__(scene.recovery, "handle", slow)
     scene.sweep()
     assert spoken and scene.job.status is S.RUNNING and scene.instance().silent_since is None
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from gpu_recovery.aws.item_codec import ItemUnreadable
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.heartbeat import Heartbeat
 
 from tests.recovery.heartbeat_world import IDS, Scene
 
@@ -16,7 +16,7 @@ def test_one_heartbeat_that_nobody_can_read_keeps_no_other_silence_from_being_to
     scene.beats()
     read = scene.store.beats
 
-    def beats(instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
+    def beats(instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         found = dict(read(instance_ids))
         if found.pop(IDS[1], None) is not None and unreadable is not None:
             unreadable.append(ItemUnreadable("heartbeat"))

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.heartbeat import Report, RunningRank
+from gpu_recovery.core.heartbeat import AgentReport, RunningRank
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.recovery import Recovery
 
 KNOWN_MAX = 20_000
 """How many ranks, and the claims of how many instances, are remembered at most."""
-LOOKED = timedelta(seconds=60)
+CLAIMS_VALID_FOR = timedelta(seconds=60)
 """How long the claims of an instance are used before they are read again: as long as a cached token."""
 
 
@@ -33,7 +33,7 @@ class Spare:
 
 
 @dataclass
-class _Look:
+class _ClaimsRead:
     """What had its GPUs on an instance when that was read, and the ranks that only this can tell and that it speaks
     for: those that were reported there since, or between it and the look before."""
 
@@ -45,7 +45,7 @@ class _Look:
 
     def stands(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
         """Whether another need not be read for these. One that it does not know may have got its claim since."""
-        return (self.before | self.since).issuperset(unsure) and now - self.at < LOOKED
+        return (self.before | self.since).issuperset(unsure) and now - self.at < CLAIMS_VALID_FOR
 
 
 @dataclass
@@ -54,23 +54,25 @@ class RankLookup:
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
-    _looks: dict[str, _Look] = field(default_factory=dict)
+    _looks: dict[str, _ClaimsRead] = field(default_factory=dict)
 
     def wonders_about(self, instance_id: str) -> bool:
         """Whether ranks were reported there of late that only the instance's claims can tell."""
         look = self._looks.get(instance_id)
         return look is not None and bool(look.before or look.since)
 
-    def look_at(self, instance_id: str, record: Instance | None) -> _Look:
+    def look_at(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
         """Take the record of an instance, freshly read: it speaks for whoever the next report names."""
         if len(self._looks) > KNOWN_MAX:
             self._looks.clear()
         last = self._looks.get(instance_id)
         before = last.since if last is not None else set()
-        look = self._looks[instance_id] = _Look(self.recovery.clock(), self._claimed(instance_id, record), before)
+        look = self._looks[instance_id] = _ClaimsRead(self.recovery.clock(), self._claimed(instance_id, record), before)
         return look
 
-    def ranks(self, report: Report, more: Spare) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
+    def ranks(
+        self, report: AgentReport, more: Spare
+    ) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
         """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
         unnamed = [rank for rank in report.running or () if not rank.attempt]
         reported = {rank.log_id: rank for rank in report.running or () if rank.attempt}
@@ -92,7 +94,7 @@ class RankLookup:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
-    def was_looked_at(self, report: Report) -> bool:
+    def was_looked_at(self, report: AgentReport) -> bool:
         """Whether the instance's claims were read for this report, with its token."""
         look = self._looks.get(report.instance_id)
         if look is None or not look.is_new:

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.diagnosis.observation_buffer import ReportsKept
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer
+from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.core.heartbeat import BY_ROLE, Beat, Order
+from gpu_recovery.core.gpu_lock import GpuLockRecord
+from gpu_recovery.core.heartbeat import BY_ROLE, AgentCommand, Heartbeat
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import Addition, JobPage
+from gpu_recovery.ports.values import JobPage, ProgressUpdate
 
 
 class JobStore(Protocol):
@@ -78,7 +78,7 @@ class AttemptStore(Protocol):
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         """Read the plan of an attempt; None if there is none."""
 
-    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Read the progress of an attempt; None if there is none."""
 
     def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
@@ -87,13 +87,13 @@ class AttemptStore(Protocol):
     def record_tasks(self, plan: Plan) -> None:
         """Enter every rank's task into the plan."""
 
-    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Enter that the rank runs; None if that is known, or it has ended, or there is no such rank."""
 
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         """Enter that the rank has ended; None if that is known or there is no such rank."""
 
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Enter the check of the rank's instance; None if it is in or there is no such attempt."""
 
 
@@ -200,7 +200,7 @@ class FleetStore(Protocol):
 class HeartbeatStore(Protocol):
     """Heartbeats of instances, commands for their agents, and GPU inventories."""
 
-    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
+    def keep_beat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         """Write what an instance reports; its heartbeat as it was before, None if this is the first.
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
@@ -210,7 +210,7 @@ class HeartbeatStore(Protocol):
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
+    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
@@ -226,7 +226,7 @@ class HeartbeatStore(Protocol):
     def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         """Enter that the rank was not heard of since `seen_at`; False if it was."""
 
-    def give_order(self, instance_id: str, order: Order) -> bool:
+    def give_order(self, instance_id: str, order: AgentCommand) -> bool:
         """Leave an order for the agent of the instance; False if it was never heard of."""
 
     def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ class ObservationStore(Protocol):
     """Observations that processes of an attempt report for a diagnosis."""
 
     def add_reports(
-        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Report], lost: int = 0
+        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
         """Keep what the attempt's processes on the instance tell for a diagnosis, each once by its id.
 
@@ -251,17 +251,17 @@ class ObservationStore(Protocol):
         millisecond. `lost` more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
         """
 
-    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
+    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """What was told of the attempt on those of the instances that told anything, freshly read."""
 
 
 class GpuLockStore(Protocol):
     """GPU locks of the processes of a job."""
 
-    def load_lock(self, job_id: str, name: str) -> GpuLock:
+    def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
         """The lock of the job, freshly read; one that nobody ever had where there is none."""
 
-    def save_lock(self, lock: GpuLock) -> None:
+    def save_lock(self, lock: GpuLockRecord) -> None:
         """Keep it if nobody wrote it since its revision. Raises StaleRecord."""
 
 
