@@ -22,7 +22,7 @@ time_budget = TimeBudget(seconds=3.0)
 def api() -> NodeApi:
     """The API, with what it remembers of tokens, for as long as the function lives."""
     hearing = HeartbeatReceiver(replace(recovery(), has_time=time_budget.has_time_left))
-    kept = NodeTokensWithInstance(tokens(), hearing.lookup.wonders_about, hearing.lookup.look_at)
+    kept = NodeTokensWithInstance(tokens(), hearing.lookup.needs_claims_of, hearing.lookup.use_record)
     door = TokenAuthenticator(kept, hearing.recovery.clock, TokenKind.NODE)
     return NodeApi(hearing, door, settings().node_roles, _note)
 

@@ -203,7 +203,7 @@ class Invocations:
             raise Killed
 
 
-NOTIFYING = ("Publish", "store.settle_job")
+NOTIFYING = ("Publish", "store.remove_finished_job_commands")
 """The effects that tell people, and that remember it: where one of them fails, what was told may be told again."""
 _READS = (
     "load_",
@@ -212,10 +212,10 @@ _READS = (
     "due_",
     "instances_in",
     "instance_of",
-    "beats",
-    "inventory",
-    "line",
-    "last_pass",
+    "load_heartbeats",
+    "load_inventory",
+    "load_queue",
+    "load_last_pass",
     "quota_used",
 )
 

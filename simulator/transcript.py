@@ -61,19 +61,19 @@ class Transcript:
             where = before if before == after else f"{before} -> {after}"
         self._line(f"{name}  {label}  {where}: {decision.reason}")
 
-    def created(self, decision: Decision[Any]) -> None:
+    def job_created(self, decision: Decision[Any]) -> None:
         """The transcript begins with the submission itself."""
 
-    def opened(self, record: Job | Instance, now: datetime) -> None:
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
         """What follows from it has a line of its own."""
 
-    def braked(self, fleet: Fleet, now: datetime) -> None:
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """What the brakes hold back is said by what is held."""
 
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """`told` and the calls say what was sent; what could not be sent is said when it is tried again."""
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         self._line(f"{record_id}  {type(event).__name__}  (no such record)")
 
     def ordered(self, step: Effect) -> None:

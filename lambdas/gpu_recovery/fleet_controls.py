@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpu_recovery.core.fleet import Fleet, Pause, with_breaker_closed
 from gpu_recovery.core.notifications.fleet import breaker_closed
-from gpu_recovery.ports.retry import SAVES_MAX, save_with_retry
+from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.recovery import Recovery
 
 
@@ -44,12 +44,12 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
 def count(recovery: Recovery, gpu_instances: int) -> None:
     """Keep how many instances with GPUs there are: the budget and the breaker are shares of it."""
     fleet = recovery.store.load_fleet()
-    recovery.decision_log.braked(fleet, recovery.clock())
+    recovery.decision_log.fleet_checked(fleet, recovery.clock())
     if fleet.gpu_instances != gpu_instances:
         change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
 
 
-def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVES_MAX) -> Fleet:
+def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVE_ATTEMPTS_MAX) -> Fleet:
     """Change the record of the fleet limits; returns the record as it is stored. Raises TooManyConflicts."""
     store = recovery.store
     contended = f"refused {attempts_max} times: others write the brakes all the time"

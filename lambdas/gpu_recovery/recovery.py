@@ -33,14 +33,14 @@ from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingComma
 from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
-from gpu_recovery.ports.decision_log import Journal
+from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
-from gpu_recovery.ports.retry import SAVES_MAX, retry_stale
+from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
-CONTENDED = f"refused {SAVES_MAX} times: others write the record all the time"
+CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
 BUSY_RETRY = timedelta(seconds=15)
 """What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
 
@@ -81,7 +81,7 @@ class Recovery:
     actions: Actions
     policy: RecoveryPolicy
     clock: Callable[[], datetime]
-    decision_log: Journal
+    decision_log: DecisionLog
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
     ray: RayCommandHandler | None = None
@@ -116,7 +116,7 @@ class Recovery:
         A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
         reconciler finds the words that are left, and raises what keeps them from being said.
         """
-        self.decision_log.created(decision)
+        self.decision_log.job_created(decision)
         with suppress(NotificationFailed, TryAgainSoon):
             self.execute(replace(decision.record, revision=1), decision.commands, submitted)
 
@@ -124,20 +124,20 @@ class Recovery:
         def attempt() -> Decision[Job] | None:
             record = self.store.load_job(job_id)
             if record is None:
-                self.decision_log.unknown(job_id, event)
+                self.decision_log.unknown_record(job_id, event)
                 return None
             settled = _without_command(record, settling)
             machine = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
             decision = machine.decide(settled, event, self.policy, self.clock())
             return self._save_job(record, event, decision, settling)
 
-        return retry_stale(attempt, SAVES_MAX, CONTENDED)
+        return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
     def _save_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
         if decision.outcome is not EventOutcome.APPLIED:
             self.decision_log.decided(before, event, decision)
             if settling:
-                self.store.settle_job(before, (settling,), {})
+                self.store.remove_finished_job_commands(before, (settling,), {})
             return decision
         decision = for_every_channel(self.channels, decision)
         saved = self.store.save_job(decision.record, decision.quota)
@@ -153,7 +153,7 @@ class Recovery:
             now = self.clock()
             if record is None:
                 if not isinstance(event, events.InstanceObserved):
-                    self.decision_log.unknown(instance_id, event)
+                    self.decision_log.unknown_record(instance_id, event)
                     return None
                 decision = state_machine.registered(instance_id, event, self.policy, now)
                 before = replace(decision.record, commands=())
@@ -164,7 +164,7 @@ class Recovery:
                 before = record
             return self._save_instance(before, event, decision, settling)
 
-        return retry_stale(attempt, SAVES_MAX, CONTENDED)
+        return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
     def _save_instance(
         self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], settling: str
@@ -172,7 +172,7 @@ class Recovery:
         if decision.outcome is not EventOutcome.APPLIED:
             self.decision_log.decided(before, event, decision)
             if settling:
-                self.store.settle_instance(before, (settling,), {})
+                self.store.remove_finished_instance_commands(before, (settling,), {})
             return decision
         decision = for_every_channel(self.channels, decision)
         saved = self.store.save_instance(decision.record, decision.fleet)
@@ -264,7 +264,7 @@ class Recovery:
             so_far.notification_failures += failed
         else:
             so_far.done.append(one.command_id)
-        self.decision_log.said(record, one.command, failed[0] if failed else None)
+        self.decision_log.notified(record, one.command, failed[0] if failed else None)
 
     def _context(self, submitted: str | None = None) -> ExecutionContext:
         return ExecutionContext(self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted)
@@ -277,7 +277,7 @@ class Recovery:
 
     def _remove_finished(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         """Enter what is done. Refused for its rate it is asked again: what was said and is forgotten is said twice."""
-        settle: Any = self.store.settle_job if isinstance(record, Job) else self.store.settle_instance
+        settle: Any = self.store.remove_finished_job_commands if isinstance(record, Job) else self.store.remove_finished_instance_commands
         for left in reversed(range(REMOVE_ATTEMPTS_MAX)):
             try:
                 settle(record, done, deferred)

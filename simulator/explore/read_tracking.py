@@ -16,7 +16,7 @@ FLEET: Place = ("field", "fleet")
 COUNTS: tuple[Place, ...] = (("field", "used"), ("field", "run_times"))
 _OF_JOBS = {
     "load_job",
-    "settle_job",
+    "remove_finished_job_commands",
     "load_plan",
     "load_progress",
     "add_running",
@@ -25,9 +25,9 @@ _OF_JOBS = {
     "record_task",
     "record_tasks",
 }
-_OF_ONE = {"load_instance", "settle_instance", "claim_instance", "release_instance"}
+_OF_ONE = {"load_instance", "remove_finished_instance_commands", "claim_instance", "release_instance"}
 """Those that read and write the record of the instance that they are given, by id or as a record."""
-_OF_NOTHING = {"last_pass"}
+_OF_NOTHING = {"load_last_pass"}
 """The scheduler alone heeds what its last pass has left, and that is no part of a state: its passes are told apart by
 terms, and each is over before the next action."""
 _OF_ORDERS: dict[str, tuple[Place, ...]] = {

@@ -71,7 +71,7 @@ class IdleSkip:
 
     def _reads_no_more_than_the_last_pass(self) -> bool:
         """Whether a tick of the scheduler is alone in its queue and the last pass saw nothing that waits for time."""
-        last = self.store.last_pass()
+        last = self.store.load_last_pass()
         return last.at is not None and not last.waiting and last.next_at is None and not self.world.functions.asked
 
     def begins(self, name: str) -> None:

@@ -33,7 +33,7 @@ def _ranks_on(world: World, machine: ModelInstance) -> list[Task]:
 
 
 def _keep(world: World, task: Task, attempt: int, report: Observation) -> None:
-    world.store.add_reports(environment(task)["JOB_ID"], attempt, task.instance_id, (report,))
+    world.store.add_observations(environment(task)["JOB_ID"], attempt, task.instance_id, (report,))
 
 
 def _attempt(world: World, task: Task) -> int | None:

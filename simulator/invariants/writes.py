@@ -38,7 +38,7 @@ class WriteCheckedStore:
         return self if name in vars(type(self)) else self._store
 
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Any:
-        before, term = self._store.load_job(job.job_id), self._store.last_pass().term
+        before, term = self._store.load_job(job.job_id), self._store.load_last_pass().term
         given = () if quota is None else (quota,)
         saved = self._store.save_job(job, *given)
         self._check(job.job_id, job, before)

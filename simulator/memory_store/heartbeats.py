@@ -28,7 +28,7 @@ class MemoryHeartbeats:
         self.heartbeats: dict[str, Heartbeat] = {}
         self.inventories: dict[str, tuple[str, str, datetime]] = {}
 
-    def keep_beat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         known = self.heartbeats.get(beat.instance_id)
         window = window_of(beat.seen_at)
         if known is None:
@@ -54,17 +54,17 @@ class MemoryHeartbeats:
         self.heartbeats[beat.instance_id] = replace(known, **fields)
         return known
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         return {one: self.heartbeats[one] for one in instance_ids if one in self.heartbeats}
 
-    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+    def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
         known = self.heartbeats.get(instance_id)
         if known is None or known.seen_at != seen_at:
             return False
         self.heartbeats[instance_id] = replace(known, silent_since=seen_at)
         return True
 
-    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+    def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         known, log = self.heartbeats.get(instance_id), str(log_id)
         if known is None or log not in known.ranks or known.ranks[log].seen_at != seen_at:
             return False
@@ -83,27 +83,27 @@ class MemoryHeartbeats:
         )
         return True
 
-    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+    def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
         if instance_id in self.heartbeats:
             self.heartbeats[instance_id] = replace(self.heartbeats[instance_id], doubled_at=at)
 
-    def give_order(self, instance_id: str, order: AgentCommand) -> bool:
+    def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         known = self.heartbeats.get(instance_id)
         if known is None:
             return False
         self.heartbeats[instance_id] = replace(known, orders={**known.orders, order.order_id: order})
         return True
 
-    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+    def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
         known = self.heartbeats.get(instance_id)
         if known is not None:
             left = {one: order for one, order in known.orders.items() if one not in order_ids}
             self.heartbeats[instance_id] = replace(known, orders=left)
 
-    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+    def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
         self.inventories[instance_id] = (digest, text, at)
 
-    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+    def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         return self.inventories.get(instance_id)
 
 

@@ -18,7 +18,7 @@ class MemoryObservations:
         self.reported: dict[tuple[str, int, str], ObservationBuffer] = {}
         self.locks: dict[tuple[str, str], GpuLockRecord] = {}
 
-    def add_reports(
+    def add_observations(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
         key = (job_id, attempt, instance_id)
@@ -28,7 +28,7 @@ class MemoryObservations:
         if after is not None:
             self.reported[key] = after
 
-    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         found = {one: self.reported.get((job_id, attempt, one)) for one in instance_ids}
         return {one: kept for one, kept in found.items() if kept is not None}
 

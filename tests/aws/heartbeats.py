@@ -44,7 +44,7 @@ def by_gputasker(seconds: float, *numbers: int) -> Heartbeat:
 
 def kept(store: Store, instance_id: str = A) -> Heartbeat:
     """The heartbeat, which must be there."""
-    return store.beats((instance_id,))[instance_id]
+    return store.load_heartbeats((instance_id,))[instance_id]
 
 
 def order(number: int = 1) -> AgentCommand:

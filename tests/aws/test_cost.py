@@ -42,22 +42,22 @@ PACKAGE_BYTES_MAX = 1_000_000
 class Silent:
     """Nobody reads the log here."""
 
-    def created(self, decision: Any) -> None:
+    def job_created(self, decision: Any) -> None:
         """Said to nobody."""
 
     def decided(self, record: Any, event: Any, decision: Any) -> None:
         """Said to nobody."""
 
-    def opened(self, record: Any, now: datetime) -> None:
+    def record_due(self, record: Any, now: datetime) -> None:
         """Said to nobody."""
 
-    def braked(self, fleet: Any, now: datetime) -> None:
+    def fleet_checked(self, fleet: Any, now: datetime) -> None:
         """Said to nobody."""
 
-    def said(self, record: Any, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Any, command: Any, failure: Exception | None) -> None:
         """Said to nobody."""
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         """Said to nobody."""
 
 

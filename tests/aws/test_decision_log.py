@@ -103,7 +103,7 @@ def test_a_decision_is_one_line_with_its_reason(journal: PowertoolsDecisionLog, 
 
 def test_a_new_job_and_a_new_instance_count_as_entered(journal: PowertoolsDecisionLog) -> None:
     """A record that no store has written yet has its first status from this very decision."""
-    journal.created(job_state_machine.created("sft-1", SPEC, ADAPTIVE, NOW))
+    journal.job_created(job_state_machine.created("sft-1", SPEC, ADAPTIVE, NOW))
     registered = state_machine.registered("i-0a1", observed(), ADAPTIVE, NOW)
     journal.decided(replace(registered.record, commands=()), observed(), registered)
     stored = replace(registered.record, revision=1)
@@ -116,14 +116,14 @@ def test_a_new_job_and_a_new_instance_count_as_entered(journal: PowertoolsDecisi
 def test_what_the_reconciler_opens_says_how_old_it_is(journal: PowertoolsDecisionLog) -> None:
     """The alarm on what is stuck needs a value while nothing moves, too."""
     record = replace(stopping(failure(EndingKind.CRASHED)), deadline_at=later(10))
-    journal.opened(record, later(25))
+    journal.record_due(record, later(25))
     written = blob(journal)
     assert (written["OverdueSeconds"], written["RecoveryAgeSeconds"]) == ([15.0], [25.0])
 
 
 def test_the_brakes_are_shown_at_each_round(journal: PowertoolsDecisionLog) -> None:
     """The alarm on an open breaker must go on ringing while nothing else happens."""
-    journal.braked(Fleet(), NOW)
+    journal.fleet_checked(Fleet(), NOW)
     assert not journal.metrics.metric_set
     store = MemoryStore()
     store.save_fleet(Fleet(opened_at=later(-60), opened_because="3 of 4 instances looked bad"))
@@ -135,10 +135,10 @@ def test_a_word_that_was_not_sent_is_counted_and_named_but_not_quoted(
     journal: PowertoolsDecisionLog, log: io.StringIO
 ) -> None:
     """The log says which word and why; what it was to say stays in the record."""
-    journal.said(running(), NOTICE, None)
+    journal.notified(running(), NOTICE, None)
     assert not log.getvalue()
-    journal.said(running(), NOTICE, TimeoutError("the topic is away"))
-    journal.said(running(), PokeScheduler("sft-1/2"), TimeoutError("the queue is away"))
+    journal.notified(running(), NOTICE, TimeoutError("the topic is away"))
+    journal.notified(running(), PokeScheduler("sft-1/2"), TimeoutError("the queue is away"))
     written = blob(journal)
     assert (written["NoticesSent"], written["NoticesFailed"], written["Unsaid"]) == ([1], [1], [1])
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -155,13 +155,13 @@ def test_only_one_thread_at_a_time_measures(journal: PowertoolsDecisionLog, monk
     monkeypatch.setattr(
         journal.metrics, "add_metric", lambda *_: free.append(journal._measuring.acquire(blocking=False))
     )
-    journal.braked(Fleet(repairing=frozenset({"i-1"})), NOW)
+    journal.fleet_checked(Fleet(repairing=frozenset({"i-1"})), NOW)
     assert free and not any(free)
 
 
 def test_what_nobody_knows_is_a_warning_and_no_metric(journal: PowertoolsDecisionLog) -> None:
     """Events of strangers' tasks are none of our numbers."""
-    journal.unknown("stranger", observed())
+    journal.unknown_record("stranger", observed())
     assert not journal.metrics.metric_set
 
 

@@ -104,7 +104,7 @@ def test_a_forged_place_in_a_listing_is_refused(moto_store: DynamoStore, queued_
         ("put_item", lambda store: store.create_job(job(), "")),
         ("put_item", lambda store: store.save_job(job())),
         ("update_item", lambda store: store.add_running(JOB, 1, 0)),
-        ("update_item", lambda store: store.settle_job(job(), (), {})),
+        ("update_item", lambda store: store.remove_finished_job_commands(job(), (), {})),
         ("get_item", lambda store: store.load_job(JOB)),
     ],
 )

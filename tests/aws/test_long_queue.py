@@ -52,7 +52,7 @@ def test_an_idle_tick_costs_three_calls_at_most_with_ten_thousand_in_line(world:
     """One read; the pass that looks at everything each five minutes costs what docs/costs.md says."""
     tick = ("#tick/1",)
     schedule(world.recovery, tick)
-    assert world.store.last_pass().waiting == WAITING
+    assert world.store.load_last_pass().waiting == WAITING
     world.aws.forget()
     world.now += timedelta(seconds=60)
     assert schedule(world.recovery, tick) == 0

@@ -73,7 +73,7 @@ def test_settling_an_instance_takes_out_the_done_command_only(store: Store) -> N
     """Whoever wrote it since keeps his change; a deferred command counts its refusal."""
     record = kept(store, instance(commands=(pending(A, 1), pending(A, 2, commands.RunCheck("check/i-0a/1")))))
     store.save_instance(replace(record, agent_connected=False))
-    store.settle_instance(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
+    store.remove_finished_instance_commands(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
     after = read(store)
     assert not after.agent_connected
     assert [(c.command_id, c.refusals, c.acting_until) for c in after.commands] == [(f"{A}/1/2", 1, later(10))]
@@ -85,7 +85,7 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
     kept(store, instance(B, look_at=later(7)))
     assert set(store.due_instances(later(4))) == set()
     assert set(store.due_instances(later(5))) == {A}
-    store.settle_instance(first, (f"{A}/1/1",), {})
+    store.remove_finished_instance_commands(first, (f"{A}/1/1",), {})
     assert set(store.due_instances(later(7))) == {B}
     assert set(store.due_instances(later(50))) == {A, B}
 

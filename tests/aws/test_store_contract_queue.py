@@ -40,20 +40,20 @@ def kept(store: Store, **changes: Any) -> Job:
 def test_the_line_has_who_waits_and_who_has_a_place(store: Store, status: JobStatus) -> None:
     """And nobody whose job is over."""
     kept(store, status=status)
-    assert [entry.job_id for entry in store.line()] == ([] if status in TERMINAL else [JOB])
-    assert [entry.waits for entry in store.line()] == ([] if status in TERMINAL else [status in WAITING])
+    assert [entry.job_id for entry in store.load_queue()] == ([] if status in TERMINAL else [JOB])
+    assert [entry.waits for entry in store.load_queue()] == ([] if status in TERMINAL else [status in WAITING])
 
 
 def test_a_job_leaves_the_line_with_its_end(store: Store) -> None:
     """In the same write."""
     store.save_job(replace(kept(store), status=JobStatus.CANCELED))
-    assert store.line() == ()
+    assert store.load_queue() == ()
 
 
 def test_a_job_on_ray_is_not_in_our_line(store: Store) -> None:
     """Its GPUs are never ours to give."""
     kept(store, spec=spec(backend=Backend.RAY, task_definition="", entrypoint="python train.py"))
-    assert store.line() == ()
+    assert store.load_queue() == ()
 
 
 def test_an_entry_is_read_back_whole(store: Store) -> None:
@@ -78,7 +78,7 @@ def test_an_entry_is_read_back_whole(store: Store) -> None:
         short_of="gpus",
         suspicions=(Suspicion(2, 0, "i-1"),),
     )
-    (entry,) = store.line()
+    (entry,) = store.load_queue()
     assert entry == entry_of(record)
     assert (entry.asked, entry.not_before, entry.suspects) == (Priority.LOW, later(60), {"i-1": 0})
 
@@ -107,19 +107,19 @@ def test_an_entry_has_no_field_that_is_not_read_back() -> None:
 
 def test_terms_are_counted_and_a_pass_is_remembered(store: Store) -> None:
     """Before the first pass nothing is known."""
-    assert store.last_pass() == LastPass()
+    assert store.load_last_pass() == LastPass()
     assert (store.begin_term(), store.begin_term()) == (1, 2)
     ended = LastPass(2, NOW, later(60), 7)
-    store.end_pass(ended)
-    assert store.last_pass() == ended
+    store.save_pass(ended)
+    assert store.load_last_pass() == ended
 
 
 def test_a_pass_that_was_overtaken_is_not_remembered(store: Store) -> None:
     """What it has found is older than what the next one finds."""
     store.begin_term()
     store.begin_term()
-    store.end_pass(LastPass(1, NOW, later(60), 7))
-    assert store.last_pass() == LastPass(2)
+    store.save_pass(LastPass(1, NOW, later(60), 7))
+    assert store.load_last_pass() == LastPass(2)
 
 
 def test_what_an_earlier_term_decided_is_not_kept(store: Store) -> None:

@@ -68,7 +68,7 @@ def failed(api: Api, *lines: str, reports: tuple[Observation, ...] = (), **chang
 
     api.functions.aws.answers["GetLogEvents"] = read
     if reports:
-        store.add_reports(JOB, 1, SECOND, reports)
+        store.add_observations(JOB, 1, SECOND, reports)
 
 
 def no_such_stream(asked: dict[str, Any]) -> dict[str, Any]:

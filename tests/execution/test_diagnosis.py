@@ -158,7 +158,7 @@ def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -
     """A person's task that never showed itself has no instance, and so has a report about somebody elsewhere."""
     failed(api)
     store, unseen = api.functions.store, replace(plan(), instances=(FIRST, ""))
-    store.add_reports(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
+    store.add_observations(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
     found = collect_evidence(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
     assert list(found.unread_logs) == [1, 0]
 

@@ -34,13 +34,13 @@ def test_a_gang_that_stands_still_is_found_and_stopped(api: Api) -> None:
     api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
     for rank in (0, 1):
         store.add_running(JOB, 1, rank)
-    store.add_reports(JOB, 1, FIRST, stands[:11])
+    store.add_observations(JOB, 1, FIRST, stands[:11])
     look = api.functions.job().look_at
     assert look is not None
     api.functions.now = later(600)
     loop(api).handle(JOB, JobLookDue(at=later(600), attempt=1, look_at=look))
     assert api.functions.job().status is JobStatus.RUNNING
-    store.add_reports(JOB, 1, FIRST, stands[11:])
+    store.add_observations(JOB, 1, FIRST, stands[11:])
     api.functions.now = later(1_150)
     look = api.functions.job().look_at
     assert look is not None
@@ -55,7 +55,7 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
     store, job_now = api.functions.store, api.functions.job()
     at_s = NOW.timestamp()
     silent = [ProgressReport(report_id=f"n{n}", at_s=at_s + n, instance_id=FIRST, rank=0) for n in range(0, 1_200, 100)]
-    store.add_reports(JOB, 1, FIRST, silent)
+    store.add_observations(JOB, 1, FIRST, silent)
     policy = loop(api).policy
 
     def stands() -> str | None:
@@ -63,7 +63,7 @@ def test_a_stall_that_is_longer_than_what_is_kept_is_seen_all_the_same(api: Api)
 
     assert stands() is None
     word = ProgressReport(report_id="v", at_s=at_s + 1_190, instance_id=FIRST, rank=0, value=3.0, unchanged_s=100.0)
-    store.add_reports(JOB, 1, FIRST, [word])
+    store.add_observations(JOB, 1, FIRST, [word])
     assert stands() is None
-    store.add_reports(JOB, 1, FIRST, [replace(word, report_id="w", at_s=at_s + 1_195, unchanged_s=1_000.0)])
+    store.add_observations(JOB, 1, FIRST, [replace(word, report_id="w", at_s=at_s + 1_195, unchanged_s=1_000.0)])
     assert stands() == "no rank has got on for 1005 s, though its machines are heard of"

@@ -68,7 +68,7 @@ def test_where_ecs_knows_no_task_of_rank_0_the_suspension_goes_through_its_agent
     assert [scene.beats(n).commands for n in (1, 2, 3)] == [()] * 3
     scene.passes(200)
     scene.beats(0, running=())
-    assert scene.store.beats(IDS[:1])[IDS[0]].orders == {}
+    assert scene.store.load_heartbeats(IDS[:1])[IDS[0]].orders == {}
 
 
 def test_health_is_told_when_it_changes_and_not_each_time(scene: Scene) -> None:
@@ -128,7 +128,7 @@ def test_an_inventory_is_asked_for_until_it_has_come(scene: Scene) -> None:
     sent = scene.beats(0, health=GpuHealth.OK, digest="d2", inventory={"gpus": [{"uuid": "GPU-1"}]})
     assert not sent.wants_inventory
     assert not scene.beats(0, health=GpuHealth.OK, digest="d2").wants_inventory
-    kept = scene.store.inventory(IDS[0])
+    kept = scene.store.load_inventory(IDS[0])
     assert kept is not None and kept[:2] == ("d2", '{"gpus":[{"uuid":"GPU-1"}]}')
 
 
@@ -198,7 +198,7 @@ def test_a_function_that_dies_before_it_entered_that_it_told_tells_twice_and_not
     """The refusal comes again with the next report."""
     scene.beats(0, run="aaaaaaaa")
     scene.beats(0, run="bbbbbbbb")
-    with dies_before(scene.store, "mark_doubled"), suppress(Died):
+    with dies_before(scene.store, "mark_duplicate_agent"), suppress(Died):
         scene.beats(0, run="aaaaaaaa")
     with pytest.raises(AnotherAgent):
         scene.beats(0, run="aaaaaaaa")
@@ -227,7 +227,7 @@ def test_commands_are_begun_until_the_time_is_over_and_none_after(scene: Scene) 
     hearing.receive(scene.report(0, health=GpuHealth.IMPAIRED))
     whole = Scene(MemoryStore(), IDS[:4])
     whole.beats()
-    with dies_before(whole.store, "settle_instance"), suppress(Died):
+    with dies_before(whole.store, "remove_finished_instance_commands"), suppress(Died):
         whole.beats(0, health=GpuHealth.IMPAIRED)
     assert len(scene.instance().commands) == len(whole.instance().commands) - 1
 
@@ -236,12 +236,12 @@ def test_a_heartbeat_remembers_no_more_ranks_than_its_item_may_hold(scene: Scene
     """The reconciler takes out the longest unseen, so that no report must."""
     for attempt in range(2, HEARTBEAT_RANKS_MAX + 5):
         scene.passes(1)
-        scene.store.keep_beat(
+        scene.store.save_heartbeat(
             Heartbeat(IDS[0], scene.now, ranks={str(scene.log(0, attempt)): RankHeartbeat(JOB, attempt, 0, scene.now)}),
             True,
         )
     scene.beats()
     scene.sweep()
-    left = scene.store.beats(IDS[:1])[IDS[0]].ranks
+    left = scene.store.load_heartbeats(IDS[:1])[IDS[0]].ranks
     assert {rank.attempt for rank in left.values()} == {1, *range(6, HEARTBEAT_RANKS_MAX + 5)}
     assert len(left) == HEARTBEAT_RANKS_MAX

@@ -49,10 +49,10 @@ def test_the_next_heartbeat_brings_it_back(scene: Scene) -> None:
 def test_a_sweep_that_runs_twice_changes_nothing(scene: Scene) -> None:
     """Neither a record nor a heartbeat nor a mail."""
     lost(scene)
-    before = (scene.job, [scene.instance(n) for n in range(4)], scene.store.beats(IDS), len(scene.aws.said))
+    before = (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
     for _ in range(2):
         scene.sweep()
-    assert before == (scene.job, [scene.instance(n) for n in range(4)], scene.store.beats(IDS), len(scene.aws.said))
+    assert before == (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
 
 
 def test_a_job_that_was_never_heard_of_is_never_lost(store: Store) -> None:
@@ -119,7 +119,7 @@ def test_a_heartbeat_of_another_attempt_or_epoch_is_refused_and_revives_nobody(s
         answer = scene.beats(0, running=(rank,))
         assert [refused for refused, why in answer.refused if why] == [rank] and answer.updated == 0
     assert scene.job.status is S.LOST
-    assert len(scene.store.beats(IDS)[IDS[0]].ranks) == 1
+    assert len(scene.store.load_heartbeats(IDS)[IDS[0]].ranks) == 1
 
 
 def test_a_rank_launched_under_an_epoch_is_known_by_it_however_the_instance_went_on(store: Store) -> None:

@@ -14,7 +14,7 @@ from tests.recovery.heartbeat_world import IDS, Scene
 def test_one_heartbeat_that_nobody_can_read_keeps_no_other_silence_from_being_told(scene: Scene) -> None:
     """What a newer release wrote is raised when the round is over."""
     scene.beats()
-    read = scene.store.beats
+    read = scene.store.load_heartbeats
 
     def beats(instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         found = dict(read(instance_ids))
@@ -22,7 +22,7 @@ def test_one_heartbeat_that_nobody_can_read_keeps_no_other_silence_from_being_to
             unreadable.append(ItemUnreadable("heartbeat"))
         return found
 
-    scene.store.beats = beats  # type: ignore[method-assign]
+    scene.store.load_heartbeats = beats  # type: ignore[method-assign]
     scene.passes(200)
     scene.beats(2, 3)
     with pytest.raises(ExceptionGroup, match="not every heartbeat could be compared"):

@@ -157,7 +157,7 @@ def test_a_job_on_an_instance_that_has_moved_since_is_left_for_the_next_pass(clu
 def test_a_job_that_the_index_does_not_show_yet_is_placed_all_the_same(cluster: Cluster) -> None:
     """Whoever wakes the scheduler names itself: between a submission and its task no minute is lost."""
     cluster.submit("new")
-    cluster.store.line = lambda *_: ()  # type: ignore[method-assign]
+    cluster.store.load_queue = lambda *_: ()  # type: ignore[method-assign]
     assert cluster.schedule("new/1") == 1
 
 
@@ -222,11 +222,11 @@ def test_a_host_whose_gpus_ecs_shows_late_costs_no_second_victim(cluster: Cluste
 def test_a_job_placed_in_vain_is_looked_at_with_the_next_tick(cluster: Cluster) -> None:
     """The index showed an older version of it: nobody's poke may ever come again, so the clock must not sleep."""
     cluster.submit("a")
-    old = cluster.store.line()
+    old = cluster.store.load_queue()
     cluster.store.save_job(replace(cluster.job("a"), version=cluster.job("a").version + 1))
-    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    real, cluster.store.load_queue = cluster.store.load_queue, lambda *_: old  # type: ignore[method-assign]
     assert cluster.schedule() == 0 and cluster.actions.poked[-1].startswith("#pass/")
-    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.store.load_queue = real  # type: ignore[method-assign]
     cluster.passes(60)
     assert cluster.schedule("#tick/1") == 1
 
@@ -419,10 +419,10 @@ def test_a_line_that_cannot_be_told_of_yet_does_not_keep_the_scheduler_spinning(
     names = [f"big-{number}" for number in range(6)]
     for name in names:
         cluster.submit(name, 3)
-    old = cluster.store.line()
-    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    old = cluster.store.load_queue()
+    real, cluster.store.load_queue = cluster.store.load_queue, lambda *_: old  # type: ignore[method-assign]
     assert drain(cluster) == 2
-    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.store.load_queue = real  # type: ignore[method-assign]
     cluster.passes(60)
     cluster.schedule("#tick/1")
     assert cluster.status(*names) == [S.PENDING_RESOURCES] * 6

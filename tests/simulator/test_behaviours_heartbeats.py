@@ -73,7 +73,7 @@ def test_a_host_that_hung_while_its_gang_started_makes_the_job_lost_all_the_same
     machine = host_of(world, job_id, 0)
     hang(world, machine)
     world.let_pass(170)
-    seen_at = world.store.beats([machine.instance_id])[machine.instance_id].seen_at
+    seen_at = world.store.load_heartbeats([machine.instance_id])[machine.instance_id].seen_at
     unheard = InstanceSilent(at=world.timeline.now, seen_at=seen_at, heard={})  # as long as no job listens
     world.recovery.handle(machine.instance_id, unheard)
     assert world.job(job_id).status is JobStatus.RUNNING

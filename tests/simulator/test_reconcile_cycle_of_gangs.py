@@ -80,7 +80,7 @@ def test_of_an_attempt_that_is_over_every_task_is_asked_about(attempt: int, stat
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
     world.delivery = nothing
-    shown = world.store.line()
+    shown = world.store.load_queue()
     world.store.save_job(replace(world.job(job_id), attempt=attempt, status=status))
     world.recovery = replace(world.recovery, store=Half(world.recovery.store, line=lambda *_: shown))
     assert len(compared(world)) == 2

@@ -18,7 +18,7 @@ from simulator.invocations import Effect
 from simulator.world import World
 
 OTHER = "sft-of-somebody-else"
-EACH_ONE = ("store.claim_instance", "store.release_instance", "store.give_order")
+EACH_ONE = ("store.claim_instance", "store.release_instance", "store.add_agent_command")
 
 
 class Threads:

@@ -74,7 +74,7 @@ def _write_jobs(store: DynamoStore) -> None:
     store.save_job(placed, ran)
     on_ray = job(ON_RAY)
     store.create_job(replace(on_ray, spec=replace(on_ray.spec, backend=Backend.RAY, entrypoint="python train.py")), "")
-    store.end_pass(LastPass(1, NOW, later(60), 1))
+    store.save_pass(LastPass(1, NOW, later(60), 1))
     store.save_limits({"instances": {"ana": 4}}, 0)
     store.save_lock(GpuLockRecord(JOB, "gpu-0", "train", "4242", A, 1, NOW, later(60)))
 
@@ -86,7 +86,7 @@ def _write_attempt(store: DynamoStore) -> None:
     store.add_stopped(JOB, 1, 0, failure(0))
     store.add_checked(JOB, 1, 0, checked())
     probe = ProbeReport(report_id="r-1", at_s=1_795_251_600.0, instance_id=A, rank=0, probe="DCGM r1", passed=True)
-    store.add_reports(JOB, 1, A, (probe,), lost=2)
+    store.add_observations(JOB, 1, A, (probe,), lost=2)
 
 
 def _write_instances(store: DynamoStore) -> None:
@@ -95,13 +95,13 @@ def _write_instances(store: DynamoStore) -> None:
     store.claim_instance(A, JOB, claim(), 0)
     rank = RankHeartbeat(JOB, 1, 0, NOW, 4)
     heard = Heartbeat(A, NOW, "boot", NOW, 1, 15, {"77": rank, "78": rank}, run=SPOKEN)
-    store.keep_beat(heard, present=True)
-    store.keep_beat(replace(heard, sequence=2, seen_at=later(15)), present=True, by="0123456789ab")
-    store.mark_silent(A, later(15))
-    store.mark_rank_silent(A, 77, NOW)
-    store.mark_doubled(A, later(20))
-    store.give_order(A, AgentCommand("stop/1", AgentCommandKind.STOP, JOB, 1, 30))
-    store.keep_inventory(A, "sha256:1f", '{"gpus": []}', NOW)
+    store.save_heartbeat(heard, present=True)
+    store.save_heartbeat(replace(heard, sequence=2, seen_at=later(15)), present=True, by="0123456789ab")
+    store.mark_heartbeat_missing(A, later(15))
+    store.mark_rank_heartbeat_missing(A, 77, NOW)
+    store.mark_duplicate_agent(A, later(20))
+    store.add_agent_command(A, AgentCommand("stop/1", AgentCommandKind.STOP, JOB, 1, 30))
+    store.save_inventory(A, "sha256:1f", '{"gpus": []}', NOW)
 
 
 def _write_tokens(client: Any) -> None:
@@ -116,7 +116,7 @@ def _write_tokens(client: Any) -> None:
 def _ask(store: DynamoStore) -> None:
     store.jobs_in((JobStatus.QUEUED,), 10)
     store.jobs_on_ray()
-    store.line()
+    store.load_queue()
     store.instances_in(())
     list(store.due_jobs(NOW))
     list(store.due_instances(NOW))

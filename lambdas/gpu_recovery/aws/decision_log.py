@@ -26,7 +26,7 @@ class PowertoolsDecisionLog:
         # between a save and its commands.
         self._measuring = Lock()
 
-    def created(self, decision: Decision[Job]) -> None:
+    def job_created(self, decision: Decision[Job]) -> None:
         """A new job is kept."""
         record = decision.record
         self.logger.info(
@@ -54,15 +54,15 @@ class PowertoolsDecisionLog:
         # A record that no store has written yet is a new one: its first status counts as entered.
         self._measure(measures.of_decision(record if record.revision else None, decision))
 
-    def opened(self, record: Job | Instance, now: datetime) -> None:
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
         """The reconciler opened `record` because it is due."""
         self._measure(measures.of_due_record(record, now))
 
-    def braked(self, fleet: Fleet, now: datetime) -> None:
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """The reconciler has looked at the brakes."""
         self._measure(measures.of_fleet(fleet, now))
 
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """A word to the outside was sent, or could not be because of `failure`."""
         if failure is not None:
             kind, name = _ids_of(record)
@@ -72,7 +72,7 @@ class PowertoolsDecisionLog:
             )
         self._measure(measures.of_notification(command, failure is None))
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         """An event is about something that we hold no record of."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})
 

@@ -47,7 +47,7 @@ def inventory_key(instance_id: str) -> str:
 class HeartbeatStore(InstanceStore):
     """The part of the store that keeps heartbeats; see `ports.Store` for what each function promises."""
 
-    def keep_beat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         known: Heartbeat | None = None
         for _ in range(HEARTBEAT_WRITE_ATTEMPTS_MAX):
             done, known = self._write(report_request(beat, present, known, by), beat.instance_id)
@@ -86,16 +86,16 @@ class HeartbeatStore(InstanceStore):
             return False, _heartbeat(plain(refused["Item"])) if "Item" in refused else None
         return True, _heartbeat(plain(answer["Attributes"])) if answer.get("Attributes") else None
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         items = self.table.get_all([heartbeat_key(one) for one in instance_ids])
         found = readable(_heartbeat, items.values(), unreadable)
         return {beat.instance_id: beat for beat in found}
 
-    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+    def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
         values = {":seen": to_iso(seen_at)}
         return self._mark(instance_id, "SET silent_since = :seen", "seen_at = :seen", {}, values)
 
-    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+    def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         log = str(log_id)
         values = {":seen": to_iso(seen_at), ":logs": {log}}
         return self._mark(
@@ -109,14 +109,14 @@ class HeartbeatStore(InstanceStore):
         change = f"REMOVE {', '.join(f'ranks.{name}' for name in names)} DELETE silent_ranks :logs"
         return self._mark(instance_id, change, unseen, names, {**values, ":logs": set(seen_at)})
 
-    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+    def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
         self._mark(instance_id, "SET doubled_at = :at", "attribute_exists(seen_at)", {}, {":at": to_iso(at)})
 
-    def give_order(self, instance_id: str, order: AgentCommand) -> bool:
+    def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         names, values = {"#o": order.order_id}, {":o": encode(order)}
         return self._mark(instance_id, "SET orders.#o = :o", "attribute_exists(orders)", names, values)
 
-    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+    def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
         if order_ids:
             names = {f"#o{n}": order_id for n, order_id in enumerate(order_ids)}
             change = f"REMOVE {', '.join(f'orders.{name}' for name in names)}"
@@ -127,12 +127,12 @@ class HeartbeatStore(InstanceStore):
     ) -> bool:
         return self.table.update(heartbeat_key(instance_id), change, condition, names, values) is not None
 
-    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+    def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
         key = {"container_inst_id": inventory_key(instance_id)}
         item = {**key, "digest": digest, "text": text, "at": to_iso(at), "schema": SCHEMA}
         self.table.client.put_item(TableName=self.table.name, Item=typed(item))
 
-    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+    def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         item = self.table.get(inventory_key(instance_id))
         return (item["digest"], item["text"], from_iso(item["at"])) if item is not None else None
 

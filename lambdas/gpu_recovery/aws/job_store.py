@@ -54,8 +54,8 @@ class JobStore(QueueStore):
         self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        self.jobs.settle(job.job_id, job, done, deferred)
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        self.jobs.remove_finished(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None

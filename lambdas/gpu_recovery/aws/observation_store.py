@@ -33,7 +33,7 @@ OBSERVATIONS_TTL_S = 28 * 86_400
 class ObservationStore(AttemptStore):
     """The part of the store that keeps reports for diagnoses; see `ports.Store` for what each function promises."""
 
-    def add_reports(
+    def add_observations(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
         key = observations_key(job_id, attempt, instance_id)
@@ -57,7 +57,7 @@ class ObservationStore(AttemptStore):
                 return
         raise TryAgainSoon(f"the reports of {key} were written {OBSERVATION_WRITE_ATTEMPTS_MAX} times meanwhile")
 
-    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         keys = {observations_key(job_id, attempt, one): one for one in instance_ids}
         return {keys[key]: _stored(item)[0] for key, item in self.jobs.get_all(list(keys)).items()}
 

@@ -47,7 +47,7 @@ class RecordTable(Table):
             for item in self.query("due", "#s = :s AND #d <= :now", names, values):
                 yield item[self.key]
 
-    def settle(self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished(self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take `done` out of the record under `key` and put `deferred` off.
 
         If another function has written the record meanwhile, its due time is left to the reconciler, and the commands
@@ -64,14 +64,14 @@ class RecordTable(Table):
             if one.command_id not in done
         ]
         due = due_keys(key, record.deadline_at, record.look_at, left)
-        if self._settle(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}):
+        if self._remove_finished(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}):
             return
         if done or not deferred:
-            self._settle(key, done, {}, None, "attribute_exists(#rev)", {})
+            self._remove_finished(key, done, {}, None, "attribute_exists(#rev)", {})
         for command_id, until in deferred.items():
-            self._settle(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
+            self._remove_finished(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
 
-    def _settle(
+    def _remove_finished(
         self,
         key: str,
         done: Sequence[str],

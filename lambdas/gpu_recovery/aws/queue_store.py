@@ -66,7 +66,7 @@ class QueueStore:
 
     jobs: Table
 
-    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+    def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         items = (
             item
             for part in (WAITING, PLACED)
@@ -75,7 +75,7 @@ class QueueStore:
         found = readable(_entry, items, unreadable)
         return tuple({entry.job_id: entry for entry in found}.values())
 
-    def last_pass(self) -> LastPass:
+    def load_last_pass(self) -> LastPass:
         item = self.jobs.get(SCHEDULER)
         if item is None:
             return LastPass()
@@ -100,7 +100,7 @@ class QueueStore:
         assert item is not None  # the condition always holds
         return int(item["term"])
 
-    def end_pass(self, ended: LastPass) -> None:
+    def save_pass(self, ended: LastPass) -> None:
         values = {":at": encode(ended.at), ":next": encode(ended.next_at), ":left": ended.waiting, ":term": ended.term}
         change = "SET #at = :at, next_at = :next, waiting = :left"
         self.jobs.update(SCHEDULER, change, "term = :term", {"#at": "at"}, values)

@@ -29,7 +29,7 @@ def liveness(unseen_for: timedelta, policy: RecoveryPolicy) -> Liveness:
     return Liveness.SUSPECT if unseen_for > within(policy.suspect_s) else Liveness.HEARD
 
 
-def attempts_of(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
+def latest_attempts(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
     """The latest attempt of each job among these ranks."""
     found: dict[str, int] = {}
     for rank in ranks.values():
@@ -37,11 +37,11 @@ def attempts_of(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
     return found
 
 
-def booted(beat: Heartbeat, now: datetime, sentence: str = "") -> InstanceBooted:
+def boot_event(beat: Heartbeat, now: datetime, sentence: str = "") -> InstanceBooted:
     """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
     at = beat.booted_at or now
     ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
-    return InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended), sentence=sentence)
+    return InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=latest_attempts(ended), sentence=sentence)
 
 
 def is_fresh(seen_at: datetime, now: datetime, policy: RecoveryPolicy) -> bool:

@@ -79,7 +79,7 @@ def collect_evidence(
     """Everything that speaks about an attempt of `job`. Raises what the store and `log_tail` raise."""
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
-    kept = store.reports_of(job.job_id, plan.attempt, names).values()
+    kept = store.observations_of(job.job_id, plan.attempt, names).values()
     told = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
     own = tuple(one for one in told if not isinstance(one, Written))
     logs, unread = _logs(log_tail, job, plan, _output_tails(told, plan), now)
@@ -181,7 +181,7 @@ def _instance_observations(
                     asks=class_of(xid, policy.xid_profile),
                     gpu=gpu_name(found["gpu"] or ""),
                 )
-    for name, beat in store.beats(tuple(machines)).items():
+    for name, beat in store.load_heartbeats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()
         if silent_s > policy.suspect_s:
             yield SilenceReport(report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s)

@@ -35,7 +35,7 @@ def _progress_reports(
     store: ObservationStore, job: Job, attempt: int, instance_ids: Sequence[str]
 ) -> list[ProgressReport]:
     """What the processes of the attempt on these instances have said of how far they are."""
-    kept = store.reports_of(job.job_id, attempt, instance_ids).values()
+    kept = store.observations_of(job.job_id, attempt, instance_ids).values()
     return [one for found in kept for one in found.reports if isinstance(one, ProgressReport) and one.value is not None]
 
 

@@ -87,7 +87,7 @@ def suspend(kit: ExecutionContext, job: Job, pending: PendingCommand) -> Command
     if not known and job.instances and job.instances[0]:
         grace_s = job.spec.suspend_grace_s
         notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, order.attempt, grace_s)
-        kit.store.give_order(job.instances[0], notice)
+        kit.store.add_agent_command(job.instances[0], notice)
     return DONE
 
 
@@ -101,5 +101,5 @@ def end_ranks(kit: ExecutionContext, job: Job, pending: PendingCommand) -> Comma
         return DONE
     stop_id = f"stop/{attempt_id(job.job_id, order.attempt)}"
     stop = AgentCommand(stop_id, AgentCommandKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
-    kit.for_each(lambda instance_id: kit.store.give_order(instance_id, stop), filter(None, job.instances))
+    kit.for_each(lambda instance_id: kit.store.add_agent_command(instance_id, stop), filter(None, job.instances))
     return DONE

@@ -78,7 +78,7 @@ def read_queue_view(recovery: Recovery, more: Job | None = None) -> QueueView:
     """The view of now, with a job `more` in line that is not kept."""
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     failures: list[Exception] = []
-    entries = {entry.job_id: entry for entry in store.line(failures)}
+    entries = {entry.job_id: entry for entry in store.load_queue(failures)}
     entry = entry_of(more) if more is not None else None
     if entry is not None:
         entries[entry.job_id] = entry

@@ -28,7 +28,7 @@ from gpu_recovery.core.heartbeat import (
 from gpu_recovery.core.liveness import is_fresh
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gpu_health import health_news, logged_before
-from gpu_recovery.node_api.rank_lookup import RankLookup, Spare
+from gpu_recovery.node_api.rank_lookup import RankLookup, ExtraCall
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import NotificationFailed, Recovery
@@ -68,7 +68,7 @@ class HeartbeatReceiver:
         by: the id of the token that it came with.
         Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
         """
-        recovery, now, more = self.recovery, self.recovery.clock(), Spare(spare, self.lookup.was_looked_at(report))
+        recovery, now, more = self.recovery, self.recovery.clock(), ExtraCall(spare, self.lookup.claims_were_read(report))
         present = report.age_s < recovery.policy.suspect_s
         ranks, refused = self.lookup.ranks(report, more) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
@@ -90,13 +90,13 @@ class HeartbeatReceiver:
         waits = report.inventory is not None and not more.left and report.digest != "" and known_digest == report.digest
         if report.inventory is not None and not waits:
             text = json.dumps(report.inventory, separators=(",", ":"))
-            recovery.store.keep_inventory(report.instance_id, report.digest, text, now)
+            recovery.store.save_inventory(report.instance_id, report.digest, text, now)
         revived = self._presence(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
         health = health_news(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
-        left_out = save_observations(recovery.store, report, before, ranks, self.lookup.look_up, now)
+        left_out = save_observations(recovery.store, report, before, ranks, self.lookup.read_claims, now)
         lacks = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return ReportResponse(
             len(ranks),
@@ -110,13 +110,13 @@ class HeartbeatReceiver:
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:
         """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""
         try:
-            return self.recovery.store.keep_beat(beat, present, by)
+            return self.recovery.store.save_heartbeat(beat, present, by)
         except AnotherAgent as refused:
             told_at = refused.known.doubled_at
             if told_at is None or beat.seen_at - told_at >= DUPLICATE_AGENT_REMINDER:
                 # Told before it is entered, as of any brake: who dies in between has it told twice rather than never.
                 self.recovery.notify(agents.duplicate_agent(refused.known, beat.run))
-                self.recovery.store.mark_doubled(beat.instance_id, beat.seen_at)
+                self.recovery.store.mark_duplicate_agent(beat.instance_id, beat.seen_at)
             raise
 
     def _presence(self, before: Heartbeat, beat: Heartbeat, report: AgentReport) -> int:
@@ -140,7 +140,7 @@ class HeartbeatReceiver:
     def _handle_exits(self, report: AgentReport) -> None:
         """An exit that is no success is a reason to ask ECS soon."""
         failed = [one for one in report.exits if one.code != 0]
-        claimed = {(one.job_id, one.attempt) for one in self.lookup.look_up(report.instance_id)} if failed else set()
+        claimed = {(one.job_id, one.attempt) for one in self.lookup.read_claims(report.instance_id)} if failed else set()
         for one in failed:
             if (one.job_id, one.attempt) not in claimed:
                 continue  # a token speaks for its own instance only
@@ -178,7 +178,7 @@ class HeartbeatReceiver:
         }
         void = [one.order_id for one in orders if one not in due and (one.job_id, one.attempt) not in lately]
         if void:
-            self.recovery.store.withdraw_orders(before.instance_id, void)
+            self.recovery.store.remove_agent_commands(before.instance_id, void)
         unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}
         return tuple(replace(one, attempt=0) if one.job_id in unnamed else one for one in due)
 

@@ -22,13 +22,13 @@ CLAIMS_VALID_FOR = timedelta(seconds=60)
 
 
 @dataclass
-class Spare:
+class ExtraCall:
     """Whether the report may make one call more; `looked`: the instance's claims were read for it."""
 
     left: bool
-    looked: bool
+    claims_read: bool
 
-    def spent(self) -> None:
+    def spend(self) -> None:
         self.left = False
 
 
@@ -56,12 +56,12 @@ class RankLookup:
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
     _looks: dict[str, _ClaimsRead] = field(default_factory=dict)
 
-    def wonders_about(self, instance_id: str) -> bool:
+    def needs_claims_of(self, instance_id: str) -> bool:
         """Whether ranks were reported there of late that only the instance's claims can tell."""
         look = self._looks.get(instance_id)
         return look is not None and bool(look.before or look.since)
 
-    def look_at(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
+    def use_record(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
         """Take the record of an instance, freshly read: it speaks for whoever the next report names."""
         if len(self._looks) > KNOWN_MAX:
             self._looks.clear()
@@ -71,7 +71,7 @@ class RankLookup:
         return look
 
     def ranks(
-        self, report: AgentReport, more: Spare
+        self, report: AgentReport, more: ExtraCall
     ) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
         """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
         unnamed = [rank for rank in report.running or () if not rank.attempt]
@@ -79,7 +79,7 @@ class RankLookup:
         logs = (*reported, *(report.running_logs or ()))
         unsure: list[RunningRank | int] = [*unnamed, *(x for x in logs if (report.instance_id, x) not in self._known)]
         # A person's task is not told its attempt: whose it is, only the claim of this moment says.
-        claimed = self._look_for(report.instance_id, unsure, more) if unsure else ()
+        claimed = self._claims_for(report.instance_id, unsure, more) if unsure else ()
         meant = (next((one for one in claimed if _is_same(one, rank)), None) for rank in unnamed)
         reported |= {one.log_id: one for one in meant if one is not None}
         logs = (*dict.fromkeys((*reported, *logs)),)
@@ -94,7 +94,7 @@ class RankLookup:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
-    def was_looked_at(self, report: AgentReport) -> bool:
+    def claims_were_read(self, report: AgentReport) -> bool:
         """Whether the instance's claims were read for this report, with its token."""
         look = self._looks.get(report.instance_id)
         if look is None or not look.is_new:
@@ -102,18 +102,18 @@ class RankLookup:
         look.is_new = False
         return True
 
-    def _look_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: Spare) -> Sequence[RunningRank]:
+    def _claims_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: ExtraCall) -> Sequence[RunningRank]:
         """What has its GPUs there, read anew where the latest look does not speak for these."""
         look = self._looks.get(instance_id)
-        if look is None or not (more.looked or look.stands(unsure, self.recovery.clock())):
-            more.spent()
-            look = self.look_at(instance_id, self.recovery.store.load_instance(instance_id))
+        if look is None or not (more.claims_read or look.stands(unsure, self.recovery.clock())):
+            more.spend()
+            look = self.use_record(instance_id, self.recovery.store.load_instance(instance_id))
             look.is_new = False
         # Whoever it made known for good is never asked about again.
         look.since |= {rank for rank in unsure if (instance_id, rank) not in self._known}
         return look.claimed
 
-    def look_up(self, instance_id: str) -> Sequence[RunningRank]:
+    def read_claims(self, instance_id: str) -> Sequence[RunningRank]:
         """The ranks that have their GPUs on the instance, freshly read; they will be known without another look."""
         return self._claimed(instance_id, self.recovery.store.load_instance(instance_id))
 

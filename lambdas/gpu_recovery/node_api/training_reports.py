@@ -46,5 +46,5 @@ def save_observations(
             kept.setdefault((one.job_id, attempt), []).append(told)
     left_out = report.unread + len(report.observations) - sum(len(found) for found in kept.values())
     for (job_id, attempt), found in kept.items():
-        store.add_reports(job_id, attempt, report.instance_id, found, report.lost + left_out)
+        store.add_observations(job_id, attempt, report.instance_id, found, report.lost + left_out)
     return left_out

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from gpu_recovery.ports.errors import StaleRecord, TooManyConflicts
 
-SAVES_MAX = 20
+SAVE_ATTEMPTS_MAX = 20
 """Attempts to save one record of the loop. Each refusal means that another writer has made progress."""
 
 Record = TypeVar("Record")

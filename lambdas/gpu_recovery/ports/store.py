@@ -43,7 +43,7 @@ class JobStore(Protocol):
         in a term of the scheduler that is over.
         """
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take the commands `done` out of the record, whoever wrote it since `job` was read.
 
         `deferred` commands stay: refused once more, and not to be tried before the time given.
@@ -100,7 +100,7 @@ class AttemptStore(Protocol):
 class QueueStore(Protocol):
     """Queue entries, passes of the scheduler, quotas and run times."""
 
-    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+    def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         """The entries of all jobs that wait for instances or have some. They may be old: each has its version.
 
         `unreadable` as in jobs_in.
@@ -112,13 +112,13 @@ class QueueStore(Protocol):
         `unreadable` as in jobs_in.
         """
 
-    def last_pass(self) -> LastPass:
+    def load_last_pass(self) -> LastPass:
         """What the scheduler remembers of itself, freshly read."""
 
     def begin_term(self) -> int:
         """The number of a new term: from now on nothing is kept that was decided in an earlier one."""
 
-    def end_pass(self, ended: LastPass) -> None:
+    def save_pass(self, ended: LastPass) -> None:
         """Remember a pass that came to its end, unless another has begun since."""
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
@@ -149,8 +149,8 @@ class InstanceStore(Protocol):
         With `fleet`, both are kept in one transaction or neither is: StaleRecord also if somebody wrote the fleet.
         """
 
-    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        """As settle_job."""
+    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """As remove_finished_job_commands."""
 
     def remember_registration(self, instance: Instance) -> None:
         """Let `instance_of` find the instance by its present container instance id."""
@@ -200,7 +200,7 @@ class FleetStore(Protocol):
 class HeartbeatStore(Protocol):
     """Heartbeats of instances, commands for their agents, and GPU inventories."""
 
-    def keep_beat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         """Write what an instance reports; its heartbeat as it was before, None if this is the first.
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
@@ -210,39 +210,39 @@ class HeartbeatStore(Protocol):
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
         """Forget these ranks, by running log, none of which was seen since the time beside it; False, and nothing is
         forgotten, if one was."""
 
-    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+    def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
         """Enter that operators were told of two agents on one instance."""
 
-    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+    def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
         """Enter that nothing was heard of the instance since `seen_at`; False if something was."""
 
-    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+    def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         """Enter that the rank was not heard of since `seen_at`; False if it was."""
 
-    def give_order(self, instance_id: str, order: AgentCommand) -> bool:
+    def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         """Leave an order for the agent of the instance; False if it was never heard of."""
 
-    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+    def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
         """Take orders back that are carried out or void."""
 
-    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+    def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
         """Keep what the instance says of its GPUs, as JSON text."""
 
-    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+    def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         """The digest, the JSON text and the time of the latest inventory; None if there is none."""
 
 
 class ObservationStore(Protocol):
     """Observations that processes of an attempt report for a diagnosis."""
 
-    def add_reports(
+    def add_observations(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
         """Keep what the attempt's processes on the instance tell for a diagnosis, each once by its id.
@@ -251,7 +251,7 @@ class ObservationStore(Protocol):
         millisecond. `lost` more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
         """
 
-    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """What was told of the attempt on those of the instances that told anything, freshly read."""
 
 

@@ -49,7 +49,7 @@ class Cycle:
     def queue_entries(self, unreadable: list[Exception]) -> tuple[Entry, ...]:
         """Everybody in line or with a place. Why somebody cannot be read is added to `unreadable`."""
         if self._queue_entries is None:
-            self._queue_entries = self.recovery.store.line(self._unreadable)
+            self._queue_entries = self.recovery.store.load_queue(self._unreadable)
         unreadable += self._unreadable
         return self._queue_entries
 

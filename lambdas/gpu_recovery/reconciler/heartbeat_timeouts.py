@@ -13,7 +13,7 @@ from gpu_recovery.core.fleet import Fleet, with_reporting
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, RankHeartbeat, ranks_to_forget
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.liveness import Liveness, attempts_of, booted, is_fresh, liveness
+from gpu_recovery.core.liveness import Liveness, latest_attempts, boot_event, is_fresh, liveness
 from gpu_recovery.core.notifications import fleet as fleet_notifications
 from gpu_recovery.core.policy import within
 from gpu_recovery.fleet_controls import change_fleet
@@ -39,7 +39,7 @@ def check_heartbeats(this: Cycle) -> None:
     failures: list[Exception] = []
     recovery = this.recovery
     records = {one.instance_id: one for one in this.instances_in(MONITORED_STATUSES, failures)}
-    beats = recovery.store.beats(tuple(records), failures)
+    beats = recovery.store.load_heartbeats(tuple(records), failures)
     now = recovery.clock()
     forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}
     failures += run_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
@@ -86,7 +86,7 @@ def _handle_missing_heartbeat(recovery: Recovery, record: Instance, beat: Heartb
         sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
         for job_id, attempt in heard.items():
             _handle_lost_rank(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
-    elif recovery.store.mark_silent(beat.instance_id, beat.seen_at):
+    elif recovery.store.mark_heartbeat_missing(beat.instance_id, beat.seen_at):
         event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
         recovery.handle(beat.instance_id, event)
 
@@ -132,9 +132,9 @@ def _deliver_missed(recovery: Recovery, record: Instance, beat: Heartbeat) -> No
     if record.silent_since is not None:
         # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
         latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
-        recovery.handle(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=attempts_of(latest)))
+        recovery.handle(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=latest_attempts(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
-        recovery.handle(beat.instance_id, booted(beat, recovery.clock()))
+        recovery.handle(beat.instance_id, boot_event(beat, recovery.clock()))
     word = _undelivered_health(record, beat)
     if word is not None:
         now = recovery.clock()
@@ -164,4 +164,4 @@ def _handle_missing_ranks(recovery: Recovery, record: Instance, beat: Heartbeat)
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
         _handle_lost_rank(recovery, rank.job_id, rank.attempt, beat.instance_id, rank.seen_at, sentence)
-        recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
+        recovery.store.mark_rank_heartbeat_missing(beat.instance_id, int(log), rank.seen_at)

@@ -22,7 +22,7 @@ def contact_restored_events(recovery: Recovery, job: Job, progress: AttemptProgr
     for instance_id in job.silent:
         if job.instances.index(instance_id) in ended:
             return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
-    for instance_id, beat in recovery.store.beats(job.silent).items():
+    for instance_id, beat in recovery.store.load_heartbeats(job.silent).items():
         rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
         if rank is not None and is_fresh(rank.seen_at, now, recovery.policy) and _is_later(job, instance_id, rank):
             return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
@@ -39,7 +39,7 @@ def evidence_of_death(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], 
     only the agent of ECS is not connected; and why no silence counts, "" if it does."""
     fleet = recovery.store.load_fleet()
     statuses = recovery.actions.describe_ec2_status(job.silent)
-    beats, now = recovery.store.beats(job.silent), recovery.clock()
+    beats, now = recovery.store.load_heartbeats(job.silent), recovery.clock()
     dead: dict[str, str] = {}
     unsure: list[str] = []
     for instance_id in job.silent:

@@ -34,14 +34,14 @@ def process_due_job(recovery: Recovery, job_id: str) -> None:
     job = recovery.store.load_job(job_id)
     if job is None:
         return
-    recovery.decision_log.opened(job, recovery.clock())
+    recovery.decision_log.record_due(job, recovery.clock())
     if recovery.reclaim_expired(job):
         job = recovery.store.load_job(job_id) or job
     event = _due_event(recovery, job)
     if event is not None:
         recovery.handle(job_id, event)
     else:
-        recovery.store.settle_job(job, (), {})
+        recovery.store.remove_finished_job_commands(job, (), {})
 
 
 def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
@@ -82,7 +82,7 @@ def process_due_instance(recovery: Recovery, instance_id: str) -> None:
     instance = recovery.store.load_instance(instance_id)
     if instance is None:
         return
-    recovery.decision_log.opened(instance, recovery.clock())
+    recovery.decision_log.record_due(instance, recovery.clock())
     if recovery.reclaim_expired(instance):
         instance = recovery.store.load_instance(instance_id) or instance
     now = recovery.clock()
@@ -91,4 +91,4 @@ def process_due_instance(recovery: Recovery, instance_id: str) -> None:
     elif instance.look_at is not None and instance.look_at <= now:
         recovery.handle(instance_id, events.InstanceLookDue(at=now, look_at=instance.look_at))
     else:
-        recovery.store.settle_instance(instance, (), {})
+        recovery.store.remove_finished_instance_commands(instance, (), {})

@@ -53,7 +53,7 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
     if by == {TICK}:
-        if not _is_due(recovery.store.last_pass(), now):
+        if not _is_due(recovery.store.load_last_pass(), now):
             return 0
     elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
         return 0
@@ -61,7 +61,7 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""})
     snapshot = reading.snapshot
     if not snapshot.waiting:
-        recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))
+        recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
@@ -80,7 +80,7 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         if (amiss and NEXT_PASS_KEY not in by) or (unfinished and told.notified_to_wait):
             recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}")
     left = len(snapshot.waiting) - told.placed
-    recovery.store.end_pass(LastPass(term, now, min(times, default=None), left))
+    recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)
     return told.placed
 
@@ -124,8 +124,8 @@ def _nobody_waits(store: QueueStore, now: datetime) -> bool:
 
     Who comes into line says so by name, and is read then whatever the index shows yet.
     """
-    last = store.last_pass()
-    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.line([]))
+    last = store.load_last_pass()
+    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.load_queue([]))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     machines = [name for name in changed if INSTANCE_ID.fullmatch(name)]
     unreadable: list[Exception] = []
-    entries = {entry.job_id: entry for entry in store.line(unreadable)}
+    entries = {entry.job_id: entry for entry in store.load_queue(unreadable)}
     for job_id in sorted(set(changed) - set(machines)):
         job = store.load_job(job_id)
         machines += () if job is None else filter(None, job.instances)  # it may just have given them back

@@ -106,9 +106,9 @@ def test_what_a_rank_tells_is_heard_when_it_is_heard(of: str) -> None:
     where = world.model_instance(1).instance_id
     told_s = world.timeline.now.timestamp()
     assert RankReports(of=of, machines=(1,), late_s=60, at_s=0).strike(world)
-    assert not world.store.reports_of(job_id, 1, (where,))
+    assert not world.store.observations_of(job_id, 1, (where,))
     world.let_pass(61)
-    (report,) = world.store.reports_of(job_id, 1, (where,))[where].reports
+    (report,) = world.store.observations_of(job_id, 1, (where,))[where].reports
     assert report.rank == 1 and report.at_s <= told_s
 
 

@@ -27,7 +27,7 @@ def test_whoever_asks_for_one_instance_has_read_that_one() -> None:
 def test_what_nobody_has_thought_of_may_have_read_everything() -> None:
     """A question of the store that is in no list, and any order to AWS that machines answer."""
     world = SmallWorld()
-    for ask in (world.store.line, lambda: world.recovery.actions.describe_tasks(())):
+    for ask in (world.store.load_queue, lambda: world.recovery.actions.describe_tasks(())):
         world.reads.begin()
         ask()
         assert world.reads.is_everything
@@ -39,7 +39,7 @@ def test_what_is_read_outside_of_the_invocation_does_not_count() -> None:
     world.reads.begin()
     with world.reads.looking_away():
         world.store.load_job(world.job_id)
-        world.store.line()
+        world.store.load_queue()
     assert not world.reads.is_everything and not world.reads.places
 
 

@@ -209,7 +209,7 @@ def test_a_look_at_a_gang_that_runs_writes_nothing_about_its_ranks() -> None:
     before = len(world.invocations.done)
     world.let_pass(3_600)
     written = Counter(step.name for step in world.invocations.done[before:])
-    assert written == {"store.save_job": 30, "store.settle_job": 30}
+    assert written == {"store.save_job": 30, "store.remove_finished_job_commands": 30}
 
 
 def test_memory_does_not_grow_with_the_number_of_attempts() -> None:

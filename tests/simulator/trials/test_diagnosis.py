@@ -58,7 +58,7 @@ def test_a_lost_notice_starts_the_gang_again_without_a_check() -> None:
     """Its instances are given back at once, and no check runs."""
     world = World(instances=2, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
-    world.store.add_reports(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     world.exit(job_id, 1, 1)
     world.until_end(job_id)
     job = world.job(job_id)
@@ -72,7 +72,7 @@ def test_a_witness_that_comes_while_the_checks_run_is_heard_before_the_job_ends(
     job_id = failing(world)
     world.exit(job_id, 1, 1)
     world.until_status(job_id, JobStatus.DIAGNOSING)
-    world.store.add_reports(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.heard_again) == (JobStatus.SUCCEEDED, 2, 1)
@@ -86,7 +86,7 @@ def test_the_second_hearing_is_waited_for_while_aws_is_busy_and_not_where_it_fai
     job_id = failing(world)
     world.exit(job_id, 1, 1)
     world.until_status(job_id, JobStatus.DIAGNOSING)
-    read, raised = world.store.reports_of, []
+    read, raised = world.store.observations_of, []
 
     def once(*given: Any) -> Any:
         if world.job(job_id).heard_again and not raised:
@@ -94,8 +94,8 @@ def test_the_second_hearing_is_waited_for_while_aws_is_busy_and_not_where_it_fai
             raise trouble
         return read(*given)
 
-    world.store.reports_of = once  # type: ignore[method-assign]
-    world.store.add_reports(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
+    world.store.observations_of = once  # type: ignore[method-assign]
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     with suppress(ExceptionGroup):
         world.until_end(job_id)
     world.until_end(job_id)

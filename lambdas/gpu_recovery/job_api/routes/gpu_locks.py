@@ -94,7 +94,7 @@ def _is_silent(desk: Dependencies, lock: GpuLockRecord, owner: str) -> bool:
     now = desk.recovery.clock()
     if lock.owner in ("", owner) or not has_ended(lock, now) or not lock.instance_id:
         return False
-    beat = desk.recovery.store.beats((lock.instance_id,)).get(lock.instance_id)
+    beat = desk.recovery.store.load_heartbeats((lock.instance_id,)).get(lock.instance_id)
     return beat is not None and liveness(now - beat.seen_at, desk.recovery.policy) is Liveness.LOST
 
 

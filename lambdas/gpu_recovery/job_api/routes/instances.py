@@ -36,8 +36,8 @@ def read_instance(desk: Dependencies, request: Request) -> ApiResponse:
     instance = store.load_instance(instance_id)
     if instance is None:
         raise _no_instance(instance_id)
-    beat = next(iter(store.beats([instance_id]).values()), None)
-    inventory = store.inventory(instance_id)
+    beat = next(iter(store.load_heartbeats([instance_id]).values()), None)
+    inventory = store.load_inventory(instance_id)
     now = desk.recovery.clock()
     told = heartbeat_view(beat, inventory, desk.recovery.policy, now)
     return ApiResponse(200, {**instance_view(instance, now), "heartbeat": told})
