@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
-from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, RecoveryPolicy, policy_from
+from gpu_recovery.core.policy import (
+    CHECK_MARGIN_S,
+    CHECK_S_BY_LEVEL,
+    RENAMED,
+    RecoveryPolicy,
+    policy_from,
+    with_present_names,
+)
 
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
@@ -174,9 +181,14 @@ class DeploymentSettings:
         return self.log_retention_days or PROFILE_RETENTION_DAYS[self.profile]
 
     @property
+    def renamed_policy_settings(self) -> dict[str, str]:
+        """The policy settings that are given under a former name, each with its present name."""
+        return {old: RENAMED[old] for old in self.policy if old in RENAMED}
+
+    @property
     def recovery_policy(self) -> dict[str, Any]:
         """What the functions read: the preset, the thresholds that differ from it, the switches that are on, and whose
         judgement of XIDs is followed where it is another than the default."""
         switched_on = {switch: True for switch in SWITCHES if getattr(self, switch)}
         judged = {} if self.xid_policy == policy_from({}).xid_profile else {"xid_profile": self.xid_policy}
-        return {"preset": self.preset, **self.policy, **switched_on, **judged}
+        return {"preset": self.preset, **with_present_names(self.policy), **switched_on, **judged}

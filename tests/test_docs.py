@@ -230,7 +230,8 @@ def test_the_presets(page: Page) -> None:
     assert ends == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}
     counts = [[int(cell) for cell in row[1:]] for row in table[1:] if row[1].isdecimal()]
     assert counts == [
-        [getattr(policy, name) for policy in policies] for name in ("attempts_max", "uncounted_max", "reboots_max")
+        [getattr(policy, name) for policy in policies]
+        for name in ("attempts_max", "uncounted_relaunches_max", "reboots_max")
     ]
 
 

@@ -277,7 +277,11 @@ class Recovery:
 
     def _remove_finished(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         """Enter what is done. Refused for its rate it is asked again: what was said and is forgotten is said twice."""
-        settle: Any = self.store.remove_finished_job_commands if isinstance(record, Job) else self.store.remove_finished_instance_commands
+        settle: Any = (
+            self.store.remove_finished_job_commands
+            if isinstance(record, Job)
+            else self.store.remove_finished_instance_commands
+        )
         for left in reversed(range(REMOVE_ATTEMPTS_MAX)):
             try:
                 settle(record, done, deferred)
@@ -314,7 +318,7 @@ class Recovery:
         expired = {one.command_id for one in record.commands if one.acting_until <= now}
         if not expired:
             return False
-        claim = now + within(self.policy.claim_s)
+        claim = now + within(self.policy.command_lease_s)
         orders = tuple(
             replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
             for one in record.commands

@@ -161,7 +161,7 @@ def returned_to_work(world: World, before: Instance, after: Instance) -> Iterato
     if before.reboot is not None and machine.boot_id == before.reboot.boot_id:
         yield f"I6: {after.instance_id} works again on the boot it had before it was to be rebooted"
     verdict = world.checks.bucket.get(before.check.check_id) if before.check is not None else None
-    if verdict is None and not world.policy.blame_needs_document:
+    if verdict is None and not world.policy.require_verdict_document:
         return  # the exit code alone decides
     if verdict is None or verdict.outcome is not CheckOutcome.HEALTHY:
         yield f"I6: {after.instance_id} works again, but its last check did not pass"

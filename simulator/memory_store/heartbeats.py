@@ -54,7 +54,9 @@ class MemoryHeartbeats:
         self.heartbeats[beat.instance_id] = replace(known, **fields)
         return known
 
-    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> Mapping[str, Heartbeat]:
         return {one: self.heartbeats[one] for one in instance_ids if one in self.heartbeats}
 
     def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:

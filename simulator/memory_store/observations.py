@@ -28,7 +28,9 @@ class MemoryObservations:
         if after is not None:
             self.reported[key] = after
 
-    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(
+        self, job_id: str, attempt: int, instance_ids: Sequence[str]
+    ) -> Mapping[str, ObservationBuffer]:
         found = {one: self.reported.get((job_id, attempt, one)) for one in instance_ids}
         return {one: kept for one, kept in found.items() if kept is not None}
 

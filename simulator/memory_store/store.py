@@ -258,7 +258,9 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
     def remember_registration(self, instance: Instance) -> None:
         self.registered.setdefault(instance.container_instance_id, instance.instance_id)
 
-    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_instance_commands(
+        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+    ) -> None:
         self.machines.settle(instance.instance_id, instance, done, deferred)
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:

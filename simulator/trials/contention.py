@@ -58,11 +58,11 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     instances = draw.randint(2, MACHINES_MAX)
     waits = {
         "queue_timeout_s": 28_800,
-        "protect_s": draw.choice((60, 60, 300)),
+        "preemption_protect_s": draw.choice((60, 60, 300)),
         "demote_after_s": draw.choice((300, 1_800)),
         "suspensions_max": draw.choice((1, 3)),
-        "room_kept_s": draw.choice((120, 900)),
-        "held_timeout_s": draw.choice((1_800, 86_400)),
+        "vacated_reservation_s": draw.choice((120, 900)),
+        "user_hold_timeout_s": draw.choice((1_800, 86_400)),
     }
     limits = draw.choice(LIMITS)
     users, priorities = draw.sample(USERS, USERS_OF_A_CROWD), draw.sample(PRIORITIES, PRIORITIES_OF_A_CROWD)

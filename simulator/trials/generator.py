@@ -25,7 +25,7 @@ CROWD_EVERY = 3
 """In every third run there is more work than room, of several users and priorities."""
 MACHINES_MAX = 6
 SOON_S = 180.0
-SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "hold_timeout_s": 3_600}
+SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
 """Deadlines that are days or hours by default, shortened so that a run that waits one out ends soon."""
 
 Draw = random.Random

@@ -234,7 +234,7 @@ def incident(world: World) -> CountedAws:
         check_id = f"check/{machine}/1"
         world.aws.documents[f"verdicts/{check_id}.json"] = {"check_id": check_id, "outcome": "HEALTHY"}
         tasks.check_changed(world.recovery, task_fact(check_event(machine, 1, 0)["detail"], NOW))
-    world.now += timedelta(seconds=world.recovery.policy.look_s)
+    world.now += timedelta(seconds=world.recovery.policy.poll_interval_s)
     reconcile(world.recovery)
     assert schedule(world.recovery) == 1
     for event in [rank_event(JOB, 2, r, s, exit_code=0) for s in ("RUNNING", "STOPPED") for r in range(2)]:

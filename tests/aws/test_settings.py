@@ -88,10 +88,12 @@ def test_what_may_be_left_out_has_a_safe_default() -> None:
 def test_a_policy_setting_changes_its_threshold_only() -> None:
     """On top of the preset it names."""
     told = LambdaSettings.from_environment(FUNCTION | {"RECOVERY_POLICY": '{"preset": "classic", "attempts_max": 4}'})
-    assert told.policy.attempts_max == 4 and told.policy.only_exit_one_is_checked
+    assert told.policy.attempts_max == 4 and told.policy.diagnose_exit_code_1_only
 
 
-@pytest.mark.parametrize("text", ['{"preset": "bold"}', '{"attempts": 3}', '{"attempts_max": "3"}', '{"look_s": 0}'])
+@pytest.mark.parametrize(
+    "text", ['{"preset": "bold"}', '{"attempts": 3}', '{"attempts_max": "3"}', '{"poll_interval_s": 0}']
+)
 def test_a_policy_that_cannot_be_is_refused(text: str) -> None:
     """An unknown preset or threshold, another type, a time of nothing."""
     with pytest.raises(PolicyInvalid):

@@ -10,7 +10,7 @@ from tests.core import all_events
 from tests.core.build import ADAPTIVE, CLASSIC, POLICIES
 
 OBSERVED = replace(ADAPTIVE, replace=True, observe_only=True)
-SHORT_OF_BREATH = [replace(policy, attempts_max=2, uncounted_max=1) for policy in (*POLICIES, OBSERVED)]
+SHORT_OF_BREATH = [replace(policy, attempts_max=2, uncounted_relaunches_max=1) for policy in (*POLICIES, OBSERVED)]
 """The presets with few attempts, so that exploring comes to where they are used up."""
 LADDERS = (CLASSIC, replace(ADAPTIVE, replace=True), OBSERVED)
 """Policies under which instances climb: to a person after one reboot, to another host, and nowhere at all."""

@@ -19,7 +19,9 @@ from tests.core import all_events
 from tests.core.build import POLICIES
 from tests.core.random_walks import Run, Step, run_of
 
-TIGHT = policy_from({"history_max": 3, "attempts_max": 2, "uncounted_max": 2, "reboots_max": 1, "replace": True})
+TIGHT = policy_from(
+    {"history_max": 3, "attempts_max": 2, "uncounted_relaunches_max": 2, "reboots_max": 1, "replace": True}
+)
 OBSERVED = policy_from({"observe_only": True, "replace": True})
 POLICY = st.sampled_from((*POLICIES, TIGHT, OBSERVED))
 FIRST = st.integers(0, 99)

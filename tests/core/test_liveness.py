@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
-from gpu_recovery.core.liveness import Liveness, latest_attempts, boot_event, is_fresh, liveness
+from gpu_recovery.core.liveness import Liveness, boot_event, is_fresh, latest_attempts, liveness
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from tests.core.build import NOW

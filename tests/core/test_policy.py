@@ -22,10 +22,10 @@ def test_classic_is_what_seed_001_says() -> None:
     policy = policy_from({"preset": "classic"})
     assert policy == CLASSIC
     assert (policy.attempts_max, policy.reboots_max) == (2, 1)
-    assert policy.only_exit_one_is_checked
+    assert policy.diagnose_exit_code_1_only
     assert policy.relaunch_on_same_instances
     assert not policy.retry_crashes
-    assert not policy.blame_needs_document
+    assert not policy.require_verdict_document
 
 
 def test_settings_change_single_thresholds_of_a_preset() -> None:
@@ -46,7 +46,7 @@ def test_settings_change_single_thresholds_of_a_preset() -> None:
         ({"attempts_max": None}, "attempts_max"),
         ({"retry_crashes": 1}, "retry_crashes"),
         ({"stop_timeout_s": 0}, "stop_timeout_s"),
-        ({"look_s": -5}, "look_s"),
+        ({"poll_interval_s": -5}, "poll_interval_s"),
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any], named: str) -> None:
@@ -58,4 +58,4 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], named: str) -> None:
 @pytest.mark.parametrize("policy", [CLASSIC, ADAPTIVE], ids=["classic", "adaptive"])
 def test_a_claim_outlives_every_function(policy: RecoveryPolicy) -> None:
     """Functions run for less than 120 s; a claim that ended sooner would have two actors on one command."""
-    assert policy.claim_s >= 120
+    assert policy.command_lease_s >= 120

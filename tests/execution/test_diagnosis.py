@@ -67,9 +67,9 @@ def test_a_gpu_that_lies_is_checked_with_a_finger_on_it(api: Api) -> None:
 
 
 def test_every_machine_is_checked_where_that_is_wanted(api: Api) -> None:
-    """`check_aside` is off: the suspect's check is told which GPU, the others' nothing."""
+    """`check_in_background` is off: the suspect's check is told which GPU, the others' nothing."""
     failed(api, reports=(LIES,))
-    assert ended(api, check_aside=False).status is JobStatus.DIAGNOSING
+    assert ended(api, check_in_background=False).status is JobStatus.DIAGNOSING
     assert checked(api) == {FIRST: None, SECOND: "3"}
 
 

@@ -43,7 +43,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("policy", {"Attempts": 3}),
         ("policy", {"preset": "classic"}),
         ("policy", {"chek_timeout_s": 1}),
-        ("policy", {"look_s": 0}),
+        ("policy", {"poll_interval_s": 0}),
         ("policy", [1]),
         ("check_level", 0),
         ("check_level", 5),
@@ -115,7 +115,7 @@ def test_keys_of_others_are_passed_over() -> None:
         ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("alert_emails", "", ()),
         ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
-        ("policy", '{"look_s": 60.0, "attempts_max": 2}', {"attempts_max": 2, "look_s": 60}),
+        ("policy", '{"poll_interval_s": 60.0, "attempts_max": 2}', {"attempts_max": 2, "poll_interval_s": 60}),
         ("job_id_prefix", "team-a-", "team-a-"),
     ],
 )

@@ -113,11 +113,11 @@ def test_an_agent_is_answered_though_others_could_not_be_told(scene: Scene, monk
         assert scene.beats(0, xids=(ReportedXid(79, "GPU-1"),)).updated == 1
         assert scene.instance().status is InstanceStatus.CHECKING
         assert [type(one.command) for one in scene.instance().commands] == [commands.PublishEvent]
-        scene.passes(scene.policy.claim_s + 1)
+        scene.passes(scene.policy.command_lease_s + 1)
         with pytest.raises(ExceptionGroup) as raised:
             scene.round()
         assert raised.group_contains(ConnectionError, match="the bus is away")
-    scene.passes(scene.policy.claim_s + 1)
+    scene.passes(scene.policy.command_lease_s + 1)
     scene.round()
     assert scene.instance().commands == ()
 

@@ -29,7 +29,9 @@ from tests.ray_runner.head import GPUS, Head
 from tests.recovery.heartbeat_world import Aws, Quiet
 
 PATIENCE_S = 60
-POLICY = policy_from({"look_s": 1, "launch_timeout_s": 100_000, "start_timeout_s": 100_000, "stop_timeout_s": 100_000})
+POLICY = policy_from(
+    {"poll_interval_s": 1, "launch_timeout_s": 100_000, "start_timeout_s": 100_000, "stop_timeout_s": 100_000}
+)
 """Looks as often as the tests take them, and no deadline that a slow machine could reach."""
 
 

@@ -142,7 +142,9 @@ def test_whatever_happens_a_job_whose_every_rank_is_heard_is_running_and_no_gpu_
             case "round":
                 scene.round()
             case "crash":
-                name = ("save_job", "save_instance", "remove_finished_job_commands", "mark_heartbeat_missing")[seconds % 4]
+                name = ("save_job", "save_instance", "remove_finished_job_commands", "mark_heartbeat_missing")[
+                    seconds % 4
+                ]
                 with dies_before(scene.store, name), suppress(Died, ExceptionGroup):
                     scene.beats(which) if seconds % 2 else scene.round()
         assert scene.job.status in (S.RUNNING, S.LOST)

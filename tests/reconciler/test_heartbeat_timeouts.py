@@ -52,7 +52,12 @@ def test_a_sweep_that_runs_twice_changes_nothing(scene: Scene) -> None:
     before = (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
     for _ in range(2):
         scene.sweep()
-    assert before == (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
+    assert before == (
+        scene.job,
+        [scene.instance(n) for n in range(4)],
+        scene.store.load_heartbeats(IDS),
+        len(scene.aws.said),
+    )
 
 
 def test_a_job_that_was_never_heard_of_is_never_lost(store: Store) -> None:

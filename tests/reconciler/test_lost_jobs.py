@@ -82,7 +82,7 @@ def test_a_heartbeat_that_was_never_told_is_found_at_the_jobs_next_look(scene: S
     with dies_before(scene.store, "save_job"), dies_before(scene.store, "save_instance"), suppress(Died):
         scene.beats(0)
     assert scene.job.status is S.LOST
-    scene.passes(scene.policy.look_s)
+    scene.passes(scene.policy.poll_interval_s)
     scene.beats(1, 2, 3)
     scene.round()
     assert scene.job.status is S.RUNNING

@@ -150,7 +150,7 @@ class Scene:
             launched=True,
             launch_ended=True,
             running_at=NOW,
-            look_at=NOW + timedelta(seconds=self.policy.look_s),
+            look_at=NOW + timedelta(seconds=self.policy.poll_interval_s),
         )
         self.store.create_job(record, "")
         self.store.begin_attempt(Plan(JOB, 1, self.ids, (0,) * count, 0, tuple(f"task-{n}" for n in range(count))))

@@ -159,7 +159,7 @@ def scene(store: Store) -> Scene:
 def _running(scene: Scene) -> Scene:
     scene.deliver()
     scene.driver(DriverState.RUNNING)
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
     assert scene.job.status is S.RUNNING
     return scene
@@ -177,7 +177,7 @@ def test_a_look_fetches_what_ray_says(scene: Scene) -> None:
     """The reconciler finds the look due and hands the question over."""
     _running(scene)
     scene.driver(DriverState.SUCCEEDED, exit_code=0)
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
     assert scene.job.status is S.SUCCEEDED
 
@@ -211,7 +211,7 @@ def test_too_few_gpus_in_the_log_put_it_in_line_for_a_minute(scene: Scene) -> No
     """The message says nothing of it; the next attempt has another name."""
     _running(scene)
     scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message="and what follows")
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
     assert scene.job.status is S.PENDING_RESOURCES
     scene.now += timedelta(seconds=59)
@@ -226,7 +226,7 @@ def test_each_attempt_keeps_its_submission_and_its_end(scene: Scene) -> None:
     """Seed 004, section 4.2: exit code, kind of failure and message of the first are there when the second runs."""
     _running(scene)
     scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message=VERL)
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
     scene.now += timedelta(seconds=60)
     scene.deliver()
@@ -253,7 +253,7 @@ TRACEBACK = [
 def _fails(scene: Scene) -> None:
     message = "Job entrypoint command failed with exit code 1, last available logs:\nshutting down"
     scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message=message)
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
 
 
@@ -296,7 +296,7 @@ def test_a_diagnosis_that_fails_keeps_no_end_from_being_told(scene: Scene, monke
     _running(scene)
     with pytest.raises(ZeroDivisionError):
         _fails(scene)
-    scene.passes(ADAPTIVE.claim_s + ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.command_lease_s + ADAPTIVE.poll_interval_s)
     scene.deliver()
     assert scene.job.status is S.FAILED
 
@@ -317,7 +317,7 @@ def test_an_end_that_was_entered_and_never_told_is_told_by_the_reconciler(scene:
     """Whoever entered it died before the job heard of it; nobody need ask Ray again."""
     _running(scene)
     scene.store.add_stopped("ppo-1", 1, 0, None)
-    scene.passes(ADAPTIVE.look_s)
+    scene.passes(ADAPTIVE.poll_interval_s)
     assert scene.job.status is S.SUCCEEDED
 
 

@@ -15,7 +15,7 @@ from sandbox import sandbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 PATIENCE_S = 120.0
-QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 30, "pending_retry_s": 5}
+QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 30, "pending_retry_s": 5}
 TRAINER = """
 import os, signal, sys, time
 signal.signal(signal.SIGABRT, signal.SIG_IGN)

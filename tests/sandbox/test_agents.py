@@ -27,7 +27,7 @@ QUICK = {
     "unreachable_s": 7,
     "heartbeat_stale_s": 8,
     "repair_budget_percent": 100,
-    "look_s": 5,
+    "poll_interval_s": 5,
     "pending_retry_s": 5,
     "reboot_settle_s": 600,
     "reboot_timeout_s": 600,

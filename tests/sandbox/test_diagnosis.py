@@ -14,7 +14,13 @@ from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared, told
 
 pytestmark = pytest.mark.slow
 
-POLICY = {"look_s": 5, "pending_retry_s": 5, "stalled_s": 12, "reboot_settle_s": 4, "reboot_timeout_s": 60}
+POLICY = {
+    "poll_interval_s": 5,
+    "pending_retry_s": 5,
+    "progress_timeout_s": 12,
+    "reboot_settle_s": 4,
+    "reboot_timeout_s": 60,
+}
 SECOND_TIME = "import os, sys, time\nif os.environ['ATTEMPT'] != '1': sys.exit(0)\n"
 RANK = (
     SECOND_TIME

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 GPUS = 8
 PATIENCE_S = 120.0
-QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
+QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
 TRAINER = ["python", "-m", "sandbox.trainers.plain_python"]
 EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
 """As a launcher does: whatever ends the worker, it exits with 1, the one code that `classic` checks for."""

@@ -169,7 +169,7 @@ def preempted(cluster: Cluster) -> None:
     cluster.submit("low", 2, user="ana", priority=Priority.LOW)
     cluster.schedule()
     cluster.runs("low")
-    cluster.passes(cluster.policy.protect_s + 60)
+    cluster.passes(cluster.policy.preemption_protect_s + 60)
     cluster.submit("high", 2, user="bob", priority=Priority.HIGH)
     cluster.schedule()
 
@@ -204,7 +204,7 @@ def test_a_host_whose_gpus_ecs_shows_late_costs_no_second_victim(cluster: Cluste
     cluster.schedule()
     for one in ("v1", "v2"):
         cluster.runs(one)
-    cluster.passes(cluster.policy.protect_s + 60)
+    cluster.passes(cluster.policy.preemption_protect_s + 60)
     cluster.submit("high", 1, user="bob", priority=Priority.HIGH)
     cluster.schedule()
     (victim,) = [one for one in ("v1", "v2") if cluster.job(one).status is S.SUSPENDING]

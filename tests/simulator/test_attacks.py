@@ -296,7 +296,7 @@ def test_a_machine_whose_hosts_keep_failing_is_not_stopped_and_started_all_night
     world, machine = idle()
     for _ in range(12):
         world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
-        world.let_pass(REPLACING.relapse_s + 600)
+        world.let_pass(REPLACING.relapse_window_s + 600)
     assert touched(world)["StopInstances"] <= REPLACING.reboots_max + 1
     assert status(world, machine) is InstanceStatus.QUARANTINED
 

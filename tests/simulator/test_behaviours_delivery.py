@@ -66,7 +66,7 @@ def test_a_lost_task_event_is_found_by_the_look(status: str) -> None:
     world, job_id = incidents.success(delivery=losing(lost))
     assert world.job(job_id).status is JobStatus.SUCCEEDED
     late = (world.timeline.now - world.timeline.start).total_seconds() - incidents.TRAIN_S
-    assert late < 2 * (incidents.ADAPTIVE.look_s + 60)
+    assert late < 2 * (incidents.ADAPTIVE.poll_interval_s + 60)
 
 
 @dataclass

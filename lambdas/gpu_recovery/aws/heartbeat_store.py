@@ -86,7 +86,9 @@ class HeartbeatStore(InstanceStore):
             return False, _heartbeat(plain(refused["Item"])) if "Item" in refused else None
         return True, _heartbeat(plain(answer["Attributes"])) if answer.get("Attributes") else None
 
-    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> Mapping[str, Heartbeat]:
         items = self.table.get_all([heartbeat_key(one) for one in instance_ids])
         found = readable(_heartbeat, items.values(), unreadable)
         return {beat.instance_id: beat for beat in found}

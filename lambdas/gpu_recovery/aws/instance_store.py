@@ -69,7 +69,9 @@ class InstanceStore:
         alias = {"container_inst_id": instance.container_instance_id, "instance_id": instance.instance_id}
         self.table.put(alias, "attribute_not_exists(container_inst_id)")
 
-    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_instance_commands(
+        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+    ) -> None:
         self.table.remove_finished(instance.instance_id, instance, done, deferred)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:

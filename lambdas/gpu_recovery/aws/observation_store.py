@@ -57,7 +57,9 @@ class ObservationStore(AttemptStore):
                 return
         raise TryAgainSoon(f"the reports of {key} were written {OBSERVATION_WRITE_ATTEMPTS_MAX} times meanwhile")
 
-    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(
+        self, job_id: str, attempt: int, instance_ids: Sequence[str]
+    ) -> Mapping[str, ObservationBuffer]:
         keys = {observations_key(job_id, attempt, one): one for one in instance_ids}
         return {keys[key]: _stored(item)[0] for key, item in self.jobs.get_all(list(keys)).items()}
 

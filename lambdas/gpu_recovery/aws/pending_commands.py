@@ -47,7 +47,9 @@ class RecordTable(Table):
             for item in self.query("due", "#s = :s AND #d <= :now", names, values):
                 yield item[self.key]
 
-    def remove_finished(self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished(
+        self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+    ) -> None:
         """Take `done` out of the record under `key` and put `deferred` off.
 
         If another function has written the record meanwhile, its due time is left to the reconciler, and the commands

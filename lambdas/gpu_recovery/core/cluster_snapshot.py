@@ -64,7 +64,7 @@ def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetim
     kept: dict[str, tuple[str, datetime]] = {}
     for entry in entries:
         if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
-            until = entry.suspended_at + within(policy.room_kept_s)
+            until = entry.suspended_at + within(policy.vacated_reservation_s)
             if until > now:
                 kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
     return kept

@@ -231,8 +231,8 @@ def apply_step(
         changes = {"deadline_at": deadline, "look_at": look, **changes, "status_at": now}
     elif look_at is not None and look_at <= now:
         again = deadlines(replace_fields(record, changes))[1]
-        changes["look_at"] = again if again is not None and again > now else now + within(policy.look_s)
-    claim = now + within(policy.claim_s)
+        changes["look_at"] = again if again is not None and again > now else now + within(policy.poll_interval_s)
+    claim = now + within(policy.command_lease_s)
     new = tuple(PendingCommand(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
     history = changes.get("history", record.history)
     if moved or step.reason != record.reason:

@@ -30,5 +30,5 @@ def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> Fol
     except VerdictUnreadable as garbled:
         unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
-    verdict = health_check.verdict_of(exit_code, document, document_required=policy.blame_needs_document)
+    verdict = health_check.verdict_of(exit_code, document, document_required=policy.require_verdict_document)
     return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))

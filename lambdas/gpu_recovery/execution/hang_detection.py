@@ -26,7 +26,7 @@ def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, pla
     last_s = max(_last_increase(ones) for ones in _by_reporter(said))
     stands_s = now.timestamp() - last_s
     fresh_s = now.timestamp() - max(one.at_s for one in said)
-    if stands_s < policy.stalled_s or fresh_s > policy.heartbeat_stale_s:
+    if stands_s < policy.progress_timeout_s or fresh_s > policy.heartbeat_stale_s:
         return None
     return f"no rank has got on for {stands_s:.0f} s, though its machines are heard of"
 

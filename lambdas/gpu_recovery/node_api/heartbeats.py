@@ -25,10 +25,10 @@ from gpu_recovery.core.heartbeat import (
     RankHeartbeat,
     RunningRank,
 )
-from gpu_recovery.core.liveness import is_fresh
+from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gpu_health import health_news, logged_before
-from gpu_recovery.node_api.rank_lookup import RankLookup, ExtraCall
+from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
 from gpu_recovery.recovery import NotificationFailed, Recovery
@@ -68,7 +68,11 @@ class HeartbeatReceiver:
         by: the id of the token that it came with.
         Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
         """
-        recovery, now, more = self.recovery, self.recovery.clock(), ExtraCall(spare, self.lookup.claims_were_read(report))
+        recovery, now, more = (
+            self.recovery,
+            self.recovery.clock(),
+            ExtraCall(spare, self.lookup.claims_were_read(report)),
+        )
         present = report.age_s < recovery.policy.suspect_s
         ranks, refused = self.lookup.ranks(report, more) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
@@ -124,9 +128,9 @@ class HeartbeatReceiver:
         now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
             whole = replace(beat, ranks={**before.ranks, **beat.ranks})
-            self._handle_event(beat.instance_id, booted(whole, now, logged_before(report)))
+            self._handle_event(beat.instance_id, boot_event(whole, now, logged_before(report)))
         if before.silent_since is not None:
-            self._handle_event(beat.instance_id, events.InstanceHeard(at=now, heard=attempts_of(beat.ranks)))
+            self._handle_event(beat.instance_id, events.InstanceHeard(at=now, heard=latest_attempts(beat.ranks)))
         revived = 0
         for log, rank in beat.ranks.items():
             # By its age, and not by the mark alone: whoever tells of the silence may be between telling and marking.
@@ -140,7 +144,9 @@ class HeartbeatReceiver:
     def _handle_exits(self, report: AgentReport) -> None:
         """An exit that is no success is a reason to ask ECS soon."""
         failed = [one for one in report.exits if one.code != 0]
-        claimed = {(one.job_id, one.attempt) for one in self.lookup.read_claims(report.instance_id)} if failed else set()
+        claimed = (
+            {(one.job_id, one.attempt) for one in self.lookup.read_claims(report.instance_id)} if failed else set()
+        )
         for one in failed:
             if (one.job_id, one.attempt) not in claimed:
                 continue  # a token speaks for its own instance only

@@ -102,7 +102,9 @@ class RankLookup:
         look.is_new = False
         return True
 
-    def _claims_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: ExtraCall) -> Sequence[RunningRank]:
+    def _claims_for(
+        self, instance_id: str, unsure: Sequence[RunningRank | int], more: ExtraCall
+    ) -> Sequence[RunningRank]:
         """What has its GPUs there, read anew where the latest look does not speak for these."""
         look = self._looks.get(instance_id)
         if look is None or not (more.claims_read or look.stands(unsure, self.recovery.clock())):

@@ -149,7 +149,9 @@ class InstanceStore(Protocol):
         With `fleet`, both are kept in one transaction or neither is: StaleRecord also if somebody wrote the fleet.
         """
 
-    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_instance_commands(
+        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+    ) -> None:
         """As remove_finished_job_commands."""
 
     def remember_registration(self, instance: Instance) -> None:
@@ -210,7 +212,9 @@ class HeartbeatStore(Protocol):
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
 
-    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+    def load_heartbeats(
+        self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
+    ) -> Mapping[str, Heartbeat]:
         """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
@@ -251,7 +255,9 @@ class ObservationStore(Protocol):
         millisecond. `lost` more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
         """
 
-    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
+    def observations_of(
+        self, job_id: str, attempt: int, instance_ids: Sequence[str]
+    ) -> Mapping[str, ObservationBuffer]:
         """What was told of the attempt on those of the instances that told anything, freshly read."""
 
 

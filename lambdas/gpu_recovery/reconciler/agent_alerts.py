@@ -46,7 +46,7 @@ def alert_silent_agents(
 
 def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> dict[str, datetime]:
     """Those to be told of now, and since when they are silent; none while others are about to join them."""
-    told_after = within(recovery.policy.silence_told_s)
+    told_after = within(recovery.policy.silence_alert_after_s)
     silent = {
         one: record.silent_since
         for one, record in records.items()
@@ -68,7 +68,7 @@ def _back(
         return "it has left the cluster"
     if record.silent_since is not None or record.heard_at is None:
         return ""
-    if now - record.heard_at < within(recovery.policy.silence_over_s):
+    if now - record.heard_at < within(recovery.policy.silence_clear_after_s):
         return ""
     if instance_id in beats:
         return "its agent is heard of again"

@@ -13,7 +13,7 @@ from gpu_recovery.core.fleet import Fleet, with_reporting
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, RankHeartbeat, ranks_to_forget
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.liveness import Liveness, latest_attempts, boot_event, is_fresh, liveness
+from gpu_recovery.core.liveness import Liveness, boot_event, is_fresh, latest_attempts, liveness
 from gpu_recovery.core.notifications import fleet as fleet_notifications
 from gpu_recovery.core.policy import within
 from gpu_recovery.fleet_controls import change_fleet

@@ -78,7 +78,7 @@ def test_what_is_held_asks_again_at_each_look_and_begins_when_it_may() -> None:
     """Nothing is ordered twice meanwhile, and its time does not begin anew."""
     record = held_instance()
     for n in range(1, 6):
-        assert record.look_at == later(ADAPTIVE.hold_look_s * n)
+        assert record.look_at == later(ADAPTIVE.hold_retry_interval_s * n)
         decision = at_its_look(record, fleet=FULL)
         assert decision.commands == () and decision.record.held.since == NOW
         record = decision.record
@@ -127,7 +127,7 @@ def test_a_fresh_look_does_not_begin_the_wait_anew() -> None:
     fresh = at_its_look(record).record
     again = tell(fresh, verdict_of(fresh, REBOOT), now=later(4_000), fleet=FULL).record
     assert again.status is S.QUARANTINED and again.held.since == NOW
-    assert again.deadline_at == later(ADAPTIVE.hold_timeout_s)
+    assert again.deadline_at == later(ADAPTIVE.repair_hold_timeout_s)
 
 
 def test_evidence_that_no_check_could_confirm_is_not_looked_at_afresh() -> None:
@@ -142,7 +142,7 @@ def test_evidence_that_no_check_could_confirm_is_not_looked_at_afresh() -> None:
 def test_what_is_held_too_long_goes_to_a_person_and_the_job_hears_so() -> None:
     """Six hours: nothing waits for ever."""
     record = held_instance()
-    assert record.deadline_at == later(ADAPTIVE.hold_timeout_s)
+    assert record.deadline_at == later(ADAPTIVE.repair_hold_timeout_s)
     decision = overdue(record, fleet=FULL)
     assert (decision.record.status, decision.record.held, decision.record.need) == (S.QUARANTINED, None, None)
     assert "was held back for 21600 s: 1 of at most 1" in decision.reason
@@ -181,7 +181,7 @@ def test_what_the_second_look_holds_back_is_not_tried_again_on_the_same_evidence
     again = applied(tell(fresh, verdict_of(fresh, REBOOT), now=first.look_at))
     held = applied(tell(again, _second_look(again, first.look_at), now=first.look_at))
     assert held.held is not None and held.held.since == waited
-    assert held.deadline_at == later(ADAPTIVE.hold_timeout_s)
+    assert held.deadline_at == later(ADAPTIVE.repair_hold_timeout_s)
 
 
 def test_a_refusal_at_the_second_look_goes_to_a_person() -> None:

@@ -68,11 +68,11 @@ def test_an_interruption_tells_those_at_work_at_once_wherever_the_instance_is(wh
 def test_jobs_are_moved_an_hour_before_what_is_announced_for_later(kind: DepartureKind) -> None:
     """Nothing new comes meanwhile; the deadline wakes the instance in time."""
     record = applied(tell(claimed(), _announced(kind, DAY)))
-    assert record.avoid_reason == f"{kind} at {DAY}" and record.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
+    assert record.avoid_reason == f"{kind} at {DAY}" and record.deadline_at == later(DAY - ADAPTIVE.departure_lead_s)
     decision = overdue(record)
     assert decision.record.status is S.AVAILABLE and _told_to_leave(decision) == [("sft-1", 1)]
-    assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.leave_lead_s))) == [("sft-1", 1)]
-    assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.leave_lead_s + 1))) == []
+    assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.departure_lead_s))) == [("sft-1", 1)]
+    assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.departure_lead_s + 1))) == []
 
 
 def test_a_retirement_is_met_by_replacing_where_that_is_allowed() -> None:
@@ -104,7 +104,7 @@ def test_the_same_fate_by_two_ways_is_one() -> None:
     record = applied(tell(available(), _announced(DepartureKind.RETIREMENT, DAY, source="arn:one")))
     assert tell(record, _announced(DepartureKind.RETIREMENT, DAY + 3_599, 1, "event-2")).outcome is EventOutcome.IGNORED
     moved = applied(tell(record, _announced(DepartureKind.RETIREMENT, DAY + 3_600, 1, "event-2")))
-    assert moved.deadline_at == later(DAY + 3_600 - ADAPTIVE.leave_lead_s)
+    assert moved.deadline_at == later(DAY + 3_600 - ADAPTIVE.departure_lead_s)
     off = tell(record, _announced(DepartureKind.RETIREMENT, DAY, 2, "event-2", called_off=True))
     assert off.record.departure is None and orders(off, commands.PokeScheduler)
 
@@ -145,7 +145,7 @@ def test_calling_off_ends_what_was_held_for_it() -> None:
 def test_a_rebalance_recommendation_moves_nobody_and_is_forgotten() -> None:
     """It is only more likely than usual to be interrupted."""
     record = applied(tell(claimed(), _announced(DepartureKind.REBALANCE, 0)))
-    assert record.avoid_reason and record.deadline_at == later(ADAPTIVE.avoid_s)
+    assert record.avoid_reason and record.deadline_at == later(ADAPTIVE.rebalance_avoid_s)
     decision = overdue(record)
     assert decision.record.avoid_reason == "" and _told_to_leave(decision) == []
     assert orders(decision, commands.PokeScheduler)
@@ -155,7 +155,7 @@ def test_a_rebalance_recommendation_moves_nobody_and_is_forgotten() -> None:
 def test_a_machine_still_there_long_after_it_was_to_go_is_used_again(kind: DepartureKind) -> None:
     """Who announced it may never say that it was called off."""
     record = applied(tell(claimed(), _announced(kind, 120)))
-    assert record.avoid_reason and record.deadline_at == later(120 + ADAPTIVE.avoid_s)
+    assert record.avoid_reason and record.deadline_at == later(120 + ADAPTIVE.rebalance_avoid_s)
     decision = overdue(record)
     assert (decision.record.avoid_reason, decision.record.deadline_at) == ("", None)
 
@@ -167,10 +167,10 @@ def test_an_instance_that_is_left_is_kept_for_nobody() -> None:
     left = applied(tell(record, _announced(DepartureKind.INTERRUPTION, 120)))
     assert left.reserved_for == "" and left.deadline_at is not None
     waits = applied(tell(record, _announced(DepartureKind.RETIREMENT, DAY)))
-    assert waits.reserved_for == "sft-1" and waits.deadline_at == later(ADAPTIVE.reserve_s)
+    assert waits.reserved_for == "sft-1" and waits.deadline_at == later(ADAPTIVE.repaired_reservation_s)
     free = overdue(waits).record
-    assert free.reserved_for == "" and free.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
-    assert NOW + timedelta(seconds=ADAPTIVE.reserve_s) < free.deadline_at
+    assert free.reserved_for == "" and free.deadline_at == later(DAY - ADAPTIVE.departure_lead_s)
+    assert NOW + timedelta(seconds=ADAPTIVE.repaired_reservation_s) < free.deadline_at
 
 
 def test_what_was_announced_while_it_was_busy_is_acted_on_when_it_works() -> None:

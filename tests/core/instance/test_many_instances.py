@@ -129,7 +129,7 @@ def test_a_fleet_comes_to_rest_when_nothing_more_happens_to_it(
     cluster.fleet = replace(cluster.fleet, pause=None)
     for name in NAMES:
         cluster.instances[name] = replace(cluster.instances[name], claims={})
-    for _ in range(policy.hold_timeout_s // policy.breaker_probe_s * 8):
+    for _ in range(policy.repair_hold_timeout_s // policy.breaker_probe_s * 8):
         cluster.now += timedelta(seconds=policy.breaker_probe_s)
         for name, record in tuple(cluster.instances.items()):
             for event in _due(record, cluster.now):

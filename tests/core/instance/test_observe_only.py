@@ -142,12 +142,14 @@ def test_what_is_withheld_at_its_time_is_said_once_not_each_minute() -> None:
     event = events.InstanceDeadlineReached(at=NOW, deadline_at=NOW)
     decision = tell(record, event, OBSERVED)
     assert "it would be REPLACING" in decision.reason
-    assert decision.record.deadline_at == later(ADAPTIVE.reserve_s)
+    assert decision.record.deadline_at == later(ADAPTIVE.repaired_reservation_s)
     last = tell(
         decision.record,
-        events.InstanceDeadlineReached(at=later(ADAPTIVE.reserve_s), deadline_at=later(ADAPTIVE.reserve_s)),
+        events.InstanceDeadlineReached(
+            at=later(ADAPTIVE.repaired_reservation_s), deadline_at=later(ADAPTIVE.repaired_reservation_s)
+        ),
         OBSERVED,
-        later(ADAPTIVE.reserve_s),
+        later(ADAPTIVE.repaired_reservation_s),
     )
     assert (last.record.deadline_at, last.record.reserved_for) == (None, "")
 

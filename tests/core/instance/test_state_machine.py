@@ -285,8 +285,8 @@ def test_a_reboot_is_proved_by_the_machines_own_words(
 @pytest.mark.parametrize("made", [checking, verifying], ids=["checking", "verifying"])
 def test_a_check_is_asked_about_each_time_as_seldom_as_the_first(made: Any) -> None:
     """It takes minutes, and a large gang has one on each of its instances."""
-    record, every = made(), ADAPTIVE.check_look_s
-    assert every > ADAPTIVE.look_s and record.look_at == later(every)
+    record, every = made(), ADAPTIVE.check_poll_interval_s
+    assert every > ADAPTIVE.poll_interval_s and record.look_at == later(every)
     assert applied(_look(record)).look_at == later(2 * every)
 
 

@@ -100,7 +100,7 @@ def test_a_hung_workers_instance_is_left_out_while_there_is_room_elsewhere() -> 
     assert set(placed.instances) == set(build.IDS)
 
 
-ALL_CHECKED = replace(build.ADAPTIVE, check_aside=False)
+ALL_CHECKED = replace(build.ADAPTIVE, check_in_background=False)
 
 
 @pytest.mark.parametrize("cause", INSTANCE_CAUSES)
@@ -349,7 +349,7 @@ def test_what_no_program_can_have_done_does_not_end_the_job_once_its_machines_ha
 def test_an_error_of_the_program_after_it_has_lasted_is_checked() -> None:
     """What has run for so long could run: a machine that lost its file system says the same."""
     policy = build.ADAPTIVE
-    lasted = replace(ended(), running_at=build.NOW - timedelta(seconds=policy.steady_s), incident_at=build.NOW)
+    lasted = replace(ended(), running_at=build.NOW - timedelta(seconds=policy.stable_run_s), incident_at=build.NOW)
     assert build.applied(diagnosed(lasted, APPLICATION)).status is JobStatus.DIAGNOSING
 
 
@@ -389,7 +389,7 @@ def test_what_was_left_out_is_forgotten_once_an_attempt_has_lasted() -> None:
     policy = build.ADAPTIVE
     early = build.tell(record, events.JobLookDue(at=build.NOW, attempt=1, look_at=record.look_at), policy)
     assert build.applied(early).left_out == record.left_out
-    after = build.later(policy.steady_s + 1)
+    after = build.later(policy.stable_run_s + 1)
     due = replace(record, look_at=after)
     lasted = build.tell(due, events.JobLookDue(at=after, attempt=1, look_at=after), policy, after)
     assert build.applied(lasted).left_out == {}

@@ -204,7 +204,7 @@ def test_an_agent_of_ecs_that_is_not_connected_is_asked_for_twice() -> None:
     doubt = {"dead": {IDS[0]: "the agent of ECS is not connected"}, "unsure": (IDS[0],)}
     first = overdue(record, **doubt)
     assert first.record.status is S.LOST and takes_nothing(first) and not notices(first)
-    assert first.record.deadline_at == record.deadline_at + timedelta(seconds=ADAPTIVE.look_s)
+    assert first.record.deadline_at == record.deadline_at + timedelta(seconds=ADAPTIVE.poll_interval_s)
     assert overdue(first.record).record.status is S.RUNNING
     again = overdue(first.record, **doubt)
     assert again.record.status is S.STOPPING

@@ -65,7 +65,7 @@ def test_attempts_are_numbered_upwards_and_counted_ones_are_bounded(
         anew = isinstance(step.event, events.NewerTaskSeen) and step.decision.outcome is EventOutcome.APPLIED
         assert after.attempt == before.attempt + (placed or anew)
         assert after.attempts_counted <= after.attempts_max(policy)
-        assert all(number <= policy.uncounted_max for number in after.attempts_uncounted.values())
+        assert all(number <= policy.uncounted_relaunches_max for number in after.attempts_uncounted.values())
 
 
 def test_no_move_that_exploring_finds_passes_the_limit_of_attempts(job_edges: list[Edge]) -> None:

@@ -112,13 +112,13 @@ def test_leaving_does_not_count_as_an_attempt_and_is_not_diagnosed(kind: Any, po
 @KINDS
 def test_a_job_that_is_moved_again_and_again_fails_in_the_end(kind: Any) -> None:
     """Each cause has its own cap; past it the gang is stopped for good and operators hear of it."""
-    record = replace(running(), attempts_uncounted={CAUSES[kind]: ADAPTIVE.uncounted_max})
+    record = replace(running(), attempts_uncounted={CAUSES[kind]: ADAPTIVE.uncounted_relaunches_max})
     record = applied(tell(record, _asked(kind, record)))
     assert record.stop_purpose is StopPurpose.FAIL and "relaunch 5 for this cause" in record.reason
     decision = tell(record, events.AllRanksStopped(at=NOW, attempt=1, failure=None))
     assert decision.record.status is S.FAILED and orders(decision, commands.NotifyOperator)
     other = next(cause for cause in CAUSES.values() if cause is not CAUSES[kind])
-    spared = replace(running(), attempts_uncounted={other: ADAPTIVE.uncounted_max})
+    spared = replace(running(), attempts_uncounted={other: ADAPTIVE.uncounted_relaunches_max})
     assert tell(spared, _asked(kind, spared)).record.stop_purpose is StopPurpose.RELAUNCH
 
 
@@ -151,7 +151,7 @@ def _runs(record: Job, at: datetime) -> Job:
     return running(LONG, record, at)
 
 
-LONG = replace(ADAPTIVE, uncounted_max=20, attempts_max=20)
+LONG = replace(ADAPTIVE, uncounted_relaunches_max=20, attempts_max=20)
 
 
 def test_the_first_relaunch_is_immediate_and_the_pause_doubles_up_to_its_cap() -> None:
@@ -168,9 +168,9 @@ def test_the_first_relaunch_is_immediate_and_the_pause_doubles_up_to_its_cap() -
 def test_the_pauses_begin_anew_after_an_attempt_that_lasted() -> None:
     """Half an hour of training is no crash loop."""
     record = replace(running(LONG), quick_ends=5)
-    short = _ends(record, later(LONG.steady_s - 1))
-    assert (short.quick_ends, short.not_before) == (6, later(LONG.steady_s - 1 + 900))
-    steady = _ends(record, later(LONG.steady_s))
+    short = _ends(record, later(LONG.stable_run_s - 1))
+    assert (short.quick_ends, short.not_before) == (6, later(LONG.stable_run_s - 1 + 900))
+    steady = _ends(record, later(LONG.stable_run_s))
     assert (steady.quick_ends, steady.not_before) == (0, None)
     assert steady.status is S.RECOVERING
 
@@ -186,7 +186,7 @@ def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolic
             tell(due, events.JobLookDue(at=later(seconds), attempt=1, look_at=later(seconds)), policy, later(seconds))
         )
 
-    early, late = looked(policy.steady_s - 1), looked(policy.steady_s)
+    early, late = looked(policy.stable_run_s - 1), looked(policy.stable_run_s)
     assert (early.attempts_counted, early.repairs) == (1, 7)
     assert (late.attempts_counted, late.repairs) == ((0, 0) if forgiven else (1, 7))
 
@@ -195,13 +195,13 @@ def test_failures_before_an_attempt_that_lasts_are_history(policy: RecoveryPolic
 def test_the_checks_after_a_crash_are_no_training(made: Any) -> None:
     """However long they take: a program that dies at once is not forgiven for them, nor spared its pause."""
     before = replace(running(), attempts_counted=1, repairs=7, quick_ends=1)
-    record = replace(made(failure(EndingKind.CRASHED), record=before), look_at=later(ADAPTIVE.steady_s))
-    event = events.JobLookDue(at=later(ADAPTIVE.steady_s), attempt=1, look_at=later(ADAPTIVE.steady_s))
-    looked = applied(tell(record, event, ADAPTIVE, later(ADAPTIVE.steady_s)))
+    record = replace(made(failure(EndingKind.CRASHED), record=before), look_at=later(ADAPTIVE.stable_run_s))
+    event = events.JobLookDue(at=later(ADAPTIVE.stable_run_s), attempt=1, look_at=later(ADAPTIVE.stable_run_s))
+    looked = applied(tell(record, event, ADAPTIVE, later(ADAPTIVE.stable_run_s)))
     assert (looked.attempts_counted, looked.repairs, looked.quick_ends) == (1, 7, 1)
     if made is diagnosing:
         found = results(HEALTHY, HEALTHY)
-        after = applied(checked(record, found, now=later(ADAPTIVE.steady_s + 60)))
+        after = applied(checked(record, found, now=later(ADAPTIVE.stable_run_s + 60)))
         assert (after.status, after.attempts_counted, after.quick_ends) == (S.RECOVERING, 2, 2)
 
 

@@ -25,7 +25,7 @@ A, B = build.IDS
 HANG = DiagnosisResult(1, Cause.WORKER_HANG, f"instance {A}", (A,), Remedy.LEAVE_OUT, 80, True, "no answer")
 NETWORK = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
 GPU = DiagnosisResult(1, Cause.GPU_FAULT, f"gpu {B}/3", (B,), Remedy.CHECK, 90, True, "ECC errors increased")
-STEADY = within(build.ADAPTIVE.steady_s)
+STEADY = within(build.ADAPTIVE.stable_run_s)
 AGAIN = build.NOW + timedelta(hours=1)
 
 

@@ -35,7 +35,7 @@ from tests.core.build import (
 
 IDS = ("i-0a1", "i-0b2", "i-0c3", "i-0d4")
 SPARE = "i-0e5"
-LONG = replace(ADAPTIVE, attempts_max=100, uncounted_max=100)
+LONG = replace(ADAPTIVE, attempts_max=100, uncounted_relaunches_max=100)
 EXITS = replace(LONG, retry_exits=True)
 ON = replace(LONG, replace=True)
 SPEC = JobSpec("sft", len(IDS), 8, "gpu-training", container="train")
@@ -108,7 +108,7 @@ def _lasts(record: Job, policy: RecoveryPolicy = LONG, ids: tuple[str, ...] = ID
     """The job after a look that finds its next attempt to have lasted, and an interruption that ended it."""
     record = _running(record, policy, ids)
     assert record.look_at is not None
-    at = later(policy.steady_s)
+    at = later(policy.stable_run_s)
     look = events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at)
     record = applied(tell(record, look, policy, at))
     gone = events.InstanceLeaving(at=at, attempt=record.attempt, instance_id=ids[0], sentence="it leaves")
@@ -233,7 +233,7 @@ def test_first_ends_reach_back_so_many_attempts_and_no_further() -> None:
 def test_lasting_forgives_first_ends() -> None:
     """As it forgives failures and repairs; where it does not, it does not."""
     assert _suspect(_ended(_lasts(_after(1)), 1)) == ""
-    strict = replace(LONG, lasting_forgives=False)
+    strict = replace(LONG, stable_run_resets_attempts=False)
     assert _suspect(_ended(_lasts(_after(1, policy=strict), strict), 1, policy=strict)) == IDS[1]
 
 

@@ -171,12 +171,12 @@ def test_a_refused_launch_is_undone_and_tried_again_uncounted() -> None:
 def test_uncounted_relaunches_are_bounded_too() -> None:
     """A launch that is always refused fails in the end, and says how often it was tried."""
     record = queued()
-    for _ in range(ADAPTIVE.uncounted_max):
+    for _ in range(ADAPTIVE.uncounted_relaunches_max):
         record = _refused(placed(record))
         assert record.status is JobStatus.PENDING_RESOURCES
     record = _refused(placed(record))
     assert record.status is JobStatus.FAILED
-    assert f"relaunch {ADAPTIVE.uncounted_max}" in record.reason
+    assert f"relaunch {ADAPTIVE.uncounted_relaunches_max}" in record.reason
 
 
 def test_a_lasting_refusal_fails_the_job_with_what_ecs_said() -> None:
@@ -301,7 +301,7 @@ def test_a_job_without_a_limit_runs_for_ever_but_is_looked_at() -> None:
     assert record.deadline_at is None
     decision = _look(record)
     assert orders(decision, commands.ObserveAttempt) == [commands.ObserveAttempt(1)]
-    assert decision.record.look_at == later(2 * ADAPTIVE.look_s)
+    assert decision.record.look_at == later(2 * ADAPTIVE.poll_interval_s)
     assert decision.record.history == record.history
 
 
@@ -414,4 +414,4 @@ def test_every_change_of_status_is_published_once() -> None:
 def test_a_command_is_claimed_for_longer_than_any_function_runs() -> None:
     """Until then nobody else may carry it out."""
     decision = state_machine.created("sft-1", SPEC, ADAPTIVE, NOW)
-    assert {one.acting_until for one in decision.commands} == {later(ADAPTIVE.claim_s)}
+    assert {one.acting_until for one in decision.commands} == {later(ADAPTIVE.command_lease_s)}

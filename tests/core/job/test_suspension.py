@@ -235,7 +235,7 @@ def test_who_made_room_for_another_is_in_line_at_once() -> None:
 def test_who_was_suspended_by_a_person_waits_for_a_person() -> None:
     """Resumed, it is in line where it stood, and the scheduler is told."""
     record = suspended(for_job="")
-    assert record.held and record.deadline_at == later(ADAPTIVE.held_timeout_s)
+    assert record.held and record.deadline_at == later(ADAPTIVE.user_hold_timeout_s)
     decision = tell(record, resume_event(record))
     after = decision.record
     assert not after.held and after.queued_at == NOW and orders(decision, commands.PokeScheduler)

@@ -149,7 +149,7 @@ def test_a_rank_that_was_ended_with_75_left_over_asks_for_nothing(kind: EndingKi
 def test_who_only_ever_asks_to_be_suspended_fails_at_last() -> None:
     """A program that cannot begin must not be begun for ever; each pause is longer than the last."""
     record, pauses = queued(), []
-    for _ in range(ADAPTIVE.uncounted_max):
+    for _ in range(ADAPTIVE.uncounted_relaunches_max):
         record = running(record=replace(record, not_before=None))
         record = stopped(applied(tell(record, ends(record, EndingKind.FAILED, ASKS_FOR_SUSPENSION))))
         assert record.status is S.SUSPENDED

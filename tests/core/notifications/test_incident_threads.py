@@ -46,7 +46,7 @@ from tests.core.build import (
 
 REPLACING = policy_from({"replace": True})
 OBSERVING = policy_from({"observe_only": True})
-TIGHT = policy_from({"attempts_max": 2, "uncounted_max": 2, "reboots_max": 1, "breaker_instances_min": 1})
+TIGHT = policy_from({"attempts_max": 2, "uncounted_relaunches_max": 2, "reboots_max": 1, "breaker_instances_min": 1})
 STEPS = st.lists(st.tuples(st.integers(0, 9_999), st.integers(1, 9_000)), min_size=1, max_size=40)
 many = settings(max_examples=60, deadline=None)
 

@@ -24,7 +24,7 @@ def test_a_demotion_to_come_is_waited_for() -> None:
 def test_the_end_of_a_protection_is_waited_for() -> None:
     """The same."""
     busy = [running("r", "i-1", since=-60, priority=Priority.LOW)]
-    end = at(POLICY.protect_s - 60)
+    end = at(POLICY.preemption_protect_s - 60)
     assert passed([waiting("w")], hosts("i-1", free=0), busy).next_at == end
     assert suspended(passed([waiting("w")], hosts("i-1", free=0), busy, now=end)) == {"r": "w"}
 

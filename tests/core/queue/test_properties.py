@@ -218,7 +218,7 @@ def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
             assert priority_of(victim, NOW) < job.priority
             assert victim.can_suspend and not victim.leaving
             assert victim.suspensions < POLICY.suspensions_max
-            assert (NOW - victim.since).total_seconds() >= POLICY.protect_s
+            assert (NOW - victim.since).total_seconds() >= POLICY.preemption_protect_s
             assert (victim.user, victim.asked) != (job.user, job.asked)
     first = next((one.job_id for one in answer.rejected if one.short_of is RejectionKind.ROOM), "")
     victims = _by_preemptor(answer).get(first, set())

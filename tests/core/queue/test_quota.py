@@ -144,7 +144,7 @@ def test_a_job_that_may_replace_another_later_is_looked_at_then() -> None:
     """Its victim is protected still: the clock alone makes the difference."""
     busy = [running("low", "n1", priority=LOW, since=-60)]
     answer = passed([waiting("high", priority=HIGH)], hosts("n1", free=0), busy, limits=ONE)
-    assert suspended(answer) == {} and answer.next_at == at(POLICY.protect_s - 60)
+    assert suspended(answer) == {} and answer.next_at == at(POLICY.preemption_protect_s - 60)
 
 
 def test_the_most_specific_limit_wins() -> None:

@@ -89,9 +89,9 @@ def test_a_job_that_never_finds_its_gpus_is_given_up() -> None:
     record, attempts = queued(), 0
     while record.status is not JobStatus.FAILED:
         attempts += 1
-        assert attempts <= ADAPTIVE.uncounted_max + 1
+        assert attempts <= ADAPTIVE.uncounted_relaunches_max + 1
         record = applied(tell(placed(record), ended(attempts, EndingKind.SHORT_OF_RESOURCES)))
-    assert attempts == ADAPTIVE.uncounted_max + 1
+    assert attempts == ADAPTIVE.uncounted_relaunches_max + 1
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.preset)

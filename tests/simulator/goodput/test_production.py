@@ -187,10 +187,10 @@ def test_a_failure_in_the_middle_of_a_recovery_meets_no_program() -> None:
 
 
 def test_failures_that_lie_hours_apart_end_no_job_unless_they_are_held_against_it() -> None:
-    """With `lasting_forgives` off the third is the last, however long it has trained between two of them."""
+    """With `stable_run_resets_attempts` off the third is the last, however long it has trained between two of them."""
     failures = [failure(at * 3 * HOUR, cure=Cure.RESTART, human_s=1_200.0) for at in (1, 2, 3)]
     default = Production("adaptive, as it is", Preset.ADAPTIVE, 2, 1, {"retry_exits": True})
-    unforgiving = replace(default, settings={"retry_exits": True, "lasting_forgives": False})
+    unforgiving = replace(default, settings={"retry_exits": True, "stable_run_resets_attempts": False})
     given = _small(*failures, hours=12.0)
     assert default.run(given).called == adaptive(2, 1).run(given).called == 0
     run = unforgiving.run(given)

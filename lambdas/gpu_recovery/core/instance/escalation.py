@@ -56,7 +56,7 @@ def escalate(
         reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
         return repair_given_up(instance, reason, given, facts, orders)
     if need.rung is RepairLevel.REPLACE and is_on_a_new_host(instance, given):
-        reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_s} s ago"
+        reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_window_s} s ago"
         return repair_given_up(instance, reason, given, facts, orders)
     rebooted = len(_recent(instance, given))
     if need.rung is RepairLevel.REPLACE and rebooted > given.policy.reboots_max:
@@ -71,7 +71,7 @@ def escalate(
 def is_on_a_new_host(instance: Instance, given: DecisionContext) -> bool:
     """Whether it was stopped and started so lately that doing it again would cure nothing."""
     replaced_at = instance.replaced_at
-    return replaced_at is not None and given.now - replaced_at < within(given.policy.relapse_s)
+    return replaced_at is not None and given.now - replaced_at < within(given.policy.relapse_window_s)
 
 
 def _recent(instance: Instance, given: DecisionContext) -> tuple[datetime, ...]:
@@ -92,8 +92,8 @@ def escalated(instance: Instance, need: RepairNeed, given: DecisionContext) -> R
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
         why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
-    elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_s):
-        why = f"its last repair held for less than {policy.relapse_s} s"
+    elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_window_s):
+        why = f"its last repair held for less than {policy.relapse_window_s} s"
     elif (lemon := percent(instance.past, given.now)) >= policy.lemon_replace:
         why = f"its lemon score is {lemon} %: {score_sentence(instance.past, given.now)}"
     else:
@@ -165,8 +165,8 @@ def hold(
         "held": held,
         "check": None,
         "reboot": None,
-        "deadline_at": held.since + within(given.policy.hold_timeout_s),
-        "look_at": given.now + within(poll_s or given.policy.hold_look_s),
+        "deadline_at": held.since + within(given.policy.repair_hold_timeout_s),
+        "look_at": given.now + within(poll_s or given.policy.hold_retry_interval_s),
     }
     return Step(
         InstanceStatus.QUARANTINED,
@@ -206,7 +206,7 @@ def retry_held(instance: Instance, need: RepairNeed, given: DecisionContext) -> 
 
 
 def _stay_held(instance: Instance, given: DecisionContext) -> Step:
-    return Step(instance.status, instance.reason, {"look_at": given.now + within(given.policy.hold_look_s)})
+    return Step(instance.status, instance.reason, {"look_at": given.now + within(given.policy.hold_retry_interval_s)})
 
 
 def is_withdrawn(instance: Instance, need: RepairNeed) -> bool:
@@ -224,7 +224,7 @@ def check_instead(instance: Instance, reason: str, changes: dict[str, Any]) -> S
 
 def held_too_long(instance: Instance, need: RepairNeed, held: RepairHold, given: DecisionContext) -> Step:
     """Nothing has let the repair begin: a person decides."""
-    limit = given.policy.hold_timeout_s
+    limit = given.policy.repair_hold_timeout_s
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} was held back for {limit} s: {held.sentence}"
     return repair_given_up(instance, reason, given)
 

@@ -107,7 +107,7 @@ def next_wake_after_now(instance: Instance, given: DecisionContext) -> datetime 
 def _times(instance: Instance, since: datetime, given: DecisionContext) -> Iterator[datetime]:
     """When its reservation ends, when it is time to leave it, and when a watcher's word has stood long enough."""
     if instance.reserved_for:
-        yield since + within(given.policy.reserve_s)
+        yield since + within(given.policy.repaired_reservation_s)
     if instance.departure is not None:
         yield evacuation_at(instance.departure, given)
     if unhandled_report(instance) is not None:
@@ -117,10 +117,10 @@ def _times(instance: Instance, since: datetime, given: DecisionContext) -> Itera
 def evacuation_at(departure: Interruption, given: DecisionContext) -> datetime:
     """When to act on an announcement: at once on an interruption, a recommendation is only forgotten in time."""
     if departure.kind is DepartureKind.REBALANCE:
-        return departure.leaves_at + within(given.policy.avoid_s)
+        return departure.leaves_at + within(given.policy.rebalance_avoid_s)
     if departure.kind is DepartureKind.INTERRUPTION:
         return given.now
-    return departure.leaves_at - within(given.policy.leave_lead_s)
+    return departure.leaves_at - within(given.policy.departure_lead_s)
 
 
 def evacuate(instance: Instance, departure: Interruption, changes: dict[str, Any], given: DecisionContext) -> Step:
@@ -134,7 +134,7 @@ def evacuate(instance: Instance, departure: Interruption, changes: dict[str, Any
         timeless = {key: value for key, value in changes.items() if key != "deadline_at"}
         return escalate(instance, need, given, timeless)
     retired = departure.kind is DepartureKind.RETIREMENT
-    over_at = None if retired else max(departure.leaves_at, given.now) + within(given.policy.avoid_s)
+    over_at = None if retired else max(departure.leaves_at, given.now) + within(given.policy.rebalance_avoid_s)
     left = {**changes, "reserved_for": "", "deadline_at": over_at}
     return Step(instance.status, departure.sentence, left, _ask_jobs_to_leave(instance, departure, given))
 
@@ -175,5 +175,5 @@ def deadline_of_available(
 
 def _is_over(departure: Interruption | events.DepartureAnnounced, given: DecisionContext) -> bool:
     """Whether the machine should be gone by now, or rebooted, and is still there."""
-    over_at = departure.leaves_at + within(given.policy.avoid_s)
+    over_at = departure.leaves_at + within(given.policy.rebalance_avoid_s)
     return departure.kind is not DepartureKind.RETIREMENT and over_at <= given.now

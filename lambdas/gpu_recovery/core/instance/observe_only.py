@@ -76,7 +76,7 @@ def _untouched(instance: Instance, step: Step) -> Step:
 
 def _with_next_wake(instance: Instance, given: DecisionContext) -> dict[str, Any]:
     """When an instance that works on is thought of next: what was due by now has been withheld, once."""
-    kept = not instance.reserved_for or instance.status_at + within(given.policy.reserve_s) > given.now
+    kept = not instance.reserved_for or instance.status_at + within(given.policy.repaired_reservation_s) > given.now
     return {"reserved_for": instance.reserved_for if kept else "", "deadline_at": next_wake_after_now(instance, given)}
 
 

@@ -155,8 +155,8 @@ def repair_held(instance: Instance, event: events.RepairHeld, given: DecisionCon
     if instance.need is None:
         return _NO_REPAIR
     # The same evidence would be refused again at once. Once it has grown old, it is looked at afresh.
-    look_s = given.policy.evidence_stale_s
-    return hold(instance, instance.need, event.sentence, given, {"reboots": instance.reboots[:-1]}, (), look_s)
+    poll_interval_s = given.policy.evidence_stale_s
+    return hold(instance, instance.need, event.sentence, given, {"reboots": instance.reboots[:-1]}, (), poll_interval_s)
 
 
 def repair_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext) -> Step | Ignore:

@@ -45,7 +45,7 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
         return StopPurpose.RELAUNCH, CloseCause.INSUFFICIENT_RESOURCES
     if kind is EndingKind.FAILED and code == ASKS_FOR_SUSPENSION:
         return StopPurpose.SUSPEND, CloseCause.SUSPENDED
-    if policy.only_exit_one_is_checked:
+    if policy.diagnose_exit_code_1_only:
         return (StopPurpose.DIAGNOSE if code == 1 else StopPurpose.FAIL), None
     if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):
         return StopPurpose.RELAUNCH, CloseCause.INTERRUPTED

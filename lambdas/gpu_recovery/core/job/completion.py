@@ -52,7 +52,7 @@ def _to_check(failure: RankFailure | None, given: DecisionContext) -> str:
 
     What ECS ended at our request says nothing of the machine, and a code of the program's own is its way to leave.
     """
-    if failure is None or given.policy.only_exit_one_is_checked:
+    if failure is None or given.policy.diagnose_exit_code_1_only:
         return ""
     return failure.instance_id if failure.ending.kind in _PERHAPS_THE_MACHINE else ""
 
@@ -111,9 +111,9 @@ def failed(
 
 
 def is_stable(job: Job, given: DecisionContext) -> bool:
-    """Whether the attempt has run for `steady_s`; its incident ends the run, not the checks that follow."""
+    """Whether the attempt has run for `stable_run_s`; its incident ends the run, not the checks that follow."""
     until = job.incident_at or given.now
-    return job.running_at is not None and until - job.running_at >= within(given.policy.steady_s)
+    return job.running_at is not None and until - job.running_at >= within(given.policy.stable_run_s)
 
 
 def with_cool_down(job: Job, given: DecisionContext) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def _background_checks(job: Job, found: DiagnosisResult, given: DecisionContext)
     """
     policy = given.policy
     in_vain = policy.relaunch_on_same_instances or not job.attempts_left(policy)
-    if not policy.check_aside or in_vain or not found.blames_instance:
+    if not policy.check_in_background or in_vain or not found.blames_instance:
         return ()
     gang = dict.fromkeys(job.instances)
     named = tuple(one for one in gang if one in found.instances)

@@ -94,7 +94,7 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionCont
     certain = {instance: sentence for instance, sentence in dead.items() if instance not in doubted}
     if not certain:
         first = next(iter(dead))
-        again = {"found_dead": tuple(dead), "deadline_at": given.now + within(given.policy.look_s)}
+        again = {"found_dead": tuple(dead), "deadline_at": given.now + within(given.policy.poll_interval_s)}
         return Step(JobStatus.LOST, f"nothing is heard of {first}, and {dead[first]}; asked once more", again)
     dead, first = certain, next(iter(certain))
     reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"

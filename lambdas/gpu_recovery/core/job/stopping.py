@@ -100,7 +100,7 @@ def relaunch_or_fail(
     purpose: StopPurpose = StopPurpose.RELAUNCH,
 ) -> Step:
     """Stop for an uncounted cause, unless it has happened too often."""
-    most = given.policy.uncounted_max
+    most = given.policy.uncounted_relaunches_max
     if job.attempts_uncounted.get(cause, 0) >= most:
         too_often = f"{reason}; this was relaunch {most} for this cause"
         return stop(job, StopPurpose.FAIL, too_often, given, failure=failure)
@@ -125,7 +125,7 @@ def stop(
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
         stopped_by = given.now + within(given.policy.stop_timeout_s)
-        checked_by = stopped_by + within(given.policy.check_timeout_s + given.policy.look_s)
+        checked_by = stopped_by + within(given.policy.check_timeout_s + given.policy.poll_interval_s)
         told = jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
         orders = (*orders, told, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
@@ -164,7 +164,7 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: DecisionContext)
         case StopPurpose.RELAUNCH:
             return unless_suspended(job, relaunch(job, given))
         case _:
-            may_reboot = not given.policy.only_exit_one_is_checked or job.attempts_left(given.policy)
+            may_reboot = not given.policy.diagnose_exit_code_1_only or job.attempts_left(given.policy)
             may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
             policy = given.policy
             since = job.running_at or given.now - within(policy.launch_timeout_s + policy.start_timeout_s)
@@ -295,6 +295,6 @@ def observe(job: Job, event: events.JobLookDue, given: DecisionContext) -> Step 
         changes["left_out"] = {}
     if lasted:
         changes |= remedy_outcomes.remedy_held(job)
-    if lasted and given.policy.lasting_forgives:
+    if lasted and given.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -49,7 +49,7 @@ def suspend_queued(job: Job, event: events.SuspendRequested, given: DecisionCont
     """A job in line steps out of it."""
     if job.held:
         return Ignore("it is held already")
-    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.held_timeout_s)}
+    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.user_hold_timeout_s)}
     return Step(
         JobStatus.SUSPENDED, f"{_wanted_by_operator(event)}; held until it is resumed", changes, (poke_scheduler(job),)
     )
@@ -93,7 +93,9 @@ def grace_over(job: Job, event: events.JobDeadlineReached, given: DecisionContex
     """Rank 0 has not left in time: everybody is stopped, unless whoever was to tell it has died before."""
     untold = any(isinstance(one.command, commands.SuspendAttempt) for one in job.commands)
     if untold and job.stop_tries == 0:
-        told_by = given.now + within(given.policy.claim_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s)
+        told_by = given.now + within(
+            given.policy.command_lease_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s
+        )
         reason = f"{job.stop_reason}: rank 0 has not been told yet"
         return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": told_by})
     step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given)
@@ -107,7 +109,7 @@ def all_ranks_left(job: Job, event: events.AllRanksStopped, given: DecisionConte
 
 def suspension_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
     """Nothing waits for ever, not even for a person."""
-    waited = given.policy.held_timeout_s if job.held else given.policy.queue_timeout_s
+    waited = given.policy.user_hold_timeout_s if job.held else given.policy.queue_timeout_s
     return failed(job, f"was suspended and not {'resumed' if job.held else 'placed again'} within {waited} s", ())
 
 

@@ -75,7 +75,7 @@ def _next_changes(line: GroupQueue, policy: RecoveryPolicy, now: datetime) -> It
         if line.backfill_window is not None:
             times.append(job.ends_at)  # an estimate that runs out
         if job.can_suspend and not job.leaving and job.asked <= highest:
-            times += [job.demotes_at, job.since + timedelta(seconds=policy.protect_s)]
+            times += [job.demotes_at, job.since + timedelta(seconds=policy.preemption_protect_s)]
     if line.preemption.capped:
         times.append(now + timedelta(seconds=policy.pending_retry_s))
     yield from (at for at in times if at is not None and at > now)

@@ -163,7 +163,11 @@ class Preemption:
 
     def _is_movable(self, one: RunningJob) -> bool:
         """Neither protected still nor suspended often, and ours to suspend."""
-        if one.leaving or not one.can_suspend or one.since + timedelta(seconds=self._policy.protect_s) > self._now:
+        if (
+            one.leaving
+            or not one.can_suspend
+            or one.since + timedelta(seconds=self._policy.preemption_protect_s) > self._now
+        ):
             return False
         if one.suspensions >= self._policy.suspensions_max:
             self.capped = True
