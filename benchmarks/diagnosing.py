@@ -42,7 +42,8 @@ from gpu_recovery.core.diagnosis.outliers import beyond_guard, beyond_sigma
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
-from benchmarks.fault_cases import AT_S, TOPOLOGY, FaultCase, fault_cases
+from benchmarks.fault_cases.case import AT_S, TOPOLOGY, FaultCase
+from benchmarks.fault_cases.catalogue import fault_cases
 
 BY = Thresholds()
 SIZES = (4, 5, 6, 8, 12, 16, 32, 64, 128, 256)

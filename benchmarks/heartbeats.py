@@ -13,8 +13,8 @@ from typing import Any
 
 import boto3
 from botocore.awsrequest import AWSResponse
-from gpu_recovery.auth.authenticator import Door
-from gpu_recovery.auth.tokens import NodeToken, digest_of
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.heartbeat_store import beat_key
 from gpu_recovery.aws.item_codec import encode, to_iso
@@ -37,7 +37,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def heartbeat_figures(heartbeats: int = HEARTBEATS) -> dict[str, Any]:
     """Microseconds of processor a heartbeat, calls to DynamoDB of each, and cores for a large fleet."""
     calls: list[str] = []
-    api = NodeApi(Hearing(_loop(calls)), Door(DynamoTokenStore(_client(calls), "instances"), lambda: NOW))
+    door = TokenAuthenticator(DynamoTokenStore(_client(calls), "instances"), lambda: NOW, TokenKind.NODE)
+    api = NodeApi(Hearing(_loop(calls)), door)
     _beat(api, 1)  # reads the token and the claims, as the first of a function does
     calls.clear()
     began = time.process_time()
@@ -87,15 +88,16 @@ def _item(asked: dict[str, Any]) -> dict[str, Any]:
         claims = {f"sft-{n}": Claim(1, 1, n, n) for n in range(RANKS)}
         record = encode(Instance(INSTANCE, NOW, claims=claims))
         return {"Item": typed({**record, "container_inst_id": key, "commands": {}})}
-    token = NodeToken(
+    token = Token(
+        TokenKind.NODE,
         token_id="a" * 12,
-        instance_id=INSTANCE,
+        holder=INSTANCE,
         digest=digest_of(TOKEN),
         issued_at=NOW,
         expires_at=NOW + timedelta(days=90),
         issued_by="bench",
     )
-    return {"Item": typed({"container_inst_id": key, **encode(token)})}
+    return {"Item": typed(DynamoTokenStore(None, "instances").item_of_token(token))}
 
 
 def _before(asked: dict[str, Any]) -> dict[str, Any]:

@@ -23,12 +23,14 @@ def check(environment: Mapping[str, str]) -> int:
     stopped. A verdict that could not be written becomes "could not tell": 0, 1 and 42 all need the document
     (it carries which boot was examined, and the evidence), and a failure of S3 must show. 43 stays: a
     configuration error costs no machine, and the missing document is most likely one more of the same.
+    Settings without which no document can be written are the control plane's, so their lack is no configuration
+    error of the host: it is "could not tell", too.
     """
     try:
         settings = Settings.from_environment(environment)
     except SettingsError as error:
         print(f"health check: {error}", file=sys.stderr, flush=True)
-        return Outcome.CONFIGURATION.exit_code
+        return Outcome.INCONCLUSIVE.exit_code
     started_at = datetime.now(UTC)
     examination = examine(settings)
     verdict = judge(examination, level=settings.level, expected_gpus=settings.expected_gpus)

@@ -15,9 +15,9 @@ from health_check.driver import DriverGpu, DriverReport
 from health_check.kernel_evidence import XidSeen, switch_findings, weigh_xids
 from health_check.kernel_log import KernelLog
 from health_check.remedies import Remedy
-from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL
+from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL, Unread
 from health_check.verdict import DRIVER, MESSAGE_MAX, Finding, by_check
-from health_check.xid import find
+from health_check.xid import bus_id, find
 from health_check.xid_table import XidPolicy
 
 DEEPEST = 3
@@ -58,15 +58,22 @@ def weigh(
     since: datetime | None,
     expected_gpus: int | None,
     focus: tuple[str, ...] = (),
+    unread: tuple[Unread, ...] = (),
 ) -> Evidence:
-    """The evidence of log and driver; `focus` are GPUs, by index or UUID, that somebody else suspects already."""
+    """The evidence of log and driver.
+
+    `focus` are GPUs that somebody else suspects already, by index, UUID or PCI address; `unread` are the settings that
+    could not be read.
+    """
     events = find(log.messages)
     xids = weigh_xids(events, driver, policy=policy, since=since)
     findings = [entry.finding() for entry in xids]
     findings += switch_findings(events, since)
     findings += _of_the_driver(driver, expected_gpus, level)
     findings += _of_what_is_missing(log, driver, level)
+    findings += _of_the_settings(unread, [name for name in focus if _index(name, driver) is None])
     suspected = {_index(name, driver) for name in focus}
+    suspected |= {None for one in unread if one.name == "FOCUS"}
     suspected |= {finding.gpu_index for finding in findings if finding.remedy is Remedy.RUN_DIAGNOSTIC}
     suspects = frozenset(index for index in suspected if index is not None)
     return Evidence(tuple(findings), xids, suspects, unnamed=None in suspected)
@@ -89,10 +96,25 @@ def plan(level: int, timeout_s: float, evidence: Evidence) -> tuple[Step, ...]:
 
 
 def _index(name: str, driver: DriverReport) -> int | None:
-    """The index of a GPU given by index or UUID. Without an answer of the driver an index is taken as it is."""
-    if name.isdigit() and not driver.gpus:
-        return int(name)
-    return next((gpu.index for gpu in driver.gpus if name in (gpu.uuid, str(gpu.index))), None)
+    """The index of a GPU given by index, UUID or PCI address, None where the driver does not tell it.
+
+    Without an answer of the driver an index is taken as it is.
+    """
+    if name.isdigit():
+        return int(name) if not driver.gpus or any(gpu.index == int(name) for gpu in driver.gpus) else None
+    address = bus_id(name)
+    if address is not None:
+        return driver.index_of(address)
+    return next((gpu.index for gpu in driver.gpus if name.casefold() == (gpu.uuid or "").casefold()), None)
+
+
+def _of_the_settings(unread: tuple[Unread, ...], unknown: list[str]) -> Iterator[Finding]:
+    """A setting that cannot be read costs what it would have said, and a name that nobody knows is only a hint."""
+    for one in unread:
+        yield by_check("settings", f"{one.name}_UNREAD", one.remedy, one.message)
+    if unknown:
+        message = f"the driver gives no index for {', '.join(unknown)}, which FOCUS names; all GPUs are examined"
+        yield by_check("settings", "FOCUS_UNKNOWN", Remedy.IGNORE, message)
 
 
 def _of_the_driver(driver: DriverReport, expected_gpus: int | None, level: int) -> Iterator[Finding]:

@@ -89,6 +89,7 @@ def _evidence(settings: Settings, boot: Boot) -> Examination:
         since=settings.since,
         expected_gpus=settings.expected_gpus,
         focus=settings.focus,
+        unread=settings.unread,
     )
     return Examination(boot, log, answer, evidence)
 

@@ -1,13 +1,22 @@
-"""What the task definition and its overrides tell the health check, read once from the environment."""
+"""What the task definition and its overrides tell the health check, read once from the environment.
+
+The control plane sends the overrides: CHECK_ID, INSTANCE_ID, VERDICT_BUCKET, VERDICT_KEY, CHECK_LEVEL, EXPECTED_GPUS,
+CHECK_TIMEOUT_S, SINCE and FOCUS. A mistake in them is a mistake of gpu-recovery, so it never ends in CONFIGURATION:
+the check goes on without the value, and the verdict says so. Without the first four there is nowhere to put a verdict,
+and the check is inconclusive. The task definition belongs to the deployment: XID_POLICY, HOST_PROC, HOST_KMSG and
+AWS_REGION. A mistake there is one of configuration, unless the hardware is to blame.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from health_check.remedies import Remedy
+from health_check.xid import bus_id
 from health_check.xid_table import XidPolicy
 
 # Seconds that a diagnostic of a level may take. Measured on cloud instances: level 2 up to 10.5 minutes,
@@ -15,6 +24,8 @@ from health_check.xid_table import XidPolicy
 PASSIVE = 0  # no diagnostic: only what the kernel's log and the driver say, for instances where others work
 TIMEOUT_S_BY_LEVEL = {PASSIVE: 120, 1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 FOCUS_MAX = 64
+SHOWN_MAX = 80
+_INDEX_OR_UUID = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 
 
 class SettingsError(ValueError):
@@ -22,12 +33,22 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A variable that cannot be read. `message` says what the check does without it, `remedy` what that means for the
+    verdict."""
+
+    name: str
+    remedy: Remedy
+    message: str
+
+
+@dataclass(frozen=True)
 class Settings:
     """One check of one instance.
 
     `expected_gpus` is None when the caller does not know; `region` is None when botocore may find it itself.
-    `focus` are GPUs that the caller suspects, by index or UUID; `since` is when the time asked about began (aware),
-    None for the boot.
+    `focus` are GPUs that the caller suspects, by index, UUID or PCI address (`dddd:bb:dd`); `since` is when the time
+    asked about began (aware), None for the boot. `unread` are the variables that could not be read.
     """
 
     check_id: str
@@ -43,30 +64,106 @@ class Settings:
     since: datetime | None
     xid_policy: XidPolicy
     region: str | None
+    unread: tuple[Unread, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises SettingsError at the first variable that is missing or out of range."""
-        level = _number(environment, "CHECK_LEVEL", least=PASSIVE, most=4)
-        if level is None:
-            raise SettingsError("CHECK_LEVEL is not set; it is the level of `dcgmi diag`, 1 to 4, or 0 for none")
-        timeout_s = _number(environment, "CHECK_TIMEOUT_S", least=1, most=86_400)
+        """Raises SettingsError if CHECK_ID, INSTANCE_ID, VERDICT_BUCKET or VERDICT_KEY is missing, and for no other."""
+        reader = _Reader(environment)
+        level = reader.level()
+        timeout_s = reader.number("CHECK_TIMEOUT_S", 1, 86_400, Remedy.IGNORE, "the level's own limit is used")
         return cls(
             check_id=_required(environment, "CHECK_ID"),
             instance_id=_required(environment, "INSTANCE_ID"),
             verdict_bucket=_required(environment, "VERDICT_BUCKET"),
             verdict_key=_required(environment, "VERDICT_KEY"),
             level=level,
-            expected_gpus=_number(environment, "EXPECTED_GPUS", least=0, most=1_024),
+            expected_gpus=reader.number(
+                "EXPECTED_GPUS", 0, 1_024, Remedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
+            ),
             timeout_s=timeout_s or TIMEOUT_S_BY_LEVEL[level],
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
             host_kmsg=Path(environment.get("HOST_KMSG") or "/dev/kmsg"),
-            focus=_focus(environment),
-            since=_time(environment, "SINCE"),
-            xid_policy=_policy(environment),
+            focus=reader.focus(),
+            since=reader.time("SINCE"),
+            xid_policy=reader.policy(),
             # Lambda and Fargate set AWS_REGION; botocore itself reads only AWS_DEFAULT_REGION.
             region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
+            unread=tuple(reader.unread),
         )
+
+
+@dataclass
+class _Reader:
+    """Reads the variables that a check can do without, and keeps what could not be read."""
+
+    environment: Mapping[str, str]
+    unread: list[Unread] = field(default_factory=list)
+
+    def _text(self, name: str) -> str:
+        return self.environment.get(name, "").strip()
+
+    def _cannot(self, name: str, remedy: Remedy, what: str, instead: str) -> None:
+        self.unread.append(Unread(name, remedy, f"{name} {what}; {instead}"))
+
+    def level(self) -> int:
+        """The level of the diagnostic; without one, what can be said without a diagnostic."""
+        instead = "no diagnostic is run"
+        found = self.number("CHECK_LEVEL", PASSIVE, 4, Remedy.CONTACT_SUPPORT, instead)
+        if found is None and not self._text("CHECK_LEVEL"):
+            self._cannot("CHECK_LEVEL", Remedy.CONTACT_SUPPORT, "is not set", instead)
+        return PASSIVE if found is None else found
+
+    def number(self, name: str, least: int, most: int, remedy: Remedy, instead: str) -> int | None:
+        """A whole number from `least` to `most`; None where there is none."""
+        text = self._text(name)
+        if not text:
+            return None
+        # int() also takes "1_0" and digits of other scripts; an environment variable has neither.
+        if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
+            self._cannot(name, remedy, f"is {text[:SHOWN_MAX]!a}, no whole number from {least} to {most}", instead)
+            return None
+        return int(text)
+
+    def focus(self) -> tuple[str, ...]:
+        """The suspects, each by one name. FOCUS is a hint: what is no name of a GPU is left out."""
+        told = [name.strip() for name in self._text("FOCUS").split(",") if name.strip()]
+        names = {name: gpu_name(name) for name in told}
+        wrong = [name for name, known in names.items() if known is None]
+        if wrong:
+            what = f"has {wrong[0][:SHOWN_MAX]!a}, no index, UUID or PCI address of a GPU"
+            self._cannot("FOCUS", Remedy.IGNORE, what, "all GPUs are examined")
+        found = tuple(dict.fromkeys(known for known in names.values() if known is not None))
+        if len(found) > FOCUS_MAX:
+            self._cannot("FOCUS", Remedy.IGNORE, f"has {len(found)} names", f"the first {FOCUS_MAX} count")
+        return found[:FOCUS_MAX]
+
+    def time(self, name: str) -> datetime | None:
+        """A time in ISO 8601, UTC where it names no zone; None where there is none."""
+        text = self._text(name)
+        if not text:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            what = f"is {text[:SHOWN_MAX]!a}, no time in ISO 8601"
+            self._cannot(name, Remedy.IGNORE, what, "everything since the boot counts")
+            return None
+
+    def policy(self) -> XidPolicy:
+        """Whose list of XIDs is followed. The task definition of the deployment says so."""
+        text = self._text("XID_POLICY") or XidPolicy.NVIDIA
+        if text not in set(XidPolicy):
+            what = f"is {text[:SHOWN_MAX]!a}, none of {', '.join(XidPolicy)}"
+            self._cannot("XID_POLICY", Remedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
+            return XidPolicy.NVIDIA
+        return XidPolicy(text)
+
+
+def gpu_name(text: str) -> str | None:
+    """The index, the UUID or the PCI address (as `dddd:bb:dd`) that `text` is; None for any other text."""
+    return text if _INDEX_OR_UUID.fullmatch(text) else bus_id(text)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
@@ -74,41 +171,3 @@ def _required(environment: Mapping[str, str], name: str) -> str:
     if not value:
         raise SettingsError(f"{name} is not set")
     return value
-
-
-def _number(environment: Mapping[str, str], name: str, *, least: int, most: int) -> int | None:
-    text = environment.get(name, "").strip()
-    if not text:
-        return None
-    # int() also takes "1_0" and digits of other scripts; an environment variable has neither.
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text) <= most):
-        raise SettingsError(f"{name} is {text!r}; it must be a whole number from {least} to {most}")
-    return int(text)
-
-
-def _focus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    names = [name.strip() for name in environment.get("FOCUS", "").split(",") if name.strip()]
-    for name in names:
-        if not re.fullmatch(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}", name) or len(names) > FOCUS_MAX:
-            raise SettingsError(f"FOCUS has {name!r}; it must be indices or UUIDs of at most {FOCUS_MAX} GPUs")
-    return tuple(dict.fromkeys(names))
-
-
-def _time(environment: Mapping[str, str], name: str) -> datetime | None:
-    text = environment.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError) as error:
-        raise SettingsError(
-            f"{name} is {text!r}; it must be a time in ISO 8601, such as 2026-03-01T10:00:00Z"
-        ) from error
-
-
-def _policy(environment: Mapping[str, str]) -> XidPolicy:
-    text = environment.get("XID_POLICY", "").strip() or XidPolicy.NVIDIA
-    if text not in set(XidPolicy):
-        raise SettingsError(f"XID_POLICY is {text!r}; it must be one of {', '.join(XidPolicy)}")
-    return XidPolicy(text)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpu_recovery.auth.authenticator import Door
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.token_store import TokensWithInstances
 from gpu_recovery.aws.wiring import logger, metrics, recovery, settings, tokens
 from gpu_recovery.node_api.heartbeats import Hearing
@@ -21,8 +22,9 @@ patience = Patience(seconds=3.0)
 def api() -> NodeApi:
     """The API, with what it remembers of tokens, for as long as the function lives."""
     hearing = Hearing(replace(recovery(), may_begin=patience.lasts))
-    kept = TokensWithInstances(tokens(), hearing.wonders_about, hearing.look_at)
-    return NodeApi(hearing, Door(kept, hearing.recovery.clock), settings().node_roles, _note)
+    kept = TokensWithInstances(tokens(), hearing.lookup.wonders_about, hearing.lookup.look_at)
+    door = TokenAuthenticator(kept, hearing.recovery.clock, TokenKind.NODE)
+    return NodeApi(hearing, door, settings().node_roles, _note)
 
 
 def _note(error: BaseException) -> None:

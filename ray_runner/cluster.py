@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import requests
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.core.ray.submission import DriverOrder, read_where_it_is_submitted
-from gpu_recovery.ports.store import Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 from ray._raylet import GcsClient
 from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
@@ -51,7 +52,7 @@ class BoundedClient(JobSubmissionClient):  # type: ignore[misc]
 
 
 class RayCluster:
-    """`acts.of_ray.RayPool` on a cluster of Ray 2.60.
+    """`execution.ray.RayPool` on a cluster of Ray 2.60.
 
     address:     of the head's dashboard, `http://<host>:8265`.
     gcs_address: of its global control store, `<host>:6379`.

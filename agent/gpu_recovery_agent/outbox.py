@@ -35,6 +35,7 @@ class Outbox:
         self._urgent_sent: set[object] = set()
         self._inventory_sent: tuple[str, float] | None = None
         self._inventory_wanted = False
+        self._uuids: dict[str, str] = {}
 
     def restore(self) -> None:
         """Load the XIDs of earlier boots that an earlier agent could not report. Call once."""
@@ -69,9 +70,11 @@ class Outbox:
             live: the ranks that run now.
             health: the health of the GPUs.
             inventory: None before the first reading of the GPUs; an empty list would say that there are no GPUs.
-            uuids: the UUIDs of the GPUs by PCI address.
+            uuids: the UUIDs of the GPUs by PCI address, from the last reading. UUIDs of earlier readings are kept,
+                because a GPU that is lost no longer answers with its UUID.
             now: monotonic time in seconds.
         """
+        self._uuids |= uuids
         alone = [ended for ended in self._exits if ended.signature in self._sent_alone]
         if alone:
             return ReportContent(self._boot_id, exits=alone[:1])
@@ -79,7 +82,14 @@ class Outbox:
         known = digest(inventory) if inventory else ""
         wanted = inventory is not None and (self._inventory_wanted or self._is_due(known, now))
         return ReportContent(
-            self._boot_id, live, self._exits[:EXITS_MAX], xids, health, known, inventory if wanted else None, uuids
+            self._boot_id,
+            live,
+            self._exits[:EXITS_MAX],
+            xids,
+            health,
+            known,
+            inventory if wanted else None,
+            dict(self._uuids),
         )
 
     def acknowledge(self, report: ReportContent, *, inventory_wanted: bool, now: float) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpu_recovery.core.fleet import Fleet, Pause, closed
 from gpu_recovery.core.notifications.fleet import breaker_closed
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.recovery import SAVES_MAX, Recovery, TooContended
+from gpu_recovery.ports.retry import SAVES_MAX, save_with_retry
+from gpu_recovery.recovery import Recovery
 
 
 def pause(recovery: Recovery, by: str, because: str) -> Fleet:
@@ -21,12 +21,12 @@ def pause(recovery: Recovery, by: str, because: str) -> Fleet:
         since = fleet.pause.at if fleet.pause is not None else recovery.clock()
         return replace(fleet, pause=Pause(by, because, since))
 
-    return _changed(recovery, paused)
+    return change_fleet(recovery, paused)
 
 
 def unpause(recovery: Recovery) -> Fleet:
     """Repairs may begin again; what was held asks again at its next look."""
-    return _changed(recovery, lambda fleet: replace(fleet, pause=None))
+    return change_fleet(recovery, lambda fleet: replace(fleet, pause=None))
 
 
 def reset_breaker(recovery: Recovery, by: str) -> Fleet:
@@ -38,7 +38,7 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
     before = recovery.store.load_fleet()
     if before.opened_at is not None:
         recovery.say(breaker_closed(before, f"reset by {by}"))
-    return _changed(recovery, closed)
+    return change_fleet(recovery, closed)
 
 
 def count(recovery: Recovery, gpu_instances: int) -> None:
@@ -46,17 +46,11 @@ def count(recovery: Recovery, gpu_instances: int) -> None:
     fleet = recovery.store.load_fleet()
     recovery.journal.braked(fleet, recovery.clock())
     if fleet.gpu_instances != gpu_instances:
-        _changed(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
+        change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
 
 
-def _changed(recovery: Recovery, change: Callable[[Fleet], Fleet]) -> Fleet:
-    for _ in range(SAVES_MAX):
-        fleet = recovery.store.load_fleet()
-        after = change(fleet)
-        if after == fleet:
-            return fleet
-        try:
-            return recovery.store.save_fleet(after)
-        except StaleRecord:
-            continue
-    raise TooContended(f"refused {SAVES_MAX} times: others write the brakes all the time")
+def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVES_MAX) -> Fleet:
+    """Change the record of the fleet limits; returns the record as it is stored. Raises TooContended."""
+    store = recovery.store
+    contended = f"refused {attempts_max} times: others write the brakes all the time"
+    return save_with_retry(store.load_fleet, change, store.save_fleet, attempts_max, contended)

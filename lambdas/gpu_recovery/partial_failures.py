@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 Item = TypeVar("Item")
 

@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gpu_recovery import execution
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.commands import Channel, NotifyOperator
-from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job import state_machine as job
@@ -32,45 +30,23 @@ from gpu_recovery.core.notifications.channels import by_every
 from gpu_recovery.core.policy import RecoveryPolicy, within
 from gpu_recovery.core.ray import state_machine as ray
 from gpu_recovery.core.state_machine import Decision, Outcome, Pending
-from gpu_recovery.execution.context import RayOrders
+from gpu_recovery.execution.context import Each, Kit, Message, RayOrders, died_before
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import Actions, StaleRecord, Store, TryAgainSoon
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.decision_log import Journal
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.retry import SAVES_MAX, retry_stale
+from gpu_recovery.ports.store import Store
 
 Record = TypeVar("Record", Job, Instance)
-SAVES_MAX = 20
 SETTLES_MAX = 3
+CONTENDED = f"refused {SAVES_MAX} times: others write the record all the time"
 BUSY_RETRY = timedelta(seconds=15)
 """What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
 
 
-class TooContended(RecoveryError):
-    """A record was written by others each time we decided: the event must be delivered again."""
-
-
 class Unsaid(ExceptionGroup):
     """Everything was done, but somebody could not be told. The words stay in the record and are tried again."""
-
-
-class Journal(Protocol):
-    """Where decisions are told: the log of a function, the transcript of a simulation."""
-
-    def created(self, decision: Decision[Job]) -> None:
-        """A new job is kept."""
-
-    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
-        """A decision about `record` is taken and, if it changes anything, kept: told once, however often refused."""
-
-    def opened(self, record: Job | Instance, now: datetime) -> None:
-        """The reconciler opened a record because it is due."""
-
-    def braked(self, fleet: Fleet, now: datetime) -> None:
-        """The reconciler has looked at the brakes, as it does each round."""
-
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
-        """A word to the outside was sent, or, because of `failure`, was not."""
-
-    def unknown(self, record_id: str, event: Any) -> None:
-        """An event is about something that there is no record of."""
 
 
 def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -109,7 +85,7 @@ class Recovery:
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
     ray: RayOrders | None = None
-    each: execution.Each = one_after_another
+    each: Each = one_after_another
     may_begin: Callable[[], bool] = always
     """Whether there is time for another command; what is not begun is left to the reconciler, at once."""
 
@@ -155,7 +131,7 @@ class Recovery:
             decision = machine.decide(settled, event, self.policy, self.clock())
             return self._keep_job(record, event, decision, settling)
 
-        return self._until_kept(attempt)
+        return retry_stale(attempt, SAVES_MAX, CONTENDED)
 
     def _keep_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
         if decision.outcome is not Outcome.APPLIED:
@@ -188,7 +164,7 @@ class Recovery:
                 before = record
             return self._keep_instance(before, event, decision, settling)
 
-        return self._until_kept(attempt)
+        return retry_stale(attempt, SAVES_MAX, CONTENDED)
 
     def _keep_instance(
         self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], settling: str
@@ -205,14 +181,6 @@ class Recovery:
             self.store.remember_registration(saved)
         self.act(saved, decision.commands)
         return _with(decision, saved)
-
-    def _until_kept(self, attempt: Callable[[], Decision[Any] | None]) -> Decision[Any] | None:
-        for _ in range(SAVES_MAX):
-            try:
-                return attempt()
-            except StaleRecord:
-                continue
-        raise TooContended(f"refused {SAVES_MAX} times: others write the record all the time")
 
     def act(self, record: Job | Instance, pending: Sequence[Pending], submitted: str | None = None) -> None:
         """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
@@ -264,7 +232,7 @@ class Recovery:
 
         One in the middle of which a function has died is not tried again: it may have been what it died of.
         """
-        if execution.died_before(one):
+        if died_before(one):
             so_far.done.append(one.command_id)
             return False
         so_far.failed += try_each(lambda command: self._obey(record, command, so_far), [one])
@@ -290,8 +258,8 @@ class Recovery:
             so_far.done.append(one.command_id)
         self.journal.said(record, one.command, failed[0] if failed else None)
 
-    def _kit(self, submitted: str | None = None) -> execution.Kit:
-        return execution.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
+    def _kit(self, submitted: str | None = None) -> Kit:
+        return Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
 
     def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
@@ -310,15 +278,13 @@ class Recovery:
                 if not left:
                     raise
 
-    def _pass_on(
-        self, messages: Sequence[execution.Message], name: str, command_id: str, unsaid: list[Exception]
-    ) -> bool:
+    def _pass_on(self, messages: Sequence[Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
         """Tell others first, then the record itself; whether that last write settled the command.
 
         One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.
         """
 
-        def tell(message: execution.Message, settling: str = "") -> None:
+        def tell(message: Message, settling: str = "") -> None:
             try:
                 if isinstance(message.event, events.JobEvent):
                     self._tell_job(message.to, message.event, settling)

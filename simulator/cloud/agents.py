@@ -12,9 +12,16 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RankExit, Report, RunningRank, XidSeen
 from gpu_recovery.node_api.heartbeats import Answer, Hearing
-from gpu_recovery.ports.store import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import (
+    OutcomeUnknown,
+    SequenceStale,
+    StaleRecord,
+    TooContended,
+    TooManyReports,
+    TryAgainSoon,
+)
 
+from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
@@ -113,7 +120,10 @@ class Agents:
             running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()),
             exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
-            xids=tuple(XidSeen(XIDS[fault.kind], gpu) for gpu, fault in sorted(new.items())),
+            # By the address that the kernel's log has: this agent reads no NVML, which would tell it the UUID.
+            xids=tuple(
+                XidSeen(XIDS[fault.kind], pci_address(machine.gpus.index(gpu))) for gpu, fault in sorted(new.items())
+            ),
         )
 
     def _obey(self, machine: Instance, agent: _Agent, answer: Answer) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
-from gpu_recovery.ports.store import Machine, MachineStatus
+from gpu_recovery.ports.values import Machine, MachineStatus
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model.cluster import ApiError
@@ -112,7 +112,12 @@ class ModelEc2(Ec2):
         power: Any = Power(fleet)
         self.client = self.once = ModelClient(Ec2Api(driver, power), fleet, lives)
         self.groups = ModelClient(AutoScalingApi(driver, power), fleet, lives)
-        self._lives = lives
+        self._fleet, self._lives = fleet, lives
+
+    def private_ip(self, instance_id: str) -> str:
+        """The address in the model. The question is free: it costs no call and no time."""
+        self._lives.check_alive()
+        return self._fleet.cluster.instances[instance_id].private_ip
 
     def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
         if self.looks is None:

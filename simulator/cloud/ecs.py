@@ -16,7 +16,7 @@ from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Refusal
+from gpu_recovery.ports.values import Refusal
 from gpu_recovery.recovery import one_after_another
 
 from sandbox.cluster.model import describe, instances, tasks
@@ -116,9 +116,11 @@ class OrderlyEcs(Ecs):
     """
 
     def __init__(self, client: ModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
-        super().__init__(client, cluster, clock)
+        super().__init__(cluster, clock)
+        self.client = client
         self.each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
 
+    client: ModelClient
     looks: EcsLooks | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:

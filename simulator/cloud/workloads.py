@@ -3,7 +3,8 @@
 Rank 0 of a gang hears SIGTERM through `gpu-recovery-run`, which gives it `SUSPEND_GRACE_S` to save and to leave; the
 other ranks leave at once. What a program makes of that notice is its habit.
 
-A check says what is so on its instance, unless it was scripted to say something else, or never to end.
+A check says what is so on its instance, unless it was scripted to say something else, or never to end. It reads what
+it is told as the real check does: what that one cannot read, it cannot.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 
 from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict
 
+from health_check.remedies import OUTCOME_OF, Outcome
+from health_check.settings import Settings, SettingsError
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.cluster import CuredBy, Fault, Instance, Process, Task
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, Fleet
@@ -225,7 +228,10 @@ class Checks:
         if task.process is not Process.RUNNING:
             return
         instance = self.fleet.cluster.instance_of(task)
-        outcome = scripted.outcome if scripted is not None and scripted.outcome else truth(instance)
+        if scripted is not None and scripted.outcome:
+            outcome = scripted.outcome
+        else:
+            outcome = as_far_as_read(truth(instance), environment(task))
         if scripted is None or scripted.document:
             summary = _SUMMARIES[outcome]
             booted_at = instance.booted_at + self.skew.get(instance.instance_id, timedelta())
@@ -250,6 +256,18 @@ _SUMMARIES: dict[Any, str] = {
     CheckOutcome.CONFIGURATION: "persistence mode is off",
     CheckOutcome.INCONCLUSIVE: "dcgmi gave no result",
 }
+
+
+def as_far_as_read(outcome: CheckOutcome, given: Mapping[str, str]) -> CheckOutcome:
+    """What a check that finds `outcome` says, with what it cannot read of the environment `given` by the control plane.
+
+    The worst of both, as in the health check's own verdict.
+    """
+    try:
+        unread = [OUTCOME_OF[one.remedy] for one in Settings.from_environment(given).unread]
+    except SettingsError:
+        return CheckOutcome.INCONCLUSIVE
+    return CheckOutcome(max([Outcome(outcome), *unread], key=lambda one: one.gravity))
 
 
 HIDDEN = "hidden"

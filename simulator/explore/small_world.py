@@ -17,7 +17,8 @@ from typing import Any, cast
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.ports.store import Actions, Store
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import Store
 
 from sandbox.cluster.model.cluster import CuredBy, Ids, RebootBehaviour
 from sandbox.cluster.model.cluster import Instance as Machine

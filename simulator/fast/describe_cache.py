@@ -15,11 +15,11 @@ from typing import Any
 
 from gpu_recovery.aws.ecs_events import Overrides, overrides_of
 from gpu_recovery.aws.fields import PROSE_CHARACTERS_MAX, Fields
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import Instance as Record
+from gpu_recovery.core.state_machine import altered
 from gpu_recovery.core.task import LastStatus, TaskFact
-from gpu_recovery.ports.store import Machine, MachineStatus
+from gpu_recovery.ports.values import Machine, MachineStatus
 from gpu_recovery.reconciler.resync import says_more
 
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task, TaskStatus

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from botocore.exceptions import ReadTimeoutError
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 
 from simulator.faults.delivery import PROMPT_S, Envelope
 from simulator.invocations import Killed, Step

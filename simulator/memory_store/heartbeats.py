@@ -18,7 +18,7 @@ from gpu_recovery.core.heartbeat import (
     standing,
     window_of,
 )
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, TooManyReports
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 
 
 class MemoryBeats:

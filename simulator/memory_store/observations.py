@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpu_recovery.core.diagnosis.observation_buffer import ReportsKept, added
 from gpu_recovery.core.diagnosis.observations import Report
 from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 
 class MemoryReports:

@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
-from gpu_recovery.ports.store import StaleRecord, TermOver
+from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 
 class MemoryLine:

@@ -14,16 +14,16 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import noticed
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Pending, QuotaChange, due_at
+from gpu_recovery.core.state_machine import Pending, QuotaChange, altered, due_at
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.store import LISTED, Addition, CursorInvalid, JobPage, StaleRecord
+from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
+from gpu_recovery.ports.values import LISTED, Addition, JobPage
 
 from simulator.memory_store.heartbeats import MemoryBeats
 from simulator.memory_store.observations import MemoryReports

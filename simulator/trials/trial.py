@@ -9,8 +9,7 @@ from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
-from gpu_recovery.ports.store import OutcomeUnknown, StaleRecord, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import OutcomeUnknown, StaleRecord, TooContended, TryAgainSoon
 
 from sandbox.cluster.model import health
 from sandbox.cluster.model.cluster import Ec2State, Instance, RebootBehaviour

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import OUTBOX_XIDS_MAX, Outbox
-from gpu_recovery_agent.report import ReportContent
+from gpu_recovery_agent.report import ReportContent, body
 from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.ranks import RankSensor
@@ -252,3 +252,17 @@ def test_a_spool_that_is_broken_tells_nothing_and_stops_nothing(tmp_path: Path, 
     content = json.dumps({"boot_id": "boot-1", "sequence": 4, "untold": untold})
     (tmp_path / "kept" / "state.json").write_text(content)
     assert under("boot-2", tmp_path)[0].unreported == []
+
+
+# -- GPUs and their names ----------------------------------------------------------------------------------------------
+
+
+def test_a_gpu_that_is_lost_keeps_the_uuid_it_had(place: Place) -> None:
+    """Off the bus it answers nothing, and its XID is what the report is about."""
+    place.look(xid(79))
+    place.untold.next_report([], OK, None, {"0000:10:00": "GPU-lost", "0000:1b:00": "GPU-well"}, 0.0)
+    facts = place.untold.next_report([], BAD, None, {"0000:1b:00": "GPU-well"}, 15.0)
+    told = body(facts, sequence=1, uptime_s=20.0, kernel_log_s=20.0, interval_s=15.0)
+    assert [one["gpu"] for one in told["xids"]] == ["GPU-lost"]
+    replaced = place.untold.next_report([], OK, None, {"0000:10:00": "GPU-new"}, 30.0)
+    assert replaced.uuids == {"0000:10:00": "GPU-new", "0000:1b:00": "GPU-well"}

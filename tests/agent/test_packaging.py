@@ -57,7 +57,9 @@ def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Pa
     assert ours <= names and "health_check/xid.py" in names and "health_check/check.py" not in names
     assert "gpu-recovery-run = gpu_recovery_agent.rank.wrapper:main" in entry
     assert "gpu_recovery_client/training.py" in names and "gpu_recovery_client/api.py" not in names
-    program = "import gpu_recovery_agent.__main__, gpu_recovery_agent.rank.wrapper, gpu_recovery_agent.sensors.child.nvml"
+    program = (
+        "import gpu_recovery_agent.__main__, gpu_recovery_agent.rank.wrapper, gpu_recovery_agent.sensors.child.nvml"
+    )
     program += "; from gpu_recovery_client import diagnosis, training; print(training.receive_suspend_command())"
     program += "\nwith diagnosis.stage('rollout'): diagnosis.progress(1)"
     alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import gpu_recovery
 import pytest
-from gpu_recovery.auth.authenticator import KEPT_MAX, UNKNOWN_MAX, Door, TokenInvalid, TokenMissing
-from gpu_recovery.auth.tokens import NodeToken, TokenList, digest_of, issue, revoke
-from gpu_recovery.ports.store import TooManyReports
+from gpu_recovery.auth.authenticator import KEPT_MAX, UNKNOWN_MAX, TokenAuthenticator, TokenInvalid, TokenMissing
+from gpu_recovery.auth.tokens import Token, TokenKind, TokenList, digest_of, issue, revoke
+from gpu_recovery.ports.errors import TooManyReports
 
 from tests.aws.records import NOW, A, later
 
 SECRET = "s" * 43
+NODE = TokenKind.NODE
 PACKAGE = Path(gpu_recovery.__file__).parent
-HOLD_SECRETS = ("door.py", "routes/callers.py", "routes/cursors.py")
+HOLD_SECRETS = ("auth/authenticator.py", "job_api/authentication.py", "job_api/pagination.py")
 SECRETS = re.compile(r"\b(digest|digest_of|token|authorization|expected|raw|_mac)\b")
 EQUALITY = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
@@ -27,18 +28,19 @@ EQUALITY = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 class Shelf:
     """Tokens in memory; every look at one is kept."""
 
-    tokens: dict[str, NodeToken] = field(default_factory=dict)
+    kind = NODE
+    tokens: dict[str, Token] = field(default_factory=dict)
     looks: list[str] = field(default_factory=list)
     now: datetime = NOW
 
-    def load_token(self, token_id: str) -> NodeToken | None:
+    def load_token(self, token_id: str) -> Token | None:
         self.looks.append(token_id)
         return self.tokens.get(token_id)
 
     def load_tokens(self, instance_id: str) -> TokenList:
-        return TokenList(instance_id)
+        return TokenList(NODE, instance_id)
 
-    def save_token(self, listed: TokenList, changed: NodeToken) -> None:
+    def save_token(self, listed: TokenList, changed: Token) -> None:
         self.tokens[changed.token_id] = changed
 
 
@@ -49,42 +51,44 @@ def token(number: int) -> str:
 @pytest.fixture
 def shelf() -> Shelf:
     """Token 1 is instance A's; there is no other."""
-    kept = NodeToken(f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
+    kept = Token(NODE, f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
     return Shelf({kept.token_id: kept})
 
 
 @pytest.fixture
-def door(shelf: Shelf) -> Door:
+def door(shelf: Shelf) -> TokenAuthenticator:
     """The door in front of the shelf, at the shelf's time."""
-    return Door(shelf, lambda: shelf.now)
+    return TokenAuthenticator(shelf, lambda: shelf.now, NODE)
 
 
 @pytest.mark.parametrize(
     "given", ["x", "grn_", f"grn_{1:012d}_{SECRET}x", f" {token(1)}", token(1) + "\n", token(1).upper(), "x" * 100_000]
 )
-def test_what_cannot_be_a_token_is_refused_unread(door: Door, shelf: Shelf, given: str) -> None:
+def test_what_cannot_be_a_token_is_refused_unread(door: TokenAuthenticator, shelf: Shelf, given: str) -> None:
     """However much of it comes."""
     with pytest.raises(TokenInvalid):
         door.opened_by(given)
     assert shelf.looks == []
 
 
-def test_no_token_is_another_answer_than_a_bad_one(door: Door) -> None:
+def test_no_token_is_another_answer_than_a_bad_one(door: TokenAuthenticator) -> None:
     """401 and 403: the agent's log says what to do."""
     with pytest.raises(TokenMissing):
         door.opened_by("")
 
 
-def test_a_wrong_secret_costs_one_look_for_all_guesses(door: Door, shelf: Shelf) -> None:
+def test_a_wrong_secret_costs_one_look_for_all_guesses(door: TokenAuthenticator, shelf: Shelf) -> None:
     """Whoever knows an id may guess at its secret without costing anything."""
     for guess in range(1_000):
         with pytest.raises(TokenInvalid):
             door.opened_by(f"grn_{1:012d}_{guess:043d}")
-    assert door.opened_by(token(1)).instance_id == A
+    assert door.opened_by(token(1)).holder == A
     assert len(shelf.looks) == 1
 
 
-def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(door: Door, shelf: Shelf) -> None:
+def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(
+    door: TokenAuthenticator, shelf: Shelf
+) -> None:
     """A refusal is remembered, too."""
     for seconds in (0, 15, 30, 45, 59, 60, 75):
         shelf.now = later(seconds)
@@ -93,7 +97,7 @@ def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(doo
     assert len(shelf.looks) == 2
 
 
-def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: Door, shelf: Shelf) -> None:
+def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: TokenAuthenticator, shelf: Shelf) -> None:
     """The others are asked to wait: an agent whose token is good but not yet known must not be sent away for good."""
     for number in range(1_000, 1_000 + UNKNOWN_MAX):
         with pytest.raises(TokenInvalid):
@@ -104,22 +108,22 @@ def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: Door, 
         assert wait.value.retry_after_s == 60
     assert len(shelf.looks) == UNKNOWN_MAX
     shelf.now = later(60)
-    assert door.opened_by(token(1)).instance_id == A
+    assert door.opened_by(token(1)).holder == A
 
 
-def test_a_known_token_passes_through_a_flood(door: Door) -> None:
+def test_a_known_token_passes_through_a_flood(door: TokenAuthenticator) -> None:
     """Agents that were heard before notice nothing."""
     door.opened_by(token(1))
     for number in range(1_000, 1_000 + UNKNOWN_MAX + 10):
         with pytest.raises((TokenInvalid, TooManyReports)):
             door.opened_by(token(number))
-    assert door.opened_by(token(1)).instance_id == A
+    assert door.opened_by(token(1)).holder == A
 
 
-def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
+def test_what_is_remembered_is_bounded(door: TokenAuthenticator, shelf: Shelf) -> None:
     """A function lives for hours and must not grow; the oldest is forgotten first."""
     for number in range(2, KEPT_MAX + 2):
-        kept = NodeToken(f"{number:012d}", A, digest_of(token(number)), NOW, NOW + timedelta(days=1), "a test")
+        kept = Token(NODE, f"{number:012d}", A, digest_of(token(number)), NOW, NOW + timedelta(days=1), "a test")
         shelf.tokens[kept.token_id] = kept
     for number in range(1, KEPT_MAX + 2):
         door.opened_by(token(number))
@@ -131,28 +135,28 @@ def test_what_is_remembered_is_bounded(door: Door, shelf: Shelf) -> None:
     assert len(shelf.looks) == 1
 
 
-def test_invented_tokens_keep_no_known_one_out(door: Door, shelf: Shelf) -> None:
+def test_invented_tokens_keep_no_known_one_out(door: TokenAuthenticator, shelf: Shelf) -> None:
     """Anybody can send sixty ids a minute; a fleet must not fall silent for it."""
-    assert door.opened_by(token(1)).instance_id == A
+    assert door.opened_by(token(1)).holder == A
     shelf.now = later(61)
     for number in range(2, UNKNOWN_MAX + 2):
         with pytest.raises(TokenInvalid):
             door.opened_by(token(number))
     with pytest.raises(TooManyReports):
         door.opened_by(token(UNKNOWN_MAX + 5))
-    assert door.opened_by(token(1)).instance_id == A
+    assert door.opened_by(token(1)).holder == A
 
 
-def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: Door) -> None:
+def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: TokenAuthenticator) -> None:
     """Seed 000's server keeps it in clear, for ever, and has no way to the next."""
     first = issue(shelf, A, NOW, "ada", {"expires_in_s": 3_600})
     second = issue(shelf, A, NOW, "ada", {})
     assert first.token not in repr(shelf.tokens) and first.token.split("_", 2)[2] not in repr(shelf.tokens)
-    assert [door.opened_by(one.token).instance_id for one in (first, second)] == [A, A]
+    assert [door.opened_by(one.token).holder for one in (first, second)] == [A, A]
     shelf.now = later(3_700)
     with pytest.raises(TokenInvalid):
         door.opened_by(first.token)
-    assert door.opened_by(second.token).instance_id == A
+    assert door.opened_by(second.token).holder == A
 
 
 def test_secrets_are_compared_in_constant_time_and_in_no_other_way() -> None:
@@ -171,19 +175,19 @@ def test_secrets_are_compared_in_constant_time_and_in_no_other_way() -> None:
     assert {path.relative_to(PACKAGE).as_posix() for path in others} == set(HOLD_SECRETS)
 
 
-def test_a_revoked_token_opens_nothing_a_minute_later(door: Door, shelf: Shelf) -> None:
+def test_a_revoked_token_opens_nothing_a_minute_later(door: TokenAuthenticator, shelf: Shelf) -> None:
     """So long what was read of it is believed."""
     listed: dict[str, TokenList] = {}
-    shelf.load_tokens = lambda instance_id: listed.get(instance_id, TokenList(instance_id))  # type: ignore[method-assign]
+    shelf.load_tokens = lambda instance_id: listed.get(instance_id, TokenList(NODE, instance_id))  # type: ignore[method-assign]
     keep = shelf.save_token
 
-    def save(before: TokenList, changed: NodeToken) -> None:
+    def save(before: TokenList, changed: Token) -> None:
         listed[A] = before
         keep(before, changed)
 
     shelf.save_token = save  # type: ignore[method-assign]
     given = issue(shelf, A, NOW, "ada", {})
-    assert door.opened_by(given.token).instance_id == A
+    assert door.opened_by(given.token).holder == A
     revoke(shelf, A, given.token.split("_")[1], NOW)
     shelf.now = later(61)
     with pytest.raises(TokenInvalid):

@@ -19,7 +19,8 @@ from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 
 from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, instance, later

@@ -21,7 +21,7 @@ from gpu_recovery.core.metrics import MEASURES, NAMESPACE, SERVICE
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.fleet_controls import count
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.reconciler.reconcile import open_job
 from gpu_recovery.recovery import Recovery, Unsaid
 

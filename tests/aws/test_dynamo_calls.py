@@ -15,7 +15,7 @@ from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import CursorInvalid
+from gpu_recovery.ports.errors import CursorInvalid
 
 from tests.aws.records import JOB, instance, job, later
 

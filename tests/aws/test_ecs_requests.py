@@ -11,8 +11,7 @@ from typing import Any
 import botocore.session
 import pytest
 from botocore.validate import ParamValidator
-from gpu_recovery.auth.tokens import NODE, SECRET
-from gpu_recovery.auth.user_tokens import USER
+from gpu_recovery.auth.tokens import SECRET, TokenKind
 from gpu_recovery.aws.ecs_requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask, check_request, rank_request
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
@@ -112,7 +111,7 @@ def test_no_token_is_in_what_a_task_is_told(request_: dict[str, Any]) -> None:
     assert set(told) - {"LR"} <= (of_check if "CHECK_ID" in told else ours)
     assert not [name for name in told if re.search("TOKEN|SECRET|PASSWORD|CREDENTIAL|_KEY$(?<!VERDICT_KEY)", name)]
     text = json.dumps(request_["overrides"])
-    assert not re.search(SECRET, text) and NODE not in text and USER not in text
+    assert not re.search(SECRET, text) and not [kind for kind in TokenKind if kind.prefix in text]
 
 
 def test_two_masters_on_one_instance_listen_on_two_ports() -> None:

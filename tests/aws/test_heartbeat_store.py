@@ -13,11 +13,11 @@ from gpu_recovery.aws.heartbeat_store import beat_key
 from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_MAX, REPORTS_WINDOW_S, Beat
-from gpu_recovery.ports.store import SequenceStale, TooManyReports, TryAgainSoon
+from gpu_recovery.ports.errors import SequenceStale, TooManyReports, TryAgainSoon
 
+from tests.aws.heartbeats import beat, by_gputasker, kept, of_next_boot
 from tests.aws.records import A, later
 from tests.aws.test_dynamo_calls import meddled
-from tests.aws.test_store_contract_heartbeats import beat, by_gputasker, kept, of_next_boot
 
 RANKS = range(9)
 

@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from gpu_recovery.aws import heartbeat_store
+from gpu_recovery.aws import heartbeat_store, heartbeat_update
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, Store, TooManyReports
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
+from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -19,8 +20,8 @@ from moto import mock_aws
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
-from tests.aws.test_store_contract_heartbeats import log, order, ranks
 from tests.aws.test_stores_agree import CLIENT
 
 INSTANCES = (A, B)
@@ -39,7 +40,7 @@ class BothStores(RuleBasedStateMachine):
         self.leaving = ExitStack()
         self.leaving.enter_context(mock_aws())
         # A window that is full after a few reports: 120 of them would say nothing more.
-        for module in (heartbeat_store, heartbeats):
+        for module in (heartbeat_store, heartbeat_update, heartbeats):
             self.leaving.enter_context(patch.object(module, "REPORTS_MAX", 5))
         self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
         self.seconds = 0

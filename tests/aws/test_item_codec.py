@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.dynamodb import plain, typed
 from gpu_recovery.aws.item_codec import NAMED, ItemUnreadable, decode, encode, from_iso, to_iso
-from gpu_recovery.aws.job_store import commands_list, commands_map
+from gpu_recovery.aws.pending_commands import commands_list, commands_map
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.events import InstanceEvent, JobEvent

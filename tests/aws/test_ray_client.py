@@ -8,7 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
-from gpu_recovery.aws.ray_queue import GROUP, RayQueue
+from gpu_recovery.aws.ray_client import GROUP, RayQueue
 from moto import mock_aws
 
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing", "region_name": "us-east-1"}

@@ -10,7 +10,8 @@ from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.fault_history import noticed
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
-from gpu_recovery.ports.store import StaleRecord, Store
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending
 

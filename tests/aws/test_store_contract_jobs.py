@@ -8,7 +8,9 @@ import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.ports.store import LISTED, CursorInvalid, StaleRecord, Store
+from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
+from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import LISTED
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
 

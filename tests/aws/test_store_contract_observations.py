@@ -11,7 +11,8 @@ from gpu_recovery.aws.observation_store import TRIES, reports_key
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.diagnosis.observation_buffer import KEPT_MAX, ReportsKept
 from gpu_recovery.core.diagnosis.observations import Check, NcclReport, Occupant, Progress, Report, StageReport
-from gpu_recovery.ports.store import Store, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, OTHER_JOB, A, B
 from tests.aws.test_dynamo_calls import meddled

@@ -15,7 +15,8 @@ from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import RanFor
 from gpu_recovery.core.state_machine import QuotaChange
-from gpu_recovery.ports.store import StaleRecord, Store, TermOver
+from gpu_recovery.ports.errors import StaleRecord, TermOver
+from gpu_recovery.ports.store import Store
 from hypothesis import given
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, instance, job, later, spec

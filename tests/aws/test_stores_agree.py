@@ -13,7 +13,8 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.store import StaleRecord, Store
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.dynamodb import CONFLICTS_MAX
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 
 from tests.aws.records import JOB, A, claim, instance, job
 from tests.aws.test_dynamo_calls import meddled

@@ -205,6 +205,11 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
             for outcome in CheckOutcome
             for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
         ]
+        if record.check.superseded:
+            told += [
+                events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
+                for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+            ]
     tellings = [(now, event) for event in told]
     if record.look_at is not None:
         due = max(now, record.look_at)
@@ -222,6 +227,9 @@ def warnings(now: datetime) -> list[events.InstanceEvent]:
     harmless = events.HealthReported(
         at=now, kind=HealthKind.ACCELERATED_COMPUTE, status=HealthStatus.IMPAIRED, since=now, xid=31
     )
+    grave = events.HealthReported(
+        at=now, kind=HealthKind.NODE_AGENT, status=HealthStatus.IMPAIRED, since=now, sentence="XID 79 on GPU-1"
+    )
     departures = [
         events.DepartureAnnounced(
             at=now,
@@ -233,7 +241,7 @@ def warnings(now: datetime) -> list[events.InstanceEvent]:
         )
         for kind, age, called_off in ANNOUNCEMENTS
     ]
-    return [*health, harmless, *departures]
+    return [*health, harmless, grave, *departures]
 
 
 IMPAIRED, OK = HealthStatus.IMPAIRED, HealthStatus.OK
@@ -385,7 +393,15 @@ def instance_signature(record: Instance) -> Any:
         tuple(sorted(record.claims)) if at_rest else bool(record.claims),
         min(len(record.reboots), 2),
         record.withdrawn,
-        (bool(check.job_id), check.may_reboot, check.proof_needed, check.repeats, bool(check.because), check.again)
+        (
+            bool(check.job_id),
+            check.may_reboot,
+            check.proof_needed,
+            check.repeats,
+            bool(check.because),
+            check.again,
+            bool(check.superseded),
+        )
         if check
         else None,
         (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
@@ -404,7 +420,8 @@ def _warned(record: Instance) -> Any:
             return kind, unanswered(record), record.deadline_at is None
         case InstanceStatus.CHECKING:
             refused = any(one.refusals for one in record.commands)
-            return unanswered(record), refused and record.agent_connected
+            is_sure = any(one.fault is not None for one in record.health.values())
+            return unanswered(record), refused and record.agent_connected, is_sure
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_taken_back(record, record.need), record.agent_connected
     return None

@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_recovery.core.attempt import Plan, Progress, news_of_running, news_of_stopped, untold
+from gpu_recovery.core import events
+from gpu_recovery.core.attempt import (
+    Plan,
+    Progress,
+    as_it_is_waited_for,
+    news_of_running,
+    news_of_stopped,
+    untold,
+)
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import IDS, NOW, failure
+from tests.core.build import IDS, NOW, failure, running
 
 PLAN = Plan("sft-1", 1, IDS)
 NOTHING = Progress("sft-1", 1, 2)
@@ -21,6 +29,9 @@ ONE_FAILED = replace(RUNS, stopped=frozenset({0}), failure=CRASH)
 ALL_FAILED = replace(ONE_FAILED, stopped=frozenset({0, 1}))
 ALL_DONE = replace(RUNS, stopped=frozenset({0, 1}))
 HEALTHY = Checked(CheckOutcome.HEALTHY, "ok")
+CHECK_ASKED = events.CheckRequested(at=NOW, job_id="sft-1", attempt=1, may_reboot=True)
+REPAIR_ASKED = events.RepairRequested(at=NOW, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped")
+CHECKS_AWAITED = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
 
 
 def test_the_start_that_completes_the_gang_is_news() -> None:
@@ -117,3 +128,20 @@ def test_the_tasks_of_ranks_that_have_not_ended_are_those_that_the_plan_names() 
     assert ONE_FAILED.unconfirmed_tasks(named) == ("task-1",)
     assert ALL_DONE.unconfirmed_tasks(named) == RUNS.unconfirmed_tasks(PLAN) == ()
     assert RUNS.unconfirmed_tasks(replace(PLAN, task_ids=("", "task-1", "task-2"))) == ("task-1",)
+
+
+@pytest.mark.parametrize("status", list(JobStatus))
+def test_who_waits_for_what_it_has_asked_for(status: JobStatus) -> None:
+    """For a check, who looks into the attempt or goes on after it; for the end of a rank, who is not over."""
+    job = replace(running(), status=status)
+    assert as_it_is_waited_for(job, CHECK_ASKED) == replace(CHECK_ASKED, awaited=status in CHECKS_AWAITED)
+    assert as_it_is_waited_for(job, REPAIR_ASKED) == replace(REPAIR_ASKED, awaited=status not in TERMINAL)
+
+
+@pytest.mark.parametrize("asked", [CHECK_ASKED, REPAIR_ASKED])
+def test_nobody_waits_for_what_another_attempt_has_asked_for(
+    asked: events.CheckRequested | events.RepairRequested,
+) -> None:
+    """The attempt that wanted it has been left behind."""
+    job = replace(running(), status=JobStatus.DIAGNOSING, attempt=2)
+    assert as_it_is_waited_for(job, asked) == replace(asked, awaited=False)

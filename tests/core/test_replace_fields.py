@@ -6,9 +6,9 @@ from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from datetime import UTC, datetime
 
 import pytest
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.state_machine import altered
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RECORD = Instance("i-1", NOW, gpus=8, reason="registered", status=InstanceStatus.CHECKING)

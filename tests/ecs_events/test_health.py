@@ -11,8 +11,8 @@ from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import InstanceStatus
 
+from tests.aws.health_events import alarm, check, health, health_change
 from tests.aws.records import NOW, A, instance, later
-from tests.aws.test_health_events import alarm, check, health, health_change
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import published
 

@@ -18,7 +18,7 @@ from gpu_recovery.core.ray.submission import order_of
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CLUSTER
 from tests.aws.records import JOB, instance, job, later, pending, plan, spec
-from tests.job_api.test_job_api import ASKED
+from tests.job_api.submissions import ASKED
 from tests.job_api.test_submission import YAML, submitted
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions

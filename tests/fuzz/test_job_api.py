@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.aws.records import JOB, OTHER_JOB, A
 from tests.fuzz.conftest import CHECKED, World
 from tests.fuzz.mutations import mutated, nested, odd_values
-from tests.job_api.test_job_api import ASKED
+from tests.job_api.submissions import ASKED
 from tests.lambdas.api_gateway import TOKEN, encoded, forged
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from gpu_recovery.auth.authenticator import Door
-from gpu_recovery.auth.tokens import NodeToken, digest_of
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
 from gpu_recovery.core.heartbeat import Report
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.node_api.heartbeats import Answer
@@ -111,9 +111,9 @@ class World:
 def api() -> tuple[NodeApi, World]:
     """A node API in which token 1 is instance A's, and what it hears."""
     world = World()
-    kept = NodeToken(f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
+    kept = Token(TokenKind.NODE, f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
     heard: Any = world
-    return NodeApi(heard, Door(Shelf({kept.token_id: kept}), world.clock), [ROLE]), world
+    return NodeApi(heard, TokenAuthenticator(Shelf({kept.token_id: kept}), world.clock, TokenKind.NODE), [ROLE]), world
 
 
 def test_any_request_is_answered() -> None:

@@ -158,11 +158,26 @@ def test_a_verdict_that_cannot_be_written_costs_no_machine(
     assert json.loads(out)["check_id"] == "check/i-0abc/3"
 
 
-def test_a_missing_setting_is_a_configuration_error(environment: dict[str, str]) -> None:
-    """Named in the log, with the code for configuration."""
+def test_without_a_place_for_its_verdict_a_check_could_not_tell(environment: dict[str, str]) -> None:
+    """Named in the log. The control plane sends the place, so the host is not set up wrongly."""
     del environment["VERDICT_KEY"]
     code, out, err = finish(start(environment))
-    assert (code, out, err) == (43, "", "health check: VERDICT_KEY is not set\n")
+    assert (code, out, err) == (44, "", "health check: VERDICT_KEY is not set\n")
+
+
+@pytest.mark.parametrize("focus", ["0000:13:00", "00000000:13:00.0", "cuda:3"])
+def test_an_address_in_focus_is_a_suspect_and_never_a_configuration_error(
+    environment: dict[str, str], bucket: Bucket, tmp_path: Path, focus: str
+) -> None:
+    """As the node agent names a GPU that tells no UUID any more; what is no name at all is left out."""
+    install_dcgmi(tmp_path, HEALTHY, 0)
+    install_nvidia_smi(tmp_path, smi([gpu_xml(gpu, None) for gpu in range(8)]))
+    kernel_says(tmp_path, xid(79, 3))
+    assert finish(start(environment | {"FOCUS": focus}))[0] == 1
+    written = only_document(bucket)
+    is_known = focus != "cuda:3"
+    assert (written["outcome"], written["focus"]) == ("REBOOT", ["0000:13:00"] if is_known else [])
+    assert ("FOCUS_UNREAD" in {one["code"] for one in written["findings"]}) is not is_known
 
 
 def test_an_image_without_dcgmi_is_a_configuration_error(environment: dict[str, str], bucket: Bucket) -> None:

@@ -11,7 +11,7 @@ from health_check.evidence import Evidence, Step, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
 from health_check.remedies import Outcome, Remedy
-from health_check.settings import PASSIVE
+from health_check.settings import PASSIVE, Unread
 from health_check.verdict import Verdict
 from tests.health_check.diagnostics import dcgm4, result
 from tests.health_check.examinations import answer, evidence_of, examination, gpu_xml, judged, log, smi, xid
@@ -137,13 +137,42 @@ def test_a_suspicion_without_a_name_raises_the_level_for_all() -> None:
         (("3", "GPU-of-another-instance"), {3}, True),
         (("9",), set(), True),
         ((), set(), False),
+        (("0000:13:00", "gpu-5"), {3, 5}, False),
+        (("0000:99:00",), set(), True),
     ],
 )
 def test_the_caller_may_name_suspects(focus: tuple[str, ...], suspects: set[int], unnamed: bool) -> None:
-    """By index or UUID; a name that the driver does not know is a suspicion without one."""
+    """By index, UUID or address; a name that the driver does not know is a suspicion without one, and is told."""
     evidence = evidence_of(QUIET, focus=focus)
     assert (evidence.suspects, evidence.unnamed) == (suspects, unnamed)
+    assert [one.code for one in evidence.findings] == (["FOCUS_UNKNOWN"] if unnamed else [])
     assert not evidence.decides
+
+
+def test_a_lost_gpu_is_a_suspect_by_the_address_that_it_had() -> None:
+    """It has no UUID any more; what is left is what nvidia-smi says that it cannot reach."""
+    lost = "Unable to determine the device handle for GPU3: 0000:13:00.0: Unknown Error"
+    evidence = evidence_of(QUIET, parse("", lost, 0), focus=("0000:13:00",))
+    assert evidence.suspects == {3} and not evidence.unnamed
+
+
+def test_a_setting_that_cannot_be_read_never_outweighs_the_hardware() -> None:
+    """Without it the check could not tell; an XID that asks for a reboot is found all the same."""
+    unread = tuple(
+        Unread(name, remedy, f"{name} is 'x'")
+        for name, remedy in (
+            ("FOCUS", Remedy.IGNORE),
+            ("EXPECTED_GPUS", Remedy.CONTACT_SUPPORT),
+            ("XID_POLICY", Remedy.FIX_CONFIGURATION),
+        )
+    )
+    for known, outcome in ((1, Outcome.HEALTHY), (2, Outcome.INCONCLUSIVE), (3, Outcome.CONFIGURATION)):
+        evidence = evidence_of(QUIET, unread=unread[:known])
+        verdict = judge(examination((PASS, 0), evidence=evidence), level=2, expected_gpus=8)
+        assert verdict.outcome is outcome and evidence.unnamed
+        assert {one.code for one in verdict.findings} == {f"{one.name}_UNREAD" for one in unread[:known]}
+    fallen = evidence_of(log(xid(79, 3)), answer(*(gpu_xml(index, None) for index in range(8))), unread=unread)
+    assert judge(examination(evidence=fallen), level=2, expected_gpus=8).outcome is Outcome.REBOOT
 
 
 def test_a_suspicion_ends_with_a_diagnostic_of_the_hardware() -> None:

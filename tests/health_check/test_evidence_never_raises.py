@@ -102,7 +102,8 @@ ANSWERS = st.one_of(
 POLICIES = st.sampled_from(XidPolicy)
 SINCE = st.none() | st.timedeltas(timedelta(0), timedelta(days=9)).map(lambda later: BOOTED_AT + later)
 EXPECTED = st.none() | st.integers(0, 16)
-FOCUS = st.lists(st.sampled_from(["0", "7", "999", "GPU-1", "GPU-x"]), max_size=4).map(tuple)
+FOCUS_NAMES = ["0", "7", "999", "GPU-1", "GPU-x", "0000:11:00", "0000:99:00"]
+FOCUS = st.lists(st.sampled_from(FOCUS_NAMES), max_size=4).map(tuple)
 
 
 def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, evidence: Evidence) -> None:

@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from health_check.settings import TIMEOUT_S_BY_LEVEL, Settings, SettingsError
+from health_check.remedies import Remedy
+from health_check.settings import FOCUS_MAX, PASSIVE, TIMEOUT_S_BY_LEVEL, Settings, SettingsError, gpu_name
 from health_check.xid_table import XidPolicy
 
 ENVIRONMENT = {
@@ -17,6 +20,7 @@ ENVIRONMENT = {
     "VERDICT_KEY": "verdicts/check/i-0abc/3.json",
     "CHECK_LEVEL": "2",
 }
+NAMES = ("CHECK_LEVEL", "EXPECTED_GPUS", "CHECK_TIMEOUT_S", "SINCE", "FOCUS", "XID_POLICY")
 
 
 def test_what_is_not_set_has_a_default() -> None:
@@ -67,37 +71,42 @@ def test_a_time_without_a_zone_is_utc() -> None:
     assert settings.since == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
+def test_a_gpu_may_be_named_in_every_way_that_it_is_named_elsewhere() -> None:
+    """By the kernel's log, NVML, nvidia-smi and the node agent; an address is one name, however it is written."""
+    written = "0000:10:00, 0000:10:00.0, 00000000:10:00.0, PCI:0000:10:00, 0000:AB:00, GPU-5e, 12, MIG-1"
+    settings = Settings.from_environment(ENVIRONMENT | {"FOCUS": written})
+    assert settings.focus == ("0000:10:00", "0000:ab:00", "GPU-5e", "12", "MIG-1")
+    assert settings.unread == ()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("FOCUS", "3,all"),
+        ("FOCUS", "3,-1"),
+        ("FOCUS", "3,GPU-"),
+        ("FOCUS", "3,cuda:0"),
+        ("FOCUS", ",".join(map(str, range(65)))),
         ("SINCE", "yesterday"),
         ("SINCE", "0001-01-01T00:00:00+23:00"),
-        ("FOCUS", "0,all"),
-        ("FOCUS", "-1"),
-        ("FOCUS", "GPU-"),
-        ("FOCUS", ",".join(map(str, range(65)))),
-        ("XID_POLICY", "AWS"),
-        ("XID_POLICY", "none"),
+        ("CHECK_TIMEOUT_S", "0"),
+        ("CHECK_TIMEOUT_S", "1e3"),
+        ("CHECK_TIMEOUT_S", "1_000"),
     ],
 )
-def test_what_cannot_be_understood_is_named(name: str, value: str) -> None:
-    """A check that was asked wrongly checks nothing."""
-    with pytest.raises(SettingsError, match=name):
-        Settings.from_environment(ENVIRONMENT | {name: value})
-
-
-@pytest.mark.parametrize("name", ENVIRONMENT)
-def test_a_missing_variable_is_named(name: str) -> None:
-    """Absent and empty are the same mistake."""
-    for value in ({}, {name: ""}, {name: "  "}):
-        environment = {key: text for key, text in ENVIRONMENT.items() if key != name} | value
-        with pytest.raises(SettingsError, match=name):
-            Settings.from_environment(environment)
+def test_a_hint_that_cannot_be_read_is_left_out_and_said(name: str, value: str) -> None:
+    """The control plane sent it, so the host is not set up wrongly; the rest of what it sent stands."""
+    settings = Settings.from_environment(ENVIRONMENT | {"FOCUS": "3", name: value})
+    ((told, remedy, message),) = [(one.name, one.remedy, one.message) for one in settings.unread]
+    assert (told, remedy) == (name, Remedy.IGNORE) and message.startswith(f"{name} ")
+    assert settings.focus[:1] in (("3",), ("0",)) and len(settings.focus) <= FOCUS_MAX
+    assert (settings.since, settings.timeout_s) == (None, TIMEOUT_S_BY_LEVEL[2])
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("CHECK_LEVEL", ""),
         ("CHECK_LEVEL", "-1"),
         ("CHECK_LEVEL", "5"),
         ("CHECK_LEVEL", "two"),
@@ -106,12 +115,36 @@ def test_a_missing_variable_is_named(name: str) -> None:
         ("EXPECTED_GPUS", "all"),
         ("EXPECTED_GPUS", "٨"),
         ("EXPECTED_GPUS", "9" * 5_000),
-        ("CHECK_TIMEOUT_S", "0"),
-        ("CHECK_TIMEOUT_S", "1e3"),
-        ("CHECK_TIMEOUT_S", "1_000"),
     ],
 )
-def test_a_number_out_of_range_is_named(name: str, value: str) -> None:
-    """Whole numbers in ASCII digits, nothing that int() would also take."""
-    with pytest.raises(SettingsError, match=name):
-        Settings.from_environment(ENVIRONMENT | {name: value})
+def test_without_a_number_that_a_pass_depends_on_a_check_could_not_tell(name: str, value: str) -> None:
+    """Whole numbers in ASCII digits, nothing that int() would also take. What accuses the hardware is still found."""
+    settings = Settings.from_environment(ENVIRONMENT | {name: value})
+    assert [(one.name, one.remedy) for one in settings.unread] == [(name, Remedy.CONTACT_SUPPORT)]
+    assert settings.unread[0].message.startswith(f"{name} is ") and len(settings.unread[0].message) < 200
+    assert (settings.level, settings.expected_gpus) == (PASSIVE if name == "CHECK_LEVEL" else 2, None)
+
+
+@pytest.mark.parametrize("value", ["AWS", "none"])
+def test_a_list_of_xids_that_nobody_knows_is_the_deployments_mistake(value: str) -> None:
+    """It stands in the task definition, where a person can mend it."""
+    settings = Settings.from_environment(ENVIRONMENT | {"XID_POLICY": value})
+    assert [(one.name, one.remedy) for one in settings.unread] == [("XID_POLICY", Remedy.FIX_CONFIGURATION)]
+    assert settings.xid_policy is XidPolicy.NVIDIA
+
+
+@pytest.mark.parametrize("name", [name for name in ENVIRONMENT if name != "CHECK_LEVEL"])
+def test_a_missing_variable_is_named(name: str) -> None:
+    """Absent and empty are the same mistake."""
+    for value in ({}, {name: ""}, {name: "  "}):
+        environment = {key: text for key, text in ENVIRONMENT.items() if key != name} | value
+        with pytest.raises(SettingsError, match=name):
+            Settings.from_environment(environment)
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=40)))
+def test_no_value_of_any_other_variable_ends_a_check(values: dict[str, str]) -> None:
+    """Whatever stands in it, the check begins, and what it could not read is on its list."""
+    settings = Settings.from_environment(ENVIRONMENT | values)
+    assert {one.name for one in settings.unread} <= set(NAMES)
+    assert all(gpu_name(name) == name for name in settings.focus)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from gpu_recovery.ports.store import Actions
+from gpu_recovery.ports.actions import Actions
 
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P

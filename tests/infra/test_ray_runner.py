@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.ray_queue import GROUP
+from gpu_recovery.aws.ray_client import GROUP
 
 from infra import ray_runner
 from infra.settings import NAMESPACE, RAY_NEEDS, DeploymentSettings, SettingsError

@@ -18,7 +18,7 @@ from gpu_recovery.core.queue.quota import parse_limits
 from gpu_recovery.job_api.submission import KEY_KEPT
 
 from tests.aws.records import NOW, A, B, instance
-from tests.job_api.test_job_api import ASKED, with_definition
+from tests.job_api.submissions import ASKED, with_definition
 from tests.lambdas.api_gateway import Answer, Api, refused, user_token, with_ray
 from tests.lambdas.conftest import Functions
 

@@ -36,6 +36,7 @@ HANDLERS = (
 WARM = (
     *HANDLERS,
     "gpu_recovery.aws.wiring",
+    "gpu_recovery.aws.ecs",
     "gpu_recovery.aws.operator_token",
     "gpu_recovery.aws.dead_letters",
     "gpu_recovery.aws.container_logs",

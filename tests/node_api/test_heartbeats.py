@@ -21,7 +21,7 @@ from gpu_recovery.core.heartbeat import (
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.node_api.heartbeats import Hearing
-from gpu_recovery.ports.store import AnotherAgent
+from gpu_recovery.ports.errors import AnotherAgent
 
 from simulator.memory_store.store import MemoryStore
 from tests.aws.records import JOB

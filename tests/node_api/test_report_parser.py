@@ -19,7 +19,7 @@ from gpu_recovery.node_api.report_parser import (
     report_of_gpus,
     report_of_tasks,
 )
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import read_json
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -283,7 +283,7 @@ def is_sound(said: Report) -> bool:
 
 def read_or_refused(read: Callable[[str, Any], Report], body: Any) -> None:
     try:
-        document = jobs.read_json(json.dumps(body))
+        document = read_json(json.dumps(body))
     except ValueError:
         return  # the API answers that it is no JSON
     try:

@@ -13,8 +13,7 @@ from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import Beat, Order, OrderKind, RankExit, Report, RunningRank
 from gpu_recovery.node_api.heartbeats import Answer, Hearing
 from gpu_recovery.node_api.router import BODY_BYTES_MAX
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooContended, TooManyReports, TryAgainSoon
 
 from tests.aws.records import JOB, NOW, A, B, later
 from tests.lambdas.conftest import Functions

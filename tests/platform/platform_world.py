@@ -114,7 +114,7 @@ class PlatformWorld(World):
         self.mutations: list[Request] = []
         super().__init__(store=store, **given)
         self.checks.bucket = Bucket(quiet("s3"), told.verdict_bucket)
-        self.settings = replace(told, policy=self.policy, check_task_definition=self.actions.check_definition)
+        self.settings = replace(told, policy=self.policy, check_task_definition=self.actions.check_task.task_definition)
         self.cloud.connect(self.fleet, self.definitions)
         self.cloud.happened = self._happened
         monkeypatch.setattr(boto3, "client", self.cloud.client)

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from gpu_recovery.aws.clients import ONCE, PATIENT, client
 from gpu_recovery.aws.dynamodb import CONFLICTS_MAX, Put, Table
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.platform.cloud import Answer, Request, Sleeps
 from tests.platform.faults import refusal

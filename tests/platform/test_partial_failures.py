@@ -10,7 +10,7 @@ from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.core.commands import PublishEvent
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.environment import FUNCTION
 from tests.aws.records import NOW

@@ -10,9 +10,9 @@ import pytest
 from gpu_recovery import recovery
 from gpu_recovery.aws import actions, dynamodb, ec2, ecs, ecs_requests
 from gpu_recovery.core.instance.record import EcsStatus
-from gpu_recovery.execution import attempts
-from gpu_recovery.execution import context as kit
-from gpu_recovery.ports.store import OutcomeUnknown, TryAgainSoon
+from gpu_recovery.execution import observe
+from gpu_recovery.execution.context import DONE
+from gpu_recovery.ports.errors import OutcomeUnknown, TryAgainSoon
 
 from simulator.invariants.records import InvariantBroken
 from simulator.world import NeverHappened
@@ -88,7 +88,7 @@ def refused_ranks_are_launched(patch: Patch) -> None:
 
 def one_answer_ends_a_rank(patch: Patch) -> None:
     """A task that DescribeTasks does not know has ended, whatever a listing shows."""
-    patch.setattr(attempts, "_listed", lambda kit, job, plan: frozenset())
+    patch.setattr(observe, "_listed", lambda kit, job, plan: frozenset())
 
 
 def a_lost_write_is_somebody_elses(patch: Patch) -> None:
@@ -98,15 +98,15 @@ def a_lost_write_is_somebody_elses(patch: Patch) -> None:
 
 def a_throttled_order_is_done(patch: Patch) -> None:
     """AWS was too busy, and the order is taken out of the record all the same."""
-    act = recovery.acts.act
+    act = recovery.execution.act
 
     def acted(*given: Any) -> Any:
         try:
             return act(*given)
         except TryAgainSoon:
-            return kit.DONE
+            return DONE
 
-    patch.setattr(recovery.acts, "act", acted)
+    patch.setattr(recovery.execution, "act", acted)
 
 
 PLANTED: list[tuple[Callable[[Patch], None], Callable[[], Fault]]] = [

@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_recovery.aws.attempt_history import DynamoAttemptHistory
+from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.job_api.capacity import Capacity
@@ -23,7 +23,7 @@ TOKEN = "the operator's"
 
 
 class Invoked:
-    """`routes.desk.RayLogs`: the function is called as Lambda calls it, with JSON in and out."""
+    """`job_api.dependencies.RayLogs`: the function is called as Lambda calls it, with JSON in and out."""
 
     def read(self, submission_id: str, most: int, place: str | None, *, grows: bool) -> LogPage:
         question = {"logs": submission_id, "tail": most, "after": int(place) if place else None, "grows": grows}

@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.submission import DriverOrder
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.core.task import FailureKind, kind_of
+from gpu_recovery.ports.errors import TryAgainSoon
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 from ray.job_submission import JobSubmissionClient

@@ -1,4 +1,4 @@
-"""Heartbeats through the whole loop, over the store in memory and on DynamoDB: silence, its end, races and crashes."""
+"""Heartbeat timeouts through the whole loop, over the store in memory and on DynamoDB."""
 
 from __future__ import annotations
 
@@ -8,28 +8,17 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank, XidSeen
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.job.record import JobStatus, StopPurpose
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.ports.store import Store
-from gpu_recovery.reconciler import heartbeat_timeouts
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from simulator.memory_store.store import MemoryStore
 from tests.aws.records import JOB
-from tests.recovery.heartbeat_world import IDS, Died, Scene, dies_before
+from tests.recovery.heartbeat_world import IDS, Died, Scene, dies_before, lost
 
 S = JobStatus
-
-
-def lost(scene: Scene) -> Scene:
-    """The same, once the agent on the first instance has been silent for long enough."""
-    scene.falls_silent(0)
-    assert (scene.job.status, scene.job.silent) == (S.LOST, (IDS[0],))
-    return scene
 
 
 # -- silence and its end -----------------------------------------------------------------------------------------------
@@ -160,36 +149,6 @@ def test_gap_2_an_exit_of_an_attempt_that_is_over_does_not_touch_the_next(scene:
     assert scene.job == before
 
 
-def test_gap_3_a_silence_that_lasts_resolves_itself(scene: Scene) -> None:
-    """ECS's agent is silent too: the gang is stopped and the machine repaired; GPUs wait for the proof."""
-    lost(scene)
-    scene.aws.disconnected.add(IDS[0])
-    scene.passes(600)
-    scene.beats(1, 2, 3)
-    scene.round()
-    assert scene.job.status is S.LOST and not scene.aws.stopped  # agents of ECS disconnect by themselves: once more
-    scene.passes(120)
-    scene.beats(1, 2, 3)
-    scene.round()
-    assert (scene.job.status, scene.job.stop_purpose) == (S.STOPPING, StopPurpose.DIAGNOSE)
-    assert scene.claims() == [1] * 4
-    assert scene.instance().status is not InstanceStatus.AVAILABLE
-    assert [scene.instance(n).status for n in (1, 2, 3)] == [InstanceStatus.AVAILABLE] * 3
-
-
-def test_a_lost_job_whose_machine_is_off_goes_on_elsewhere(scene: Scene) -> None:
-    """Its rank has ended with the machine, for certain: nobody waits for a repair, and the job is not given up."""
-    lost(scene)
-    scene.aws.dead[IDS[0]] = MachineState.TERMINATED
-    scene.passes(600)
-    scene.beats(1, 2, 3)
-    scene.round()
-    assert scene.instance().status is InstanceStatus.GONE
-    assert (scene.job.status, scene.job.stop_purpose) == (S.STOPPING, StopPurpose.DIAGNOSE)
-    progress = scene.store.load_progress(JOB, 1)
-    assert progress is not None and set(progress.stopped) == {0}
-
-
 def test_gap_4_nothing_that_dies_loses_an_exit_or_frees_a_gpu(scene: Scene) -> None:
     """The function that hears of an exit is killed: the agent tells it again, and the question is asked once."""
     exits = (RankExit(JOB, 1, 0, code=1),)
@@ -249,36 +208,7 @@ def test_gap_8_ranks_that_were_seen_under_another_boot_have_ended(scene: Scene) 
     assert progress is not None and 0 in progress.stopped
 
 
-# -- what ECS and EC2 say ----------------------------------------------------------------------------------------------
-
-
-def test_a_healthy_job_is_not_killed_because_its_agent_died(scene: Scene) -> None:
-    """ECS and EC2 find the machine alive: RUNNING again, and the silence of that agent is not told twice."""
-    lost(scene).passes(600)
-    scene.beats(1, 2, 3)
-    scene.round()
-    assert scene.job.status is S.RUNNING and not scene.aws.stopped
-    for _ in range(5):
-        scene.passes(180)
-        scene.beats(1, 2, 3)
-        scene.round()
-    assert scene.job.status is S.RUNNING and scene.claims() == [1] * 4
-    assert len([one for one in scene.subjects() if "LOST" in one]) == 1
-
-
-@pytest.mark.parametrize("dead", ["stopped", "gone", "disconnected"])
-def test_who_counts_as_dead(scene: Scene, dead: str) -> None:
-    """EC2 shows it stopped; it has left the cluster; only the agent of ECS is not connected, which is doubtful."""
-    lost(scene)
-    if dead == "stopped":
-        scene.aws.dead[IDS[0]] = MachineState.STOPPED
-    elif dead == "gone":
-        scene.changes_instance(0, status=InstanceStatus.GONE)
-    else:
-        scene.aws.disconnected.add(IDS[0])
-    words, unsure, deaf = heartbeat_timeouts.what_others_say(scene.recovery, scene.job)
-    assert set(words) == {IDS[0]} and all(words.values()) and not deaf
-    assert unsure == ((IDS[0],) if dead == "disconnected" else ())
+# -- agents that are forgotten, and many at once -----------------------------------------------------------------------
 
 
 def test_an_agent_that_was_taken_away_is_forgotten_after_a_day(store: Store) -> None:
@@ -304,21 +234,6 @@ def test_one_silent_instance_is_used_again_once_its_agent_is_forgotten(scene: Sc
     assert scene.instance(0).silent_since is None and scene.claims() == [1] * 4
 
 
-def test_a_heartbeat_that_was_never_told_is_found_at_the_jobs_next_look(scene: Scene) -> None:
-    """The function died between writing it and telling of it."""
-    lost(scene)
-    with dies_before(scene.store, "save_job"), dies_before(scene.store, "save_instance"), suppress(Died):
-        scene.beats(0)
-    assert scene.job.status is S.LOST
-    scene.passes(scene.policy.look_s)
-    scene.beats(1, 2, 3)
-    scene.round()
-    assert scene.job.status is S.RUNNING
-
-
-# -- many at once ------------------------------------------------------------------------------------------------------
-
-
 def test_many_silent_at_once_make_nobody_lost_and_stop_every_repair(store: Store) -> None:
     """Three of ten: one mail, no LOST job, no repair, whatever a watcher says of one; then it ends by itself."""
     scene = Scene(store, IDS)
@@ -341,164 +256,9 @@ def test_many_silent_at_once_make_nobody_lost_and_stop_every_repair(store: Store
     assert scene.job.status is S.RUNNING
 
 
-def test_a_lost_job_is_not_decided_about_while_many_are_silent(store: Store) -> None:
-    """The first of them fell silent before the others: its machine may be as well as theirs."""
-    scene = Scene(store, IDS)
-    scene.beats()
-    scene.falls_silent(0)
-    assert scene.job.status is S.LOST
-    scene.aws.dead[IDS[0]] = MachineState.STOPPED
-    scene.falls_silent(0, 1, 2, 3)
-    scene.passes(600)
-    scene.round()
-    assert scene.job.status is S.LOST and not scene.aws.stopped
-    scene.beats(1, 2, 3, 4, 5, 6, 7, 8, 9)
-    scene.sweep()
-    scene.passes(600)
-    scene.beats(1, 2, 3, 4, 5, 6, 7, 8, 9)
-    scene.round()
-    assert scene.job.status is S.STOPPING
-
-
 def test_a_fleet_of_one_is_lost_alone(store: Store) -> None:
     """One of one may be the machine as well as the network: its job waits, and nothing is freed."""
     scene = Scene(store, IDS[:1])
     scene.beats()
     scene.falls_silent(0)
     assert scene.job.status is S.LOST and scene.store.load_fleet().deaf is None
-
-
-# -- races and crashes -------------------------------------------------------------------------------------------------
-
-
-def test_a_heartbeat_between_the_sweeps_look_and_its_mark_wins(scene: Scene) -> None:
-    """It is not silent, and nobody is told that it is."""
-    scene.passes(200)
-    scene.beats(1, 2, 3)
-    original = scene.store.mark_silent
-
-    def mark(instance_id: str, seen_at: Any) -> bool:
-        scene.beats(0)
-        return original(instance_id, seen_at)
-
-    scene.store.mark_silent = mark  # type: ignore[method-assign]
-    scene.sweep()
-    assert scene.job.status is S.RUNNING and scene.instance().silent_since is None
-
-
-@pytest.mark.parametrize("by_rank", [False, True])
-def test_a_heartbeat_between_the_mark_and_the_telling_wins(scene: Scene, by_rank: bool) -> None:
-    """The silence that is told after it is over; the job is LOST for no longer than until it is told."""
-    if by_rank:
-        for _ in range(13):
-            scene.passes(15)
-            scene.beats(0, running=())
-            scene.beats(1, 2, 3)
-    else:
-        scene.passes(200)
-        scene.beats(1, 2, 3)
-    tell, spoken = scene.recovery.tell, list[str]()
-
-    def slow(to: str, event: Any) -> Any:
-        if not spoken and isinstance(event, events.InstanceSilent | events.RankSilent):
-            spoken.append(to)
-            scene.passes(1)
-            scene.beats(0)
-        return tell(to, event)
-
-    object.__setattr__(scene.recovery, "tell", slow)
-    scene.sweep()
-    assert spoken and scene.job.status is S.RUNNING and scene.instance().silent_since is None
-
-
-def test_a_sweep_that_dies_between_mark_and_telling_is_made_good_by_the_next(scene: Scene) -> None:
-    """The mark alone tells nobody."""
-    scene.passes(200)
-    scene.beats(1, 2, 3)
-    with dies_before(scene.store, "save_instance"), suppress(Died, ExceptionGroup):
-        scene.sweep()
-    assert scene.store.beats(IDS)[IDS[0]].silent_since is not None and scene.instance().silent_since is None
-    scene.sweep()
-    assert scene.instance().silent_since is not None and scene.job.status is S.LOST
-
-
-def test_an_instance_that_was_heard_by_a_function_that_died_is_found_by_the_sweep(scene: Scene) -> None:
-    """And what it is told does not hide the next silence, which may have begun before the sweep."""
-    lost(scene)
-    with dies_before(scene.store, "save_instance"), dies_before(scene.store, "save_job"), suppress(Died):
-        scene.beats(0)
-    scene.passes(100)
-    scene.beats(1, 2, 3)
-    scene.sweep()
-    assert scene.instance().silent_since is None and scene.job.status is S.RUNNING
-    for _ in range(7):
-        scene.passes(15)
-        scene.beats(1, 2, 3)
-    scene.sweep()
-    assert scene.instance().silent_since is not None and scene.job.status is S.LOST
-
-
-def test_the_sweep_revives_only_ranks_that_the_latest_report_spoke_of(scene: Scene) -> None:
-    """The heartbeat remembers others."""
-    lost(scene)
-    with dies_before(scene.store, "save_instance"), dies_before(scene.store, "save_job"), suppress(Died):
-        scene.beats(0, running=())
-    scene.sweep()
-    assert scene.instance().silent_since is None and scene.job.status is S.LOST
-
-
-def test_a_boot_that_was_heard_by_a_function_that_died_is_found_by_the_sweep(scene: Scene) -> None:
-    """The ranks of the boot before have ended all the same."""
-    scene.passes(120)
-    with dies_before(scene.store, "save_instance"), suppress(Died):
-        scene.beats(0, boot_id="boot-2", uptime_s=30.0, running=())
-    scene.sweep()
-    assert scene.instance().boot_id == "boot-2"
-    progress = scene.store.load_progress(JOB, 1)
-    assert progress is not None and 0 in progress.stopped and 1 not in progress.stopped
-
-
-# -- whatever the order ------------------------------------------------------------------------------------------------
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(("beat", "beat", "without", "late", "sweep", "round", "crash", "wait")),
-        st.integers(0, 3),
-        st.sampled_from((1, 15, 60, 100, 200)),
-    ),
-    max_size=40,
-)
-
-
-@settings(max_examples=150, deadline=None)
-@given(steps=STEPS)
-def test_whatever_happens_a_job_whose_every_rank_is_heard_is_running_and_no_gpu_was_freed(
-    steps: list[tuple[str, int, int]],
-) -> None:
-    """Silences, heartbeats, functions that die and rounds in any order, on machines that live."""
-    scene = Scene(MemoryStore(), IDS[:4])
-    for kind, which, seconds in steps:
-        scene.passes(seconds)
-        match kind:
-            case "beat":
-                scene.beats(which)
-            case "without":
-                scene.beats(which, running=())
-            case "late":
-                scene.beats(which, age_s=90.0)
-            case "sweep":
-                scene.sweep()
-            case "round":
-                scene.round()
-            case "crash":
-                name = ("save_job", "save_instance", "settle_job", "mark_silent")[seconds % 4]
-                with dies_before(scene.store, name), suppress(Died, ExceptionGroup):
-                    scene.beats(which) if seconds % 2 else scene.round()
-        assert scene.job.status in (S.RUNNING, S.LOST)
-        assert scene.claims() == [1] * 4 and not scene.aws.stopped and not scene.aws.rebooted
-    for _ in range(30):  # until every claim of a dead function has expired, and every look was taken
-        scene.passes(15)
-        scene.beats()
-        scene.round()
-    assert scene.job.status is S.RUNNING, scene.job.reason
-    assert not any(scene.instance(n).silent_since for n in range(4)) and scene.store.load_fleet().deaf is None

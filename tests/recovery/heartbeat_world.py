@@ -18,7 +18,8 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.node_api.heartbeats import Answer, Hearing
-from gpu_recovery.ports.store import Machine, MachineStatus, Store
+from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import Machine, MachineStatus
 from gpu_recovery.reconciler import heartbeat_timeouts
 from gpu_recovery.reconciler.cycle import Round
 from gpu_recovery.reconciler.reconcile import reconcile
@@ -230,6 +231,13 @@ class Scene:
     def subjects(self) -> list[str]:
         """What operators were told, by subject."""
         return [one.subject for one in self.aws.said]
+
+
+def lost(scene: Scene) -> Scene:
+    """The same, once the agent on the first instance has been silent for long enough."""
+    scene.falls_silent(0)
+    assert (scene.job.status, scene.job.silent) == (JobStatus.LOST, (IDS[0],))
+    return scene
 
 
 @contextmanager

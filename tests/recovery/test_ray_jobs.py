@@ -13,16 +13,18 @@ from typing import Any
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.taxonomy import Cause
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.core.ray.submission import DriverOrder
+from gpu_recovery.core.task import FailureKind, kind_of
 from gpu_recovery.execution import RayMissing
 from gpu_recovery.execution import ray as of_ray
 from gpu_recovery.execution.ray import FromAfar, OnTheSpot
-from gpu_recovery.ports.store import Refusal, Store, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import Refusal
 from gpu_recovery.reconciler.reconcile import open_job, reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.ray_pool import pass_over

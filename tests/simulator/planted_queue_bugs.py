@@ -38,12 +38,12 @@ def counted_later(patch: pytest.MonkeyPatch) -> None:
 
 def never_given_back(patch: pytest.MonkeyPatch) -> None:
     """What a suspended job took up of its quota is not given back."""
-    changes = job._quota_change
+    changes = job.quota_change
 
     def kept(before: Any, after: Any, event: Any) -> QuotaChange | None:
         return None if after.status is JobStatus.SUSPENDED else changes(before, after, event)
 
-    patch.setattr(job, "_quota_change", kept)
+    patch.setattr(job, "quota_change", kept)
 
 
 def quota_not_asked(patch: pytest.MonkeyPatch) -> None:

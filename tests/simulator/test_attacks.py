@@ -18,7 +18,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import Machine
+from gpu_recovery.ports.values import Machine
 
 from sandbox.cluster.model import cluster as model
 from sandbox.cluster.model import health, instances

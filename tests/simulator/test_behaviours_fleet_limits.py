@@ -16,7 +16,7 @@ from gpu_recovery.core.health_signals import MachineState
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Cause, JobStatus
-from gpu_recovery.ports.store import Machine
+from gpu_recovery.ports.values import Machine
 
 from sandbox.cluster.model.cluster import RebootBehaviour
 from simulator.cloud.workloads import Scripted

@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import Pending
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.recovery import SETTLES_MAX
 
 from simulator.memory_store.store import MemoryStore

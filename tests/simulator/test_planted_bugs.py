@@ -12,6 +12,7 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.context import DONE, Acted, Kit, Message
 from gpu_recovery.scheduler.schedule import schedule
 
 from sandbox.cluster.model.cluster import RebootBehaviour
@@ -104,10 +105,10 @@ def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The release of attempt 1 is carried out again while attempt 2 runs: its GPUs would be free for others."""
 
-    def release(kit: execution.Kit, record: Any, pending: Any) -> execution.Acted:
+    def release(kit: Kit, record: Any, pending: Any) -> Acted:
         for instance_id in pending.command.instances:
             kit.store.release_instance(instance_id, record.job_id, False)
-        return execution.DONE
+        return DONE
 
     monkeypatch.setitem(execution.ACTS, commands.ReleaseInstances, release)
     with pytest.raises(AssertionError, match="I1"):
@@ -117,9 +118,9 @@ def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.Mo
 def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks of attempt 1 are asked for again of the instances of attempt 2, and their claims go with it."""
 
-    def check_whatever_runs(kit: execution.Kit, record: Any, pending: Any) -> execution.Acted:
+    def check_whatever_runs(kit: Kit, record: Any, pending: Any) -> Acted:
         request = replace(pending.command.request, attempt=record.attempt)
-        return execution.Acted(tuple(execution.Message(instance_id, request) for instance_id in record.instances))
+        return Acted(tuple(Message(instance_id, request) for instance_id in record.instances))
 
     monkeypatch.setitem(execution.ACTS, commands.CheckInstances, check_whatever_runs)
     with pytest.raises(AssertionError):

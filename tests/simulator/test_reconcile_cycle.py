@@ -10,7 +10,8 @@ import pytest
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import MachineStatus, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import MachineStatus
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 

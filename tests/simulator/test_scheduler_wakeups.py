@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from simulator.fast.fidelity import Checking, Economy
 from simulator.world import World

@@ -1,7 +1,7 @@
-"""For whom a call speaks: an instance, or a user. What was read of tokens is kept for a while, refusals too.
+"""Token check: authenticates the tokens of instances and of users, and caches what it read, refusals included.
 
-In front of this door stands everybody. So what cannot be a token is refused unread, an id is looked up once a minute
-however often it is tried, and only so many ids that nobody has may be looked up in a minute.
+Anyone can call this endpoint, so a malformed token is rejected without reading the table. A token id is looked up once
+a minute at most. The number of unknown ids that are looked up in a minute is limited as well.
 """
 
 from __future__ import annotations
@@ -10,58 +10,50 @@ import hmac
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from re import Pattern
-from typing import Generic, Protocol, TypeVar
 
-from gpu_recovery.auth.tokens import TOKEN, KeptToken, NodeToken, digest_of
+from gpu_recovery.auth.tokens import Token, TokenKind, TokenLookup, digest_of
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.ports.store import TooManyReports
+from gpu_recovery.ports.errors import TooManyReports
 
 KEPT = timedelta(seconds=60)
-"""How long what was read of a token is believed: so long may a revoked one live on."""
+"""How long a cached token is used: a revoked token stays valid for so long."""
 KEPT_MAX = 20_000
 UNKNOWN_MAX = 60
-"""Ids that nobody has, looked up within `KEPT`: beyond them the next must wait, and nobody is refused for good."""
+"""How many unknown ids are looked up within `KEPT`. A later caller has to wait and is not refused for good."""
 
 
 class TokenMissing(RecoveryError):
-    """No token."""
+    """The request carries no token."""
 
 
 class TokenInvalid(RecoveryError):
-    """A token that is unknown, expired or revoked, or none at all."""
+    """The token is malformed, unknown, expired or revoked."""
 
 
-Found_co = TypeVar("Found_co", covariant=True)
+class TokenAuthenticator:
+    """Authenticates tokens of one kind. The cache lives as long as the Lambda function's process.
 
-
-class FindsTokens(Protocol[Found_co]):
-    """What a door needs of a store of tokens."""
-
-    def load_token(self, token_id: str) -> Found_co | None:
-        """The token of this id, freshly read."""
-
-
-class Entrance(Generic[KeptToken]):
-    """Lives as long as its function; `clock` gives the time by which tokens expire and what was read grows old.
-
-    form: how a token is spelt, with its id as the group `id`.
+    clock: the time by which tokens expire and the cache grows old.
     """
 
-    def __init__(
-        self, store: FindsTokens[KeptToken], clock: Callable[[], datetime], form: Pattern[str] = TOKEN
-    ) -> None:
-        self._store, self._clock, self._form = store, clock, form
-        self._read: dict[str, tuple[datetime, KeptToken | None]] = {}
+    def __init__(self, store: TokenLookup, clock: Callable[[], datetime], kind: TokenKind) -> None:
+        self._store, self._clock, self._kind = store, clock, kind
+        self._read: dict[str, tuple[datetime, Token | None]] = {}
         self._unknown: deque[datetime] = deque()
         self.reads = 0
         """How often the store was read."""
 
-    def opened_by(self, token: str) -> KeptToken:
-        """What is kept of this token. Raises TokenMissing, TokenInvalid and TooManyReports."""
+    def opened_by(self, token: str) -> Token:
+        """Return the record of a valid token.
+
+        Raises:
+            TokenMissing: `token` is empty.
+            TokenInvalid: the token is malformed, unknown, expired or revoked.
+            TooManyReports: too many unknown ids were looked up within `KEPT`.
+        """
         if not token:
             raise TokenMissing("a token is needed")
-        spelt = self._form.fullmatch(token)
+        spelt = self._kind.pattern.fullmatch(token)
         if spelt is None:
             raise TokenInvalid("this is no token")
         now = self._clock()
@@ -70,7 +62,7 @@ class Entrance(Generic[KeptToken]):
             raise TokenInvalid(f"the token {spelt['id']} is unknown, expired or revoked")
         return kept
 
-    def _token(self, token_id: str, now: datetime) -> KeptToken | None:
+    def _token(self, token_id: str, now: datetime) -> Token | None:
         found = self._read.get(token_id)
         if found is not None and now - found[0] < KEPT:
             return found[1]
@@ -88,7 +80,3 @@ class Entrance(Generic[KeptToken]):
             del self._read[next(iter(self._read))]
         self._read[token_id] = (now, token)
         return token
-
-
-class Door(Entrance[NodeToken]):
-    """The entrance of nodes: a token speaks for the instance that it was issued for."""

@@ -6,15 +6,16 @@ answer is the progress afterwards, so nothing need be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
 from gpu_recovery.aws.job_store import JobStore
 from gpu_recovery.core.attempt import Plan, Progress
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.store import Addition
+from gpu_recovery.ports.values import Addition
 
 
 def progress_key(job_id: str, attempt: int) -> str:
@@ -47,11 +48,7 @@ class AttemptStore(JobStore):
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         item = self.jobs.get(plan_key(job_id, attempt))
-        if item is None:
-            return None
-        with reading(f"plan {item['job_id_rank']}", item):
-            plan: Plan = decode(Plan, item)
-            return plan
+        return _plan(item) if item is not None else None
 
     def load_progress(self, job_id: str, attempt: int) -> Progress | None:
         item = self.jobs.get(progress_key(job_id, attempt))
@@ -100,6 +97,30 @@ class AttemptStore(JobStore):
             values,
         )
         return Addition(_progress(after)) if after else None
+
+
+class DynamoAttemptHistory:
+    """`job_api.dependencies.AttemptHistory` on DynamoDB; `client` is a low-level boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, job_table: str) -> None:
+        self.jobs = Table(client, job_table, "job_id_rank")
+
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
+        keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
+        found = self.jobs.get_all(keys)
+        return {
+            number: (
+                _plan(found[plan_key(job_id, number)]) if plan_key(job_id, number) in found else None,
+                _progress(found[progress_key(job_id, number)]) if progress_key(job_id, number) in found else None,
+            )
+            for number in attempts
+        }
+
+
+def _plan(item: Mapping[str, Any]) -> Plan:
+    with reading(f"plan {item['job_id_rank']}", item):
+        plan: Plan = decode(Plan, item)
+        return plan
 
 
 def _progress(item: Mapping[str, Any]) -> Progress:

@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 PATIENT = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6)
 """Five tries that nobody answers, and the waits between them, end before the shortest of our events' functions does."""

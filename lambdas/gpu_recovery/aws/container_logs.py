@@ -18,7 +18,7 @@ def _logs() -> Any:
 
 
 class AwsJobLogs:
-    """`routes.desk.JobLogs` on CloudWatch Logs of our own region."""
+    """`job_api.dependencies.JobLogs` on CloudWatch Logs of our own region."""
 
     def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
         if region and region != _logs().meta.region_name:

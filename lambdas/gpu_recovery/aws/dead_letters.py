@@ -1,4 +1,4 @@
-"""The dead-letter queues in SQS, and giving their letters back: `redriving.DeadLetters` on AWS."""
+"""The dead-letter queues in SQS, and giving their letters back: `job_api.redrive.DeadLetters` on AWS."""
 
 from __future__ import annotations
 

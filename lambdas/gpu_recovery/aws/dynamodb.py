@@ -1,4 +1,4 @@
-"""The few shapes of DynamoDB call that both stores are made of, on the low-level client.
+"""The few shapes of DynamoDB call that all stores are made of, on the low-level client.
 
 The typed serialiser is boto3's own. A failed condition is told apart from every other error, because it is the one
 answer that the loop expects.
@@ -6,21 +6,15 @@ answer that the loop expects.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 
-from gpu_recovery.aws.item_codec import encode, to_iso
-from gpu_recovery.core.state_machine import Pending, due_at
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
-SHARDS = 4
-"""Over how many keys the `due` index is spread: each is one query a minute."""
 BATCH_MAX = 100
 CONFLICTS_MAX = 5
 TOO_OFTEN = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
@@ -77,14 +71,6 @@ def _was_overtaken(error: ClientError) -> bool:
     answer: Mapping[str, Any] = error.response
     codes = {reason.get("Code", "None") for reason in answer.get("CancellationReasons", [])} - {"None"}
     return bool(codes) and codes <= {"ConditionalCheckFailed", "TransactionConflict"}
-
-
-def due_keys(
-    name: str, deadline: datetime | None, look: datetime | None, commands: Sequence[Pending]
-) -> dict[str, Any]:
-    """The attributes that put a record into the sparse index `due`; none for a record that waits for nothing."""
-    at = due_at(deadline, look, tuple(commands))
-    return {} if at is None else {"shard": zlib.crc32(name.encode()) % SHARDS, "due_at": to_iso(at)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,52 +199,6 @@ class Table:
             if "LastEvaluatedKey" not in answer:
                 return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
-
-    def due(self, now: datetime) -> Iterator[str]:
-        """The keys of records whose time has come, the longest overdue first within a shard."""
-        for shard in range(SHARDS):
-            names, values = {"#s": "shard", "#d": "due_at"}, {":s": shard, ":now": to_iso(now)}
-            for item in self.query("due", "#s = :s AND #d <= :now", names, values):
-                yield item[self.key]
-
-    def settle(
-        self, key: str, revision: int, due: Mapping[str, Any], done: Sequence[str], deferred: Mapping[str, datetime]
-    ) -> None:
-        """Take `done` out of a record and put `deferred` off. If others wrote it meanwhile, its due time is left to
-        the reconciler, and what they took out stays out."""
-        if self._settle(key, done, deferred, due, "#rev = :rev", {":rev": revision}):
-            return
-        if done or not deferred:
-            self._settle(key, done, {}, None, "attribute_exists(#rev)", {})
-        for command_id, until in deferred.items():
-            self._settle(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
-
-    def _settle(
-        self,
-        key: str,
-        done: Sequence[str],
-        deferred: Mapping[str, datetime],
-        due: Mapping[str, Any] | None,
-        condition: str,
-        read: Mapping[str, Any],
-    ) -> bool:
-        """One write, if `condition` holds; whether it did. `due` None leaves the due time as it is."""
-        names = {"#rev": "revision"} | {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
-        names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses a name that is not used
-        sets, gone = ["#rev = #rev + :one"], [f"#c.#o{n}" for n in range(len(done))]
-        values: dict[str, Any] = {":one": 1, **read}
-        for n, until in enumerate(deferred.values(), len(done)):
-            sets += [f"#c.#o{n}.acting_until = :t{n}", f"#c.#o{n}.refusals = #c.#o{n}.refusals + :one"]
-            values[f":t{n}"] = encode(until)
-        if due is not None:
-            names |= {"#s": "shard", "#d": "due_at"}
-            if due:
-                sets += ["#s = :s", "#d = :d"]
-                values |= {":s": due["shard"], ":d": due["due_at"]}
-            else:
-                gone += ["#s", "#d"]
-        change = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(gone)}" if gone else "")
-        return self.update(key, change, condition, names, values) is not None
 
 
 def get_together(keys: Mapping[Table, Sequence[str]]) -> dict[Table, dict[str, dict[str, Any]]]:

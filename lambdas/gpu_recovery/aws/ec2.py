@@ -16,7 +16,8 @@ from gpu_recovery.aws.clients import ONCE, client
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.ports.store import Machine, MachineStatus, OutcomeUnknown, Refusal
+from gpu_recovery.ports.errors import OutcomeUnknown
+from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
 
 FILTER_VALUES_MAX = 200
 STATUS_IDS_MAX = 100

@@ -13,14 +13,16 @@ from typing import Any
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.heartbeat import running_log_id
-from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.identifiers import attempt_id, gpu_name
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
 CHECK_CONTAINER = "health-check"
-"""The check gives up this long before we do, so that it can say so in its document."""
+"""The container's name in the task definition of the health check."""
+CHECK_S_MAX, FOCUS_MAX = 86_400, 64
+"""Limits of the health check: the longest timeout in seconds, and the most GPUs that FOCUS may name."""
 PASSIVE_LEVEL = 0
 """The level at which the check only reads the kernel's log and asks the driver."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
@@ -105,12 +107,13 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         "VERDICT_KEY": verdict_key(check_id),
         "CHECK_LEVEL": str(PASSIVE_LEVEL if passive else check.level),
         "EXPECTED_GPUS": str(instance.gpus_most),
-        "CHECK_TIMEOUT_S": str(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S)),
+        "CHECK_TIMEOUT_S": str(min(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S), CHECK_S_MAX)),
     }
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
-    if instance.check is not None and instance.check.focus:
-        environment["FOCUS"] = ",".join(instance.check.focus)
+    named = [gpu_name(one) for one in instance.check.focus] if instance.check is not None else []
+    if focus := list(dict.fromkeys(filter(None, named)))[:FOCUS_MAX]:
+        environment["FOCUS"] = ",".join(focus)
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]

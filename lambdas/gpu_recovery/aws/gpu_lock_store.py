@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, item_of, reading
+from gpu_recovery.aws.pending_commands import RecordTable
 from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 
 def lock_key(job_id: str, name: str) -> str:
@@ -16,7 +16,7 @@ def lock_key(job_id: str, name: str) -> str:
 class LockStore:
     """The part of the store that keeps locks; see `ports.Store` for what each function promises."""
 
-    jobs: Table
+    jobs: RecordTable
 
     def load_lock(self, job_id: str, name: str) -> GpuLock:
         item = self.jobs.get(lock_key(job_id, name))

@@ -11,14 +11,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.aws.dynamodb import Put, Table, due_keys
+from gpu_recovery.aws.dynamodb import Put
 from gpu_recovery.aws.item_codec import decode, encode, item_of, readable, reading
-from gpu_recovery.aws.job_store import commands_list, commands_map
+from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import noticed
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.ports.store import StaleRecord
+from gpu_recovery.ports.errors import StaleRecord
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""
@@ -36,7 +36,7 @@ class InstanceStore:
     """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
 
     def __init__(self, client: Any, table_name: str) -> None:
-        self.machines = Table(client, table_name, "container_inst_id")
+        self.machines = RecordTable(client, table_name, "container_inst_id")
 
     def load_instance(self, instance_id: str) -> Instance | None:
         return instance_in(self.machines.get(instance_id))
@@ -70,13 +70,7 @@ class InstanceStore:
         self.machines.put(alias, "attribute_not_exists(container_inst_id)")
 
     def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        left = [
-            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
-            for one in instance.commands
-            if one.command_id not in done
-        ]
-        due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, left)
-        self.machines.settle(instance.instance_id, instance.revision, due, done, deferred)
+        self.machines.settle(instance.instance_id, instance, done, deferred)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
         found = self.machines.get_all(list(dict.fromkeys(instance_ids)))

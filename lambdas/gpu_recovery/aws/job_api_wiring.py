@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from functools import cache
 
-from gpu_recovery.auth.authenticator import Entrance
-from gpu_recovery.auth.user_tokens import USER_TOKEN
-from gpu_recovery.aws.attempt_history import DynamoAttemptHistory
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import TokenKind
+from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
-from gpu_recovery.aws.operator_token import operator_token, task_definition
+from gpu_recovery.aws.ecs import task_definition
+from gpu_recovery.aws.operator_token import operator_token
 from gpu_recovery.aws.ray_client import AwsRayLogs
 from gpu_recovery.aws.submission_store import DynamoSubmissions, TokensReadAlong
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
@@ -34,7 +35,7 @@ def desk() -> Desk:
         logs=AwsJobLogs(),
         node_tokens=tokens(),
         user_tokens=users,
-        users=Entrance(known, loop.clock, USER_TOKEN),
+        users=TokenAuthenticator(known, loop.clock, TokenKind.USER),
         letters=lambda: AwsDeadLetters(told),
         operator_token=lambda: operator_token(told.operator_token_secret),
         describe=task_definition,

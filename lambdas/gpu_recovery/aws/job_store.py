@@ -9,34 +9,27 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.aws.dynamodb import Put, Table, due_keys
-from gpu_recovery.aws.item_codec import decode, encode, from_iso, item_of, readable, reading
+from gpu_recovery.aws.dynamodb import Put
+from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
+from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.aws.queue_store import ON_RAY, LineStore, line_keys
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.ray.placement import is_in_the_pool
-from gpu_recovery.core.state_machine import Pending, QuotaChange
-from gpu_recovery.ports.store import LISTED, CursorInvalid, JobPage
+from gpu_recovery.core.state_machine import QuotaChange
+from gpu_recovery.ports.errors import CursorInvalid
+from gpu_recovery.ports.values import LISTED, JobPage
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""
 
 
-def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
-    """Pending commands as a map by id, so that one can be taken out whatever else changed."""
-    return {one.command_id: encode(one) for one in commands}
-
-
-def commands_list(stored: Mapping[str, Any]) -> tuple[Pending, ...]:
-    """Pending commands in the order they were given: by record version, then number."""
-    pending = [decode(Pending, one) for one in stored.values()]
-    return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
-
-
 class JobStore(LineStore):
     """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
 
+    jobs: RecordTable
+
     def __init__(self, client: Any, table_name: str) -> None:
-        self.jobs = Table(client, table_name, "job_id_rank")
+        self.jobs = RecordTable(client, table_name, "job_id_rank")
 
     def create_job(self, job: Job, submitted: str) -> bool:
         if not self.jobs.put(_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
@@ -62,13 +55,7 @@ class JobStore(LineStore):
         return saved
 
     def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        left = [
-            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
-            for one in job.commands
-            if one.command_id not in done
-        ]
-        due = due_keys(job.job_id, job.deadline_at, job.look_at, left)
-        self.jobs.settle(job.job_id, job.revision, due, done, deferred)
+        self.jobs.settle(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None

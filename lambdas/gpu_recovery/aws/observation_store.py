@@ -16,7 +16,7 @@ from gpu_recovery.aws.item_codec import SCHEMA, TTL, reading
 from gpu_recovery.core.diagnosis.observation_buffer import ReportsKept, added
 from gpu_recovery.core.diagnosis.observation_codec import from_json, to_json
 from gpu_recovery.core.diagnosis.observations import Report
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 TRIES = 3
 

@@ -1,13 +1,10 @@
-"""What only the API asks AWS for: the operator's token and the task definition of a submitted job."""
+"""The operator's token, read from Secrets Manager."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
-
-from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.clients import client
 
@@ -28,19 +25,3 @@ def _secrets() -> Any:
 @lru_cache(maxsize=1)
 def _token(secret: str, period: int) -> str:
     return str(_secrets().get_secret_value(SecretId=secret)["SecretString"])
-
-
-@cache
-def _ecs() -> Any:
-    return client("ecs")
-
-
-def task_definition(name: str) -> Mapping[str, Any] | None:
-    """The ECS task definition `name` (family or family:revision); None if there is no active one."""
-    try:
-        definition: Mapping[str, Any] = _ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
-    except ClientError as error:
-        if error.response["Error"]["Code"] in ("ClientException", "InvalidParameterException"):
-            return None  # no such family, or a revision that no number of ECS can be
-        raise
-    return definition

@@ -21,7 +21,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import RanFor
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
-from gpu_recovery.ports.store import StaleRecord, TermOver
+from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 SCHEDULER, LIMITS, QUOTA, RUN_TIMES = "#scheduler", "#limits", "#quota/", "#run-times/"
 """Keys of the job table that no job can have: the id of a job never begins so."""

@@ -1,7 +1,12 @@
-"""What drivers wrote, from the one function that reaches the Ray cluster."""
+"""Calls to the one function that reaches the Ray cluster: its queue wakes it, an invocation reads a driver's log.
+
+The queue is FIFO with one message group: the function runs alone. So it never submits and stops a driver at the same
+time, and no two passes count the same free GPUs.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from functools import cache
 from typing import Any
@@ -10,12 +15,28 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 
 from gpu_recovery.aws.clients import client
+from gpu_recovery.core.errors import RayAway
 from gpu_recovery.core.log_location import LogPage
-from gpu_recovery.job_api.dependencies import RayAway
 
+GROUP = "ray"
+"""The queue's one message group."""
 SHORT = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=2, read_timeout=22)
 """One try, which ends while the API itself still has time to answer; the function's first start takes seconds."""
 SAID_MAX = 300
+
+
+class RayQueue:
+    """`execution.ray.Waker` on SQS; `client` is a boto3 SQS client."""
+
+    def __init__(self, client: Any, queue_url: str) -> None:
+        self._client, self._url = client, queue_url
+
+    def wake(self, job_id: str, key: str) -> None:
+        body = json.dumps({"job_id": job_id, "key": key})
+        name = hashlib.sha256(body.encode()).hexdigest()
+        self._client.send_message(
+            QueueUrl=self._url, MessageBody=body, MessageGroupId=GROUP, MessageDeduplicationId=name
+        )
 
 
 @cache
@@ -24,7 +45,7 @@ def _lambda() -> Any:
 
 
 class AwsRayLogs:
-    """`routes.desk.RayLogs` through the function of this name."""
+    """`job_api.dependencies.RayLogs` through the function of this name."""
 
     def __init__(self, function: str) -> None:
         self.function = function

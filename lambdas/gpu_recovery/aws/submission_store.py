@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import UserToken
+from gpu_recovery.auth.tokens import Token
 from gpu_recovery.aws.dynamodb import Put, Table, get_together
 from gpu_recovery.aws.instance_store import FLEET
 from gpu_recovery.aws.item_codec import SCHEMA, TTL, from_iso, reading, to_iso
@@ -28,7 +28,7 @@ AT_HAND = timedelta(seconds=5)
 
 
 class DynamoSubmissions:
-    """`submitting.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
+    """`job_api.submission.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
 
     What every submission has to know, the limits and whether the cluster is empty, is read in one call with the key, or
     along with the token of a caller who is not known yet; then the key is left to the write.
@@ -74,14 +74,14 @@ def _known(items: _Items) -> Known:
 
 
 class TokensReadAlong:
-    """`door.FindsTokens` of users: who is not known yet is read together with what a submission has to know."""
+    """`tokens.TokenLookup` of users: reads an unknown token together with what a submission has to know."""
 
     def __init__(
         self, users: DynamoUserTokenStore, submissions: DynamoSubmissions, clock: Callable[[], datetime]
     ) -> None:
         self._users, self._submissions, self._clock = users, submissions, clock
 
-    def load_token(self, token_id: str) -> UserToken | None:
+    def load_token(self, token_id: str) -> Token | None:
         """As the store of tokens."""
         item = self._submissions.along_with(self._users.key_of(token_id), self._clock())
         return None if item is None else self._users.token_of(token_id, item)

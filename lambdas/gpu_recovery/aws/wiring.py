@@ -13,7 +13,7 @@ from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.decision_log import LogJournal
 from gpu_recovery.aws.ecs import in_parallel
-from gpu_recovery.aws.ray_queue import RayQueue
+from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.settings import Settings
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore

@@ -8,11 +8,14 @@ what was never told because somebody died in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import RankFailure
 
 
@@ -115,3 +118,31 @@ def untold(
             return news_of_running(progress, at)
         return ended
     return None
+
+
+def undelivered_event(
+    job: Job, progress: Progress, plan: Plan, policy: RecoveryPolicy, now: datetime
+) -> events.JobEvent | None:
+    """The event that the attempt's progress holds and `job` has not received; None if there is none.
+
+    A failure that an observed job has recorded counts as received. While a command collects evidence again there is
+    none: the function that carries out the command delivers what follows, or has died of it.
+    """
+    hears = any(isinstance(one.command, commands.GatherEvidence) for one in job.commands)
+    if hears and job.heard_again == job.attempt:
+        return None
+    news = untold(job.status, progress, plan, now, heard_again=job.heard_again == job.attempt)
+    heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
+    return None if heard else news
+
+
+def as_it_is_waited_for(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
+    """Return the event to deliver. If the job has moved on since it asked, mark the event as `awaited=False`.
+
+    A check is awaited while the job diagnoses or recovers, a repair until the job has ended.
+    """
+    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested | events.RepairRequested):
+        return event
+    checked = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+    waits = record.status in checked if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
+    return event if waits and record.attempt == event.attempt else replace(event, awaited=False)

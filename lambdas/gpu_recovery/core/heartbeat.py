@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from gpu_recovery.core.diagnosis import observations
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.policy import RecoveryPolicy, within
 
 RUNNING_LOG_BITS = 53
 """What a number may have to survive JSON in every language."""
@@ -31,15 +30,6 @@ TOLD_AGAIN_AFTER = timedelta(days=1)
 """Two agents that keep starting anew are told to operators once in this time."""
 BOOT_JITTER = timedelta(seconds=60)
 """The time of one boot is reckoned anew from each report: its receipt less the uptime."""
-
-
-class Liveness(StrEnum):
-    """How sure it is that an instance is there, by how long it has not been heard of."""
-
-    HEARD = "HEARD"
-    SUSPECT = "SUSPECT"
-    UNREACHABLE = "UNREACHABLE"
-    LOST = "LOST"
 
 
 class OrderKind(StrEnum):
@@ -281,12 +271,3 @@ def running_log_id(job_id: str, attempt: int, rank: int) -> int:
     """The number of a rank's running log, different for each attempt: what seed 000 calls `running_log_id`."""
     name = f"{attempt_id(job_id, attempt)}/{rank}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> (64 - RUNNING_LOG_BITS)
-
-
-def liveness(unheard: timedelta, policy: RecoveryPolicy) -> Liveness:
-    """What it means that an instance was not heard of for so long."""
-    if unheard > within(policy.heartbeat_stale_s):
-        return Liveness.LOST
-    if unheard > within(policy.unreachable_s):
-        return Liveness.UNREACHABLE
-    return Liveness.SUSPECT if unheard > within(policy.suspect_s) else Liveness.HEARD

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 ATTEMPT = re.compile(r"(?P<job>.+)--a(?P<attempt>\d{2,})")
 CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
-
+_GPU = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
+_PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 
 LISTED_MAX = 8
 TICK = "#tick"
@@ -41,3 +42,14 @@ def instance_of_check(started_by: str) -> str | None:
     """The EC2 instance id in a `startedBy` that we gave to a health check, else None."""
     match = CHECK.fullmatch(started_by)
     return match["instance"] if match else None
+
+
+def gpu_name(text: str) -> str:
+    """The index, the UUID or the PCI address (as `dddd:bb:dd`) of a GPU that `text` is, "" for any other text.
+
+    The health check reads the same names (`health_check/settings.py`), and a test holds the two together.
+    """
+    if _GPU.fullmatch(text):
+        return text
+    found = _PCI.fullmatch(text.strip())
+    return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower() if found else ""

@@ -1,6 +1,6 @@
 """What is measured: every metric of ours, its unit and its meaning, and which of them a decision implies.
 
-Functions send them (`aws/journal.py`), the dashboard and the alarms show them (`infra/`); both read their names here,
+Functions send them (`aws/decision_log.py`), the dashboard and the alarms show them (`infra/`). Both read names here,
 so that nothing is shown that nobody sends. Values are raw, one per occurrence: CloudWatch makes p50 and p90 of them.
 They carry no dimensions of their own, because each combination of dimensions is paid for as a metric.
 """

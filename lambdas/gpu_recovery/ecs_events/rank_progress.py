@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.core.attempt import news_of_running, news_of_stopped
-from gpu_recovery.core.task import LastStatus, TaskFact
-from gpu_recovery.execution import failure_of
+from gpu_recovery.core.task import LastStatus, TaskFact, failure_of
 from gpu_recovery.recovery import Recovery
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpu_recovery import execution
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
+from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.recovery import Recovery
 
 
@@ -30,6 +30,5 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
     """Tell the instance that its health check has ended. Somebody else's run of the check family is not ours."""
     if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
         return
-    kit = execution.Kit(recovery.store, recovery.actions, recovery.policy, recovery.clock(), recovery.each)
-    message = execution.check_ended(kit, fact)
+    message = check_ended(recovery.actions, recovery.policy, fact)
     recovery.tell(message.to, message.event)

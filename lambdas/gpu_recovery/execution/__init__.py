@@ -11,34 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_recovery.core import commands
+from gpu_recovery.core.attempt import as_it_is_waited_for
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.state_machine import Pending
-from gpu_recovery.execution import attempts, diagnosis, health_checks, job_archive, repairs
-from gpu_recovery.execution.attempts import failure_of, untold_to
-from gpu_recovery.execution.context import DONE, Acted, Each, Kit, Message, died_before
-from gpu_recovery.execution.health_checks import check_ended
+from gpu_recovery.execution import attempts, diagnosis, health_checks, job_archive, launch, observe, repairs, stop
+from gpu_recovery.execution.context import DONE, Acted, Kit, Message
 from gpu_recovery.execution.ray import RAY_COMMANDS
-
-__all__ = [
-    "ACTS",
-    "DONE",
-    "OPTIONAL",
-    "SEEN_BY_SCHEDULER",
-    "WORDS",
-    "Acted",
-    "Each",
-    "Kit",
-    "Message",
-    "RayMissing",
-    "act",
-    "check_ended",
-    "died_before",
-    "failure_of",
-    "untold_to",
-]
 
 WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
@@ -47,12 +28,12 @@ SEEN_BY_SCHEDULER = (commands.ReleaseInstances, commands.TellInstance)
 OPTIONAL = (commands.GatherEvidence,)
 """Commands that only help: what is ordered beside them is done even if they fail."""
 ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
-    commands.LaunchAttempt: attempts.launch,
-    commands.ClaimInstance: attempts.claim_for_person,
-    commands.StopAttempt: attempts.stop,
-    commands.SuspendAttempt: attempts.suspend,
-    commands.EndRanks: attempts.end_ranks,
-    commands.ObserveAttempt: attempts.observe,
+    commands.LaunchAttempt: launch.launch,
+    commands.ClaimInstance: launch.claim_for_person,
+    commands.StopAttempt: stop.stop,
+    commands.SuspendAttempt: stop.suspend,
+    commands.EndRanks: stop.end_ranks,
+    commands.ObserveAttempt: observe.observe,
     commands.GatherEvidence: diagnosis.gather,
     commands.CheckInstances: attempts.check_instances,
     commands.ReleaseInstances: attempts.release,
@@ -98,7 +79,7 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         case commands.TellJob():
             return Acted((Message(command.job_id, command.event),))
         case commands.TellInstance():
-            return Acted((Message(command.instance_id, attempts.as_it_is_waited_for(record, command.event)),))
+            return Acted((Message(command.instance_id, as_it_is_waited_for(record, command.event)),))
         case _:
             raise KeyError(type(command).__name__)
     return DONE

@@ -11,7 +11,8 @@ from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import Pending
-from gpu_recovery.ports.store import Actions, Store
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import Store
 
 Each = Callable[[Callable[[Any], object], Iterable[Any]], object]
 """Does a piece of work for each of some items, which must not depend on each other: side by side where there are

@@ -24,6 +24,7 @@ from gpu_recovery.core.diagnosis.observations import (
 )
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.health_signals import HealthStatus
+from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, Conclusion
@@ -33,7 +34,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
-from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.store import AttemptStore, HeartbeatStore, Store
 
 LOG_LINES = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
@@ -127,7 +128,7 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
 
 
 def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that the evidence names, as `<instance>/<index or UUID>`."""
+    """The GPUs that the evidence names, as `<instance>/<its name>`."""
     cited = set(diagnosis.evidence)
     named = {
         f"{instance_id}/{one.gpu}"
@@ -141,7 +142,7 @@ def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> t
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(store: Store, job: Job, plan: Plan) -> Iterator[Report]:
+def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Report]:
     progress = store.load_progress(job.job_id, plan.attempt)
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
@@ -162,7 +163,7 @@ def _end(failure: RankFailure) -> ExitReport:
 
 
 def _of_machines(
-    store: Store, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
+    store: HeartbeatStore, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
 ) -> Iterator[Report]:
     for name, machine in machines.items():
         for source, health in machine.health.items():
@@ -176,7 +177,7 @@ def _of_machines(
                     instance_id=name,
                     xid=xid,
                     asks=class_of(xid, policy.xid_profile),
-                    gpu=found["gpu"] or "",
+                    gpu=gpu_name(found["gpu"] or ""),
                 )
     for name, beat in store.beats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()

@@ -9,10 +9,12 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.diagnosis.observations import Progress
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.store import ObservationStore
 
 
-def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
+def stopped_progress(
+    store: ObservationStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime
+) -> str | None:
     """Since when no rank of a running attempt gets on, in a sentence; None while one does, or nobody says.
 
     One item is read as long as the first rank's machine says nothing of progress, which is so where no program does.
@@ -31,7 +33,7 @@ def stopped_progress(store: Store, policy: RecoveryPolicy, job: Job, plan: Plan,
     return f"no rank has got on for {stands_s:.0f} s, though its machines are heard of"
 
 
-def _said(store: Store, job: Job, attempt: int, instance_ids: Sequence[str]) -> list[Progress]:
+def _said(store: ObservationStore, job: Job, attempt: int, instance_ids: Sequence[str]) -> list[Progress]:
     """What the processes of the attempt on these instances have said of how far they are."""
     kept = store.reports_of(job.job_id, attempt, instance_ids).values()
     return [one for found in kept for one in found.reports if isinstance(one, Progress) and one.value is not None]

@@ -1,23 +1,23 @@
-"""Carrying out the orders about an instance's health check, and what its end says to whom."""
+"""Carrying out the orders about an instance's health check."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
 
-from gpu_recovery.core import commands, events, health_check
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, news_of_stopped
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.state_machine import Pending
-from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure, StopCode, TaskFact
+from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure
+from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
-from gpu_recovery.ports.store import Refusal, VerdictUnreadable
+from gpu_recovery.ports.values import Refusal
 
 CHECK_RETRY = timedelta(seconds=10)
 """A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
 SUMMARY_CHARACTERS_MAX = 200
-NEVER_RAN = ("CannotStartContainerError", "CannotCreateContainerError")
 
 
 def run_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
@@ -42,27 +42,9 @@ def observe_check(kit: Kit, instance: Instance, pending: Pending) -> Acted:
     order: commands.ObserveCheck = pending.command
     facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(order.check_id))
     stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
-    return Acted((check_ended(kit, stopped[-1]),)) if stopped and len(stopped) == len(facts) else DONE
-
-
-def check_ended(kit: Kit, fact: TaskFact) -> Message:
-    """The message that a finished check task is for its instance."""
-    container = fact.container(fact.main_container)
-    exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
-    instance_id = fact.started_by.split("/")[1]
-    # ECS may hear of an end much later; a clock that is fast must not make it later still.
-    at = min(fact.at, fact.ended_at or fact.at)
-    never_ran = fact.stop_code == StopCode.TASK_FAILED_TO_START or reason.startswith(NEVER_RAN)
-    if exit_code is None and never_ran:
-        unstarted = health_check.judge_unstarted(reason or fact.stopped_reason)
-        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unstarted))
-    try:
-        document = kit.actions.verdict(fact.started_by)
-    except VerdictUnreadable as garbled:
-        unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
-        return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
-    verdict = health_check.judge(exit_code, document, document_required=kit.policy.blame_needs_document)
-    return Message(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))
+    return (
+        Acted((check_ended(kit.actions, kit.policy, stopped[-1]),)) if stopped and len(stopped) == len(facts) else DONE
+    )
 
 
 def observe_instance(kit: Kit, instance: Instance, pending: Pending) -> Acted:

@@ -22,7 +22,7 @@ from gpu_recovery.core.state_machine import Pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
 from gpu_recovery.execution.diagnosis import conclusion_on
-from gpu_recovery.ports.store import Refusal
+from gpu_recovery.ports.values import Refusal
 
 RAY_COMMANDS = (
     commands.LaunchAttempt,

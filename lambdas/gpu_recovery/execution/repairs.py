@@ -14,7 +14,8 @@ from gpu_recovery.core.job.adoption import carried
 from gpu_recovery.core.state_machine import Pending
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
-from gpu_recovery.ports.store import Machine, OutcomeUnknown
+from gpu_recovery.ports.errors import OutcomeUnknown
+from gpu_recovery.ports.values import Machine
 
 RETRY = timedelta(seconds=30)
 PATIENCE = 3

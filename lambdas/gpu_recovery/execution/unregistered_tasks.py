@@ -8,10 +8,11 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_of
 from gpu_recovery.core.job.adoption import carried
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Actions, Store
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import InstanceStore
 
 
-def instance_of(store: Store, actions: Actions, fact: TaskFact) -> str:
+def instance_of(store: InstanceStore, actions: Actions, fact: TaskFact) -> str:
     """The instance a person's task is on: ECS names only its registration. "" if nobody knows."""
     if not fact.container_instance_id:
         return ""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from gpu_recovery.auth.authenticator import TokenInvalid, TokenMissing
-from gpu_recovery.auth.user_tokens import USER, Role
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.response import Refused
@@ -41,7 +42,7 @@ NOBODY = Caller("nobody", None)
 def caller_of(desk: Desk, authorization: str) -> Caller:
     """Whom the header speaks for; both kinds of token are compared in constant time. Refused if for nobody."""
     scheme, _, token = authorization.partition(" ")
-    if scheme == "Bearer" and token.startswith(USER):
+    if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):
         return _user(desk, token)
     expected = f"Bearer {desk.operator_token()}"
     if not hmac.compare_digest(authorization.encode(errors="replace"), expected.encode()):
@@ -54,7 +55,7 @@ def _user(desk: Desk, token: str) -> Caller:
         kept = desk.users.opened_by(token)
     except (TokenInvalid, TokenMissing) as error:
         _unauthorized(str(error))
-    return Caller(kept.user, kept.role, kept.user)
+    return Caller(kept.holder, kept.role, kept.holder)
 
 
 def _unauthorized(detail: str) -> NoReturn:

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_recovery.auth.authenticator import Entrance
+from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenStore
-from gpu_recovery.auth.user_tokens import UserToken, UserTokenStore
 from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.redrive import DeadLetters
@@ -44,10 +42,6 @@ class JobLogs(Protocol):
         """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
 
 
-class RayAway(RecoveryError):
-    """The function that reaches the Ray cluster, or the cluster, does not answer."""
-
-
 class RayLogs(Protocol):
     """The logs of drivers on Ray."""
 
@@ -74,8 +68,8 @@ class Desk:
     capacity: Capacity
     logs: JobLogs
     node_tokens: TokenStore
-    user_tokens: UserTokenStore
-    users: Entrance[UserToken]
+    user_tokens: TokenStore
+    users: TokenAuthenticator
     letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from gpu_recovery.auth.tokens import TokensFull
-from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.job_api.dependencies import RayAway
+from gpu_recovery.core.errors import RayAway, SpecInvalid
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused
-from gpu_recovery.ports.store import CursorInvalid, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended, Unsaid
+from gpu_recovery.ports.errors import CursorInvalid, TooContended, TooManyReports, TryAgainSoon
+from gpu_recovery.recovery import Unsaid
 
 RETRY_AFTER_S = 5
 BUSY = (TryAgainSoon, TooContended)

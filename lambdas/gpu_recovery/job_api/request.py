@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api.authentication import Caller
 from gpu_recovery.job_api.response import Answer, Refused
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import problem
 
 JSON, PROBLEM = "application/json", "application/problem+json"
 
@@ -32,7 +32,7 @@ class Refused(RecoveryError):
 
     def answer(self) -> Answer:
         """The problem document."""
-        body = {**jobs.problem(self.status, self.title, self.detail, self.field), "code": self.code, **self.more}
+        body = {**problem(self.status, self.title, self.detail, self.field), "code": self.code, **self.more}
         return Answer(self.status, body, self.headers, PROBLEM)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import LIFE_S_MAX, LIFE_S_MIN, NOTE_MAX
-from gpu_recovery.auth.user_tokens import Role
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
-from gpu_recovery.core.failure import FailureKind
 from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, Origin
@@ -25,9 +24,10 @@ from gpu_recovery.core.job.spec import (
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.redrive import Grave
 from gpu_recovery.wire.attempts import AttemptStatus
-from gpu_recovery.wire.jobs import BECAUSE_CHARACTERS_MAX
+from gpu_recovery.wire.json_body import BECAUSE_CHARACTERS_MAX
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}

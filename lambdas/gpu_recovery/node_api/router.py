@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
-from gpu_recovery.auth.authenticator import Door, TokenInvalid, TokenMissing
-from gpu_recovery.auth.tokens import NodeToken
+from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, TokenMissing
+from gpu_recovery.auth.tokens import Token
 from gpu_recovery.core.heartbeat import BY_ROLE, Report
 from gpu_recovery.node_api.heartbeats import Hearing
 from gpu_recovery.node_api.report_parser import ReportInvalid, report, report_of_gpus, report_of_tasks
-from gpu_recovery.ports.store import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
-from gpu_recovery.wire import jobs
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooContended, TooManyReports, TryAgainSoon
+from gpu_recovery.wire import json_body
+from gpu_recovery.wire.json_body import read_json
 
 BODY_BYTES_MAX = 1_048_576
 RETRY_AFTER_S = 5
@@ -60,7 +60,7 @@ class NodeApi:
     def __init__(
         self,
         hearing: Hearing,
-        door: Door,
+        door: TokenAuthenticator,
         node_roles: Sequence[str] = (),
         tell: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
@@ -101,7 +101,7 @@ class NodeApi:
         body = _body(event)
         scheme, _, token = _headers(event).get("authorization", "").partition(" ")
         by, spare = self._let_in(token if scheme.lower() == "bearer" else "")
-        return self._heard(report(by.instance_id, _json(body)), spare, by.token_id)
+        return self._heard(report(by.holder, _json(body)), spare, by.token_id)
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
@@ -113,15 +113,15 @@ class NodeApi:
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._older(event)
-        self._hearing.hear(report_of_gpus(by.instance_id, document), spare, by.token_id)
+        self._hearing.hear(report_of_gpus(by.holder, document), spare, by.token_id)
         return {"ok": True, "ts": self._ts()}
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._older(event)
-        heard = self._hearing.hear(report_of_tasks(by.instance_id, document), spare, by.token_id)
+        heard = self._hearing.hear(report_of_tasks(by.holder, document), spare, by.token_id)
         return {"ok": True, "updated": heard.updated, "revived": heard.revived, "ts": self._ts()}
 
-    def _older(self, event: Mapping[str, Any]) -> tuple[NodeToken, bool, Mapping[str, Any]]:
+    def _older(self, event: Mapping[str, Any]) -> tuple[Token, bool, Mapping[str, Any]]:
         """(token, spare, body) of a call of seed 000, which carries its token in the body."""
         document = _json(_body(event))
         if not isinstance(document, dict):
@@ -129,7 +129,7 @@ class NodeApi:
         token = document.get("token")
         return *self._let_in(token if isinstance(token, str) else ""), document
 
-    def _let_in(self, token: str) -> tuple[NodeToken, bool]:
+    def _let_in(self, token: str) -> tuple[Token, bool]:
         """What is kept of a token, and whether that was known: then the report has a call to spare."""
         reads = self._door.reads
         return self._door.opened_by(token.strip()), self._door.reads == reads
@@ -196,7 +196,7 @@ def _body(event: Mapping[str, Any]) -> bytes:
 
 def _json(body: bytes) -> Any:
     try:
-        return jobs.read_json(body.decode())
+        return read_json(body.decode())
     except (ValueError, RecursionError) as error:
         raise Refused(400, "invalid_json", f"the body is not JSON: {error}"[:200]) from error
 
@@ -204,7 +204,7 @@ def _json(body: bytes) -> Any:
 def _refusal(refusal: Refused, older: bool) -> dict[str, Any]:
     if older:
         return _answer(refusal.status, {"ok": False, "error": refusal.error}, refusal.headers)
-    problem = jobs.problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail)
+    problem = json_body.problem(refusal.status, HTTPStatus(refusal.status).phrase, refusal.detail)
     body = {**problem, "error": refusal.error, **{name: value for name, value in refusal.more.items() if value != ""}}
     return _answer(refusal.status, body, {**refusal.headers, "content-type": "application/problem+json"})
 

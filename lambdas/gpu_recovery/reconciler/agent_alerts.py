@@ -15,8 +15,8 @@ from gpu_recovery.core.heartbeat import Beat
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.core.policy import within
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.recovery import SAVES_MAX, Recovery, TooContended
+from gpu_recovery.fleet_controls import change_fleet
+from gpu_recovery.recovery import Recovery
 
 SOON, GATHERED = timedelta(seconds=120), timedelta(seconds=300)
 """Who is about to be told of is waited for, but only so long."""
@@ -75,12 +75,9 @@ def _back(
 
 def _keep(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:
     """Enter whom operators know of. They were told first: who dies in between has it told twice rather than never."""
-    for _ in range(SAVES_MAX):
-        fleet = recovery.store.load_fleet()
-        unheard = {one: known for one, known in fleet.unheard.items() if one not in back} | dict(due)
-        try:
-            recovery.store.save_fleet(replace(fleet, unheard=unheard))
-        except StaleRecord:
-            continue
-        return
-    raise TooContended(f"refused {SAVES_MAX} times: others write the brakes all the time")
+
+    def entered(fleet: Fleet) -> Fleet:
+        left = {one: known for one, known in fleet.unheard.items() if one not in back}
+        return replace(fleet, unheard=left | dict(due))
+
+    change_fleet(recovery, entered)

@@ -6,27 +6,27 @@ hear: then nothing is concluded from silence until enough of them report again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
 from gpu_recovery.core import events
-from gpu_recovery.core.attempt import Progress
 from gpu_recovery.core.fleet import Fleet, listening
-from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.heartbeat import Beat, GpuHealth, Liveness, RankBeat, liveness, outgrown, running_log_id
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.heartbeat import Beat, GpuHealth, RankBeat, outgrown
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import Liveness, attempts_of, booted, is_fresh, liveness
 from gpu_recovery.core.notifications import fleet as of_fleet
 from gpu_recovery.core.policy import within
-from gpu_recovery.node_api import heartbeats
+from gpu_recovery.fleet_controls import change_fleet
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import MachineStatus, StaleRecord
+from gpu_recovery.ports.errors import TooContended
 from gpu_recovery.reconciler.agent_alerts import tell_unheard
 from gpu_recovery.reconciler.cycle import Round
 from gpu_recovery.recovery import Recovery
 
 LISTENED_TO = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING, InstanceStatus.VERIFYING, InstanceStatus.QUARANTINED)
 """The statuses of an instance that should be heard of: one under repair is expected to be silent."""
+LISTENS_MAX = 2
+"""Attempts to save the fleet limits in one round. Operators are told before each attempt."""
 
 
 def compare_beats(this: Round) -> None:
@@ -57,17 +57,17 @@ def _listen(recovery: Recovery, silent: int, reporting: int, now: datetime) -> F
     """The brakes, with whether so many are silent that it is not the machines; operators are told first, as of any
     brake. None where others write them all the time: the next round looks again, and until then nothing is concluded.
     """
-    for _ in range(2):
-        before = recovery.store.load_fleet()
+
+    def listened(before: Fleet) -> Fleet:
         after = listening(before, silent, reporting, recovery.policy, now)
-        if after == before:
-            return before
-        recovery.say(of_fleet.deaf(after) if after.deaf is not None else of_fleet.hears_again(before))
-        try:
-            return recovery.store.save_fleet(after)
-        except StaleRecord:
-            continue
-    return None
+        if after != before:
+            recovery.say(of_fleet.deaf(after) if after.deaf is not None else of_fleet.hears_again(before))
+        return after
+
+    try:
+        return change_fleet(recovery, listened, LISTENS_MAX)
+    except TooContended:
+        return None
 
 
 def _tell_silent(recovery: Recovery, record: Instance, beat: Beat) -> None:
@@ -123,9 +123,9 @@ def _tell_what_was_heard(recovery: Recovery, record: Instance, beat: Beat) -> No
     if record.silent_since is not None:
         # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
         latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
-        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=heartbeats.attempts_of(latest)))
+        recovery.tell(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=attempts_of(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
-        recovery.tell(beat.instance_id, heartbeats.booted(beat, recovery.clock()))
+        recovery.tell(beat.instance_id, booted(beat, recovery.clock()))
     word = _health_untold(record, beat)
     if word is not None:
         now = recovery.clock()
@@ -151,66 +151,8 @@ def _tell_silent_ranks(recovery: Recovery, record: Instance, beat: Beat) -> None
         claim = record.claims.get(rank.job_id)
         if claim is None or claim.attempt != rank.attempt or rank.silent:
             continue
-        if heartbeats.is_fresh(rank.seen_at, recovery.clock(), recovery) or _has_ended(recovery, rank):
+        if is_fresh(rank.seen_at, recovery.clock(), recovery.policy) or _has_ended(recovery, rank):
             continue
         sentence = f"last reported at {rank.seen_at:%H:%M:%S} UTC, while the instance itself reports"
         _tell_job(recovery, rank.job_id, rank.attempt, beat.instance_id, rank.seen_at, sentence)
         recovery.store.mark_rank_silent(beat.instance_id, int(log), rank.seen_at)
-
-
-# -- of one LOST job ---------------------------------------------------------------------------------------------------
-
-
-def heard_again(recovery: Recovery, job: Job, progress: Progress | None) -> events.RankHeard | None:
-    """What a LOST job was never told: the rank on a silent instance has been heard of since, or has ended."""
-    now = recovery.clock()
-    ended = progress.stopped if progress is not None else frozenset()
-    for instance_id in job.silent:
-        if job.instances.index(instance_id) in ended:
-            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
-    for instance_id, beat in recovery.store.beats(job.silent).items():
-        rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
-        if rank is not None and heartbeats.is_fresh(rank.seen_at, now, recovery) and _is_later(job, instance_id, rank):
-            return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
-    return None
-
-
-def _is_later(job: Job, instance_id: str, rank: RankBeat) -> bool:
-    """Whether the rank was seen after the silence that the job knows of."""
-    return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
-
-
-def what_others_say(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tuple[str, ...], str]:
-    """Of a LOST job's silent instances: those that ECS or EC2 finds dead, with their words; of these the ones of which
-    only the agent of ECS is not connected; and why no silence counts, "" if it does."""
-    fleet = recovery.store.load_fleet()
-    statuses = recovery.actions.machine_statuses(job.silent)
-    beats, now = recovery.store.beats(job.silent), recovery.clock()
-    dead: dict[str, str] = {}
-    unsure: list[str] = []
-    for instance_id in job.silent:
-        words = _words_of_ec2(statuses.get(instance_id))
-        record = recovery.store.load_instance(instance_id)
-        if record is None or record.status is InstanceStatus.GONE:
-            words.append("it has left the cluster")
-        elif instance_id in beats and heartbeats.is_fresh(beats[instance_id].seen_at, now, recovery):
-            pass  # the machine reports, if not this rank: it is alive
-        elif not _is_connected(recovery, record):
-            unsure += [] if words else [instance_id]
-            words.append("the agent of ECS is not connected")
-        if words:
-            dead[instance_id] = " and ".join(words)
-    return dead, tuple(unsure), fleet.deaf.sentence if fleet.deaf is not None else ""
-
-
-def _words_of_ec2(status: MachineStatus | None) -> list[str]:
-    if status is None:
-        return []
-    state = [] if status.state is MachineState.RUNNING else [f"EC2 shows it {status.state}"]
-    impaired = [f"{word.kind} is {word.status}" for word in status.health if word.status is HealthStatus.IMPAIRED]
-    return state + impaired
-
-
-def _is_connected(recovery: Recovery, record: Instance) -> bool:
-    described = recovery.actions.describe_instance(record.container_instance_id)
-    return described is not None and described[1].agent_connected

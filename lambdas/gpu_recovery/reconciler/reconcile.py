@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_recovery.core import events
+from gpu_recovery.core.attempt import undelivered_event
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
-from gpu_recovery.execution import untold_to
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.reconciler import heartbeat_timeouts
+from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Round
 from gpu_recovery.reconciler.resync import COMPARISONS
 from gpu_recovery.recovery import Recovery
@@ -51,14 +51,14 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
         plan = recovery.store.load_plan(job.job_id, job.attempt)
         progress = recovery.store.load_progress(job.job_id, job.attempt)
     if plan is not None and progress is not None:
-        news = untold_to(job, progress, plan, recovery.policy, now)
+        news = undelivered_event(job, progress, plan, recovery.policy, now)
         if news is not None:
             return news
-    if job.status is JobStatus.LOST and (heard := heartbeat_timeouts.heard_again(recovery, job, progress)) is not None:
+    if job.status is JobStatus.LOST and (heard := lost_jobs.heard_again(recovery, job, progress)) is not None:
         return heard
     if job.deadline_at is not None and job.deadline_at <= now:
         is_lost = job.status is JobStatus.LOST
-        dead, unsure, deaf = heartbeat_timeouts.what_others_say(recovery, job) if is_lost else ({}, (), "")
+        dead, unsure, deaf = lost_jobs.what_others_say(recovery, job) if is_lost else ({}, (), "")
         return events.JobDeadlineReached(
             at=now,
             attempt=job.attempt,

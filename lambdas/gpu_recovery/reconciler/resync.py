@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthStatus, MachineState
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
-from gpu_recovery.core.instance.health_reports import is_called_off, is_known
+from gpu_recovery.core.instance.interruptions import is_called_off, is_known
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
@@ -17,7 +17,7 @@ from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.fleet_controls import count
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import MachineStatus, state_of
+from gpu_recovery.ports.values import MachineStatus, state_of
 from gpu_recovery.reconciler.cycle import PRESENT, Round
 from gpu_recovery.reconciler.heartbeat_timeouts import compare_beats
 from gpu_recovery.recovery import Recovery

@@ -28,7 +28,8 @@ from gpu_recovery.core.queue.run_time_estimates import Kind, usual
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
 from gpu_recovery.core.state_machine import Outcome
 from gpu_recovery.partial_failures import raise_all, try_each
-from gpu_recovery.ports.store import Store, TermOver
+from gpu_recovery.ports.errors import TermOver
+from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import Recovery, Unsaid
 
 UNFINISHED = "not every job could be given or told its place"
@@ -118,7 +119,7 @@ def _is_due(last: LastPass, now: datetime) -> bool:
     return last.waiting > 0 and now - last.at >= PASS_AT_LEAST
 
 
-def _nobody_waits(store: Store, now: datetime) -> bool:
+def _nobody_waits(store: QueueStore, now: datetime) -> bool:
     """Whether instances have nobody to be given to: neither did the last pass leave anybody, nor has anybody come.
 
     Who comes into line says so by name, and is read then whatever the index shows yet.
@@ -178,7 +179,7 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     return Reading(snapshot, entries, unreadable, first_cool_down)
 
 
-def usual_times(store: Store, entries: Collection[Entry], now: datetime) -> Mapping[Kind, int]:
+def usual_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[Kind, int]:
     """How long jobs run of the kinds that those who have a place and the first in line are of, in one call."""
     matter = sorted((one for one in entries if not one.waits or one.may_start(now)), key=lambda one: one.queued_at)
     kinds = [one.kind for one in sorted(matter, key=lambda one: one.waits) if one.kind is not None]

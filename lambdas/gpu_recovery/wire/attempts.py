@@ -12,12 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, RUNS, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.task import EndingKind, RankFailure
-from gpu_recovery.wire import jobs
+from gpu_recovery.core.task import EndingKind, FailureKind, RankFailure, kind_of
+from gpu_recovery.wire.json_body import time_text
 
 SHOWN_MAX = 20
 """The latest attempts, two items each."""
@@ -62,8 +61,8 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: Progress | 
         "attempt": number,
         "attempt_id": attempt_id(job.job_id, number),
         "status": status.value,
-        "started_at": jobs.time_text(began),
-        "ended_at": jobs.time_text(ended),
+        "started_at": time_text(began),
+        "ended_at": time_text(ended),
         "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
         "failure_kind": _kind(own, progress).value if own else None,
         "message": own.ending.sentence if own else None,

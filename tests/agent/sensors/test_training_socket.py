@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import read_json
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.sensors.training_message import LINE_BYTES_MAX, read
@@ -177,7 +177,7 @@ def test_what_is_passed_on_never_spoils_a_report() -> None:
         found = read(line)
         passed[found is not None] += 1
         if found is not None:
-            jobs.read_json(encoded({"diagnosis": [found]}).decode("utf-8"))
+            read_json(encoded({"diagnosis": [found]}).decode("utf-8"))
 
     each()
     assert min(passed[True], passed[False]) > 50, passed

@@ -17,7 +17,9 @@ from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.fleet import fleet_view
+from gpu_recovery.wire.instances import instance_view, lemon_view
+from gpu_recovery.wire.jobs import job_view
 from gpu_recovery_client.render import fleet, formats, timeline
 from gpu_recovery_client.render import instances as render_instances
 from gpu_recovery_client.render import jobs as render_jobs
@@ -178,10 +180,10 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
     entry = HistoryEntry(NOW, "", JobStatus.QUEUED, "JobSubmitted", 1, "submitted")
     failure = RankFailure(0, "i-1", NOW, Ending(EndingKind.CRASHED, 134, "was ended by signal 6"))
     spec = JobSpec("sft", 2, 8, "gpu-training")
-    job = jobs.job_view(
+    job = job_view(
         Job("a", spec, queued_at=NOW, status_at=NOW, failure=failure, history=(entry,)), PRESETS[Preset.ADAPTIVE]
     )
-    instance = jobs.instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)), NOW)
+    instance = instance_view(Instance("i-1", status_at=NOW, claims={"a": Claim(1, 8)}, history=(entry,)), NOW)
     assert set(incident["job"]) == set(job)
     assert set(incident["job"]["failure"]) == set(job["failure"])
     assert {type(value) for value in incident["instances"][1]["claims"].values()} == {type(instance["claims"]["a"])}
@@ -201,7 +203,7 @@ def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
     machine = Instance("i-1", NOW, InstanceStatus.QUARANTINED, need=need, held=Held(NOW, "paused"))
     waiting = Instance("i-2", NOW, InstanceStatus.QUARANTINED, "it did not come back")
     brakes = Fleet(opened_at=NOW, pause=Pause("an operator", "why", NOW), blamed={"i-1": NOW})
-    view = jobs.fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting], [])
+    view = fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting], [])
     assert set(stored) == set(view)
     for part in ("breaker", "pause"):
         assert set(stored[part]) == set(view[part])
@@ -239,7 +241,7 @@ def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None
 def test_an_instance_says_what_speaks_against_it() -> None:
     """The score and what it is made of, as the API tells them; of one with a clean past there is no such line."""
     past = tuple(noticed(NOW, kind) for kind in (LemonSignal.OUT, LemonSignal.OUT, LemonSignal.XID))
-    lemon, clean = (jobs.lemon_view(Instance("i-1", NOW, past=one), NOW) for one in (past, ()))
+    lemon, clean = (lemon_view(Instance("i-1", NOW, past=one), NOW) for one in (past, ()))
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
     told = render_instances.instance_details({**view, "lemon": lemon}, NOW)
     assert "lemon score" in told

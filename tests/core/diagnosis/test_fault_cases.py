@@ -12,7 +12,8 @@ from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
 from benchmarks.diagnosing import found_at, instances_of, straggler_rates, window
-from benchmarks.fault_cases import ALL, AT_S, TOPOLOGY, FaultCase, fault_cases, healthy
+from benchmarks.fault_cases.case import ALL, AT_S, TOPOLOGY, FaultCase, healthy
+from benchmarks.fault_cases.catalogue import fault_cases
 
 FAMILIES = {"rpc", "telemetry", "patterns", "stragglers", "weight_sync", "collectives"}
 CASES = [case for case in fault_cases() if case.family in FAMILIES]

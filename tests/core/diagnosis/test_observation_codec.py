@@ -23,7 +23,7 @@ from gpu_recovery.core.diagnosis.observation_codec import (
 from gpu_recovery.core.diagnosis.observations import Occupant
 from gpu_recovery.core.heartbeat import Observed
 from gpu_recovery.node_api.report_parser import report
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,7 +147,7 @@ def test_a_report_is_read_whole_and_comes_back_from_where_it_is_kept(kind: str) 
         if name in known:
             assert getattr(found, name) == (tuple(value) if isinstance(value, list) else value), name
     at = replace(found, at_s=1_763_715_600.125)
-    assert from_json(jobs.read_json(json.dumps(to_json(at)))) == at
+    assert from_json(read_json(json.dumps(to_json(at)))) == at
 
 
 def test_occupants_are_read_each_with_its_owner() -> None:
@@ -268,7 +268,7 @@ def test_how_many_were_lost_on_the_way_is_read_or_passed_over(value: Any, lost: 
 def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
     """Never an error, and never a report that could not be written as JSON of finite numbers."""
     try:
-        document = jobs.read_json(json.dumps(value))
+        document = read_json(json.dumps(value))
     except ValueError:
         return
     said = report(A, BEAT | {"diagnosis": document})

@@ -11,8 +11,9 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Deaf, Fleet, listening, why_not_now
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import Liveness, liveness, running_log_id
+from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.state_machine import Outcome
@@ -34,7 +35,7 @@ from tests.core.build import (
     tell,
     verifying,
 )
-from tests.core.instance.test_health_reports import MAKE
+from tests.core.instance.health_cases import IN_STATUS
 
 S = InstanceStatus
 JOB = "sft-1"
@@ -77,7 +78,7 @@ def silenced(record: Instance | None = None) -> Instance:
 @pytest.mark.parametrize("status", LISTENED_TO)
 def test_silence_moves_no_instance_and_takes_no_claim(status: InstanceStatus) -> None:
     """It is kept, whatever the instance is busy with; it is told once."""
-    record = MAKE[status]()
+    record = IN_STATUS[status]()
     decision = tell(record, silent(), now=later(200))
     after = decision.record
     assert (after.status, after.reason, after.claims, after.silent_since) == (status, record.reason, record.claims, NOW)
@@ -88,7 +89,7 @@ def test_silence_moves_no_instance_and_takes_no_claim(status: InstanceStatus) ->
 @pytest.mark.parametrize("status", [S.REBOOTING, S.REPLACING, S.GONE])
 def test_a_machine_that_is_expected_to_be_silent_is_no_news(status: InstanceStatus) -> None:
     """It is being repaired, or it has left."""
-    assert tell(MAKE[status](), silent(), now=later(200)).outcome is Outcome.IGNORED
+    assert tell(IN_STATUS[status](), silent(), now=later(200)).outcome is Outcome.IGNORED
 
 
 def test_only_jobs_that_were_ever_heard_of_there_are_told() -> None:
@@ -111,7 +112,7 @@ def test_nothing_new_is_placed_on_a_silent_instance() -> None:
 @pytest.mark.parametrize("status", [*LISTENED_TO, S.REBOOTING, S.REPLACING])
 def test_an_instance_that_is_heard_again_is_silent_no_more(status: InstanceStatus) -> None:
     """In every status that it may be in; its jobs are told with the time of the heartbeat."""
-    record = replace(MAKE[status](), silent_since=NOW, claims={JOB: Claim(1, 8), "other": Claim(4, 8)})
+    record = replace(IN_STATUS[status](), silent_since=NOW, claims={JOB: Claim(1, 8), "other": Claim(4, 8)})
     decision = tell(record, heard(later(300), sft_1=1, other=3), now=later(999))
     after = decision.record
     assert (after.status, after.silent_since, after.heard_at, after.claims) == (status, None, later(300), record.claims)
@@ -141,7 +142,7 @@ def test_an_instance_that_comes_back_under_another_registration_is_not_silent() 
 @pytest.mark.parametrize("status", LISTENED_TO)
 def test_a_boot_ends_the_ranks_that_were_heard_of_before_it(status: InstanceStatus) -> None:
     """For certain, so their ends are confirmed; a rank that was never heard of may have started since."""
-    record = replace(MAKE[status](), claims={JOB: Claim(1, 4), "quiet": Claim(1, 2), "newer": Claim(3, 2)})
+    record = replace(IN_STATUS[status](), claims={JOB: Claim(1, 4), "quiet": Claim(1, 2), "newer": Claim(3, 2)})
     decision = tell(record, booted(later(60), sft_1=1, newer=2), now=later(150))
     after = decision.record
     assert (after.status, after.boot_id, after.booted_at) == (status, "boot-9", later(60))
@@ -181,7 +182,7 @@ def test_a_boot_from_before_the_order_or_the_same_boot_proves_nothing(seconds: i
 
 def test_a_replacement_that_has_not_begun_is_not_proved_by_a_boot() -> None:
     """The host is to be left, and the machine still stands on it."""
-    record = MAKE[S.REPLACING]()
+    record = IN_STATUS[S.REPLACING]()
     assert record.reboot is not None and not record.reboot.started
     event = booted(record.reboot.asked_at + timedelta(seconds=40))
     assert tell(record, event, now=later(200)).record.status is S.REPLACING
@@ -190,7 +191,7 @@ def test_a_replacement_that_has_not_begun_is_not_proved_by_a_boot() -> None:
 def test_a_gone_instance_hears_nothing() -> None:
     """Neither silence, nor its end, nor a boot."""
     for event in (silent(), heard(later(1)), booted(later(1))):
-        assert tell(MAKE[S.GONE](), event, now=later(300)).outcome is Outcome.IGNORED
+        assert tell(IN_STATUS[S.GONE](), event, now=later(300)).outcome is Outcome.IGNORED
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(("silent", "heard", "booted", "again")), st.integers(0, 99)), max_size=30)

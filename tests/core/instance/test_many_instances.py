@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.core import all_events
 from tests.core.build import ADAPTIVE, CLASSIC, NOW, available, observed, tell
-from tests.core.test_properties import _works_only_after_proof
+from tests.core.property_runs import works_only_after_proof
 
 FLEET_SIZE = 10
 COUNTED = 5
@@ -52,7 +52,7 @@ class Cluster:
         if decision.fleet is not None:
             assert decision.fleet != self.fleet, "a transaction that changes nothing"
             self.fleet = decision.fleet
-        _works_only_after_proof(before, event, decision.record, self.policy)
+        works_only_after_proof(before, event, decision.record, self.policy)
         self.check(before, decision.record)
 
     def check(self, before: Instance, after: Instance) -> None:

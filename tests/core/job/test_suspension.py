@@ -1,4 +1,4 @@
-"""Making room, coming back, being held: what a job does when it is to give up its instances for a while."""
+"""Suspension: a gang leaves its instances, keeps its place in the queue, and comes back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
-from gpu_recovery.core.job.assessment import ASKS_FOR_SUSPENSION
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import PLACED, Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.queue.entry import waiting
 from gpu_recovery.core.queue.ordering import in_line
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.state_machine import Outcome
-from gpu_recovery.core.task import Ending, EndingKind
+from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
     ADAPTIVE,
@@ -28,15 +27,10 @@ from tests.core.build import (
     SPEC,
     applied,
     available,
-    checked,
-    diagnosing,
     failure,
     later,
-    lost,
     orders,
-    placed,
     queued,
-    results,
     running,
     stopped,
     stopping,
@@ -45,21 +39,14 @@ from tests.core.build import (
     suspending,
     tell,
 )
-from tests.core.job.test_recovering import MAKE
+from tests.core.job.suspension_cases import ends
 
 S = JobStatus
 POLICY = pytest.mark.parametrize("policy", POLICIES, ids=["classic", "adaptive"])
-ENDED = (S.SUCCEEDED, S.FAILED, S.CANCELED)
 
 
 def resume_event(record: Job) -> events.ResumeRequested:
     return events.ResumeRequested(at=later(1), attempt=record.attempt, by="ada")
-
-
-def ends(record: Job, kind: EndingKind, code: int | None = None, rank: int = 0) -> events.RankFailed:
-    """A rank of the job ends, first of all."""
-    first = replace(failure(kind, rank=rank), ending=Ending(kind, code, f"exited with code {code}"))
-    return events.RankFailed(at=NOW, attempt=record.attempt, failure=first)
 
 
 # -- making room -------------------------------------------------------------------------------------------------------
@@ -236,83 +223,6 @@ def test_the_time_that_it_ran_is_added_up_over_its_attempts() -> None:
     assert record.ran_s == 1_500
 
 
-# -- who may ask -------------------------------------------------------------------------------------------------------
-
-
-def test_a_scheduler_that_read_an_older_record_suspends_nobody() -> None:
-    """The job may have become another's victim, or nobody's, since."""
-    record = running()
-    old = replace(suspend_event(record, "big-1"), version=record.version - 1)
-    assert tell(record, old).outcome is Outcome.OUTDATED
-
-
-def test_a_job_that_is_only_observed_is_never_suspended() -> None:
-    """Neither alone nor with everything else."""
-    for record, policy in (
-        (replace(running(), hands_off=True), ADAPTIVE),
-        (running(), replace(ADAPTIVE, observe_only=True)),
-    ):
-        assert tell(record, suspend_event(record), policy).outcome is Outcome.IGNORED
-
-
-@pytest.mark.parametrize("status", list(JobStatus))
-def test_a_person_may_suspend_whatever_has_not_ended(status: JobStatus) -> None:
-    """It is out of line until a person resumes it, whatever it is doing now; what has ended is left alone."""
-    record = MAKE[status]()
-    decision = tell(record, suspend_event(record))
-    if status in ENDED:
-        assert decision.outcome is Outcome.IGNORED
-        return
-    assert decision.record.held
-    entry = entry_of(decision.record)
-    assert entry is not None and not entry.may_start(later(10**8))
-
-
-@pytest.mark.parametrize("make", [lambda: placed(queued()), lost], ids=["launching", "lost"])
-def test_what_has_nothing_to_save_or_cannot_hear_is_stopped_at_once(make: Any) -> None:
-    """No grace for ranks that do not run yet, nor for a rank 0 that nobody hears of."""
-    decision = tell(make(), suspend_event(make()))
-    assert decision.record.status is S.STOPPING and orders(decision, commands.StopAttempt)
-    assert stopped(decision.record).status is S.SUSPENDED
-
-
-def test_a_failure_under_way_is_looked_into_before_the_job_is_held() -> None:
-    """Whoever suspends a job whose GPU is broken does not want the GPU used by the next."""
-    record = diagnosing(failure(EndingKind.CRASHED))
-    record = applied(tell(record, suspend_event(record)))
-    assert record.status is S.DIAGNOSING and record.held
-    decision = checked(record, results())
-    after = decision.record
-    assert (after.status, after.attempts_counted) == (S.SUSPENDED, 1)
-    assert orders(decision, commands.ReleaseInstances)
-
-
-def test_a_gang_that_is_moved_elsewhere_stays_out_of_line_when_a_person_says_so() -> None:
-    """Its gang is being stopped already; it just does not go on."""
-    record = running()
-    event = events.InstanceLeaving(at=NOW, attempt=1, instance_id=IDS[0], sentence="Spot takes it")
-    record = applied(tell(record, event))
-    record = applied(tell(record, suspend_event(record)))
-    after = stopped(record)
-    assert after.status is S.SUSPENDED and after.held
-
-
-def test_what_is_being_ended_is_not_kept_alive() -> None:
-    """A canceled job is canceled."""
-    record = running()
-    record = applied(tell(record, events.CancelRequested(at=NOW, attempt=1, by="ada")))
-    assert tell(record, suspend_event(record)).outcome is Outcome.IGNORED
-
-
-@pytest.mark.parametrize("make", [suspending, suspended], ids=["suspending", "suspended"])
-def test_a_suspended_job_can_be_canceled(make: Any) -> None:
-    """In every state."""
-    record = make()
-    after = applied(tell(record, events.CancelRequested(at=NOW, attempt=1, by="ada")))
-    assert after.status in (S.STOPPING, S.CANCELED)
-    assert after.status is S.CANCELED or stopped(after).status is S.CANCELED
-
-
 # -- coming back -------------------------------------------------------------------------------------------------------
 
 
@@ -362,84 +272,7 @@ def test_the_same_wish_delivered_twice_is_obeyed_once() -> None:
     assert tell(record, wish).outcome is Outcome.OUTDATED and not record.held
 
 
-# -- asking for it -----------------------------------------------------------------------------------------------------
-
-
-@POLICY
-def test_a_rank_that_exits_with_75_has_its_gang_suspended(policy: Any) -> None:
-    """`go_suspend()` from any rank; it is in line again at once, and no attempt is counted."""
-    record = running(policy)
-    record = applied(tell(record, ends(record, EndingKind.FAILED, ASKS_FOR_SUSPENSION, rank=1), policy))
-    assert (record.status, record.stop_purpose) == (S.STOPPING, StopPurpose.SUSPEND)
-    record = stopped(record, policy)
-    assert (record.status, record.held, record.attempts_counted) == (S.SUSPENDED, False, 0)
-    assert record.attempts_uncounted == {Cause.SUSPENDED: 1}
-
-
-@pytest.mark.parametrize(
-    ("kind", "purpose"),
-    [(EndingKind.STOPPED_BY_PERSON, StopPurpose.CANCEL), (EndingKind.INTERRUPTED, StopPurpose.RELAUNCH)],
-)
-def test_a_rank_that_was_ended_with_75_left_over_asks_for_nothing(kind: EndingKind, purpose: StopPurpose) -> None:
-    """Only its own exit is a wish: what people or Spot ended is what they made of it."""
-    record = running()
-    record = applied(tell(record, ends(record, kind, ASKS_FOR_SUSPENSION)))
-    assert record.stop_purpose is purpose
-
-
-def test_who_only_ever_asks_to_be_suspended_fails_at_last() -> None:
-    """A program that cannot begin must not be begun for ever; each pause is longer than the last."""
-    record, pauses = queued(), []
-    for _ in range(ADAPTIVE.uncounted_max):
-        record = running(record=replace(record, not_before=None))
-        record = stopped(applied(tell(record, ends(record, EndingKind.FAILED, ASKS_FOR_SUSPENSION))))
-        assert record.status is S.SUSPENDED
-        pauses.append(record.not_before)
-    assert pauses[0] is None and pauses[-1] is not None
-    record = running(record=replace(record, not_before=None))
-    record = stopped(applied(tell(record, ends(record, EndingKind.FAILED, ASKS_FOR_SUSPENSION))))
-    assert record.status is S.FAILED and "relaunch" in record.reason
-
-
 # -- what it takes up --------------------------------------------------------------------------------------------------
-
-
-def quota(decision: Any) -> tuple[str, int] | None:
-    return (decision.quota.key, decision.quota.nodes) if decision.quota is not None else None
-
-
-def test_a_place_takes_up_quota_until_it_is_given_up() -> None:
-    """Entered with the placement and taken out with the suspension, in the decisions themselves."""
-    record = queued(spec=replace(SPEC, user="ada"))
-    event = events.JobPlaced(at=NOW, attempt=0, version=1, instances=IDS, epochs=(0, 0), term=7)
-    decision = tell(record, event)
-    assert quota(decision) == ("ada/NORMAL/", 2) and decision.quota is not None and decision.quota.term == 7
-    record = running(record=replace(decision.record, status=S.QUEUED, attempt=0))
-    record = suspending(record=replace(record, quota_nodes=2))
-    gone = tell(record, events.AllRanksStopped(at=NOW, attempt=1, failure=failure(EndingKind.STOPPED_BY_US)))
-    assert quota(gone) == ("ada/NORMAL/", -2)
-
-
-@pytest.mark.parametrize("status", list(JobStatus))
-def test_whoever_is_placed_takes_up_quota_and_nobody_else_does(status: JobStatus) -> None:
-    """A gang that recovers keeps its place; what waits, is suspended or has ended has none."""
-    assert MAKE[status]().quota_nodes == (2 if status in PLACED else 0)
-
-
-def test_a_gang_that_recovers_is_not_counted_twice() -> None:
-    """Its next attempt takes the place that it still has."""
-    record = applied(checked(diagnosing(failure(EndingKind.CRASHED)), results()))
-    assert record.status is S.RECOVERING and record.quota_nodes == 2
-    event = events.JobPlaced(at=NOW, attempt=1, version=record.version, instances=IDS, epochs=(0, 0), term=3)
-    decision = tell(record, event)
-    assert quota(decision) == (record.quota_key, 0)
-
-
-def test_classic_fails_what_it_failed_before_but_for_a_wish() -> None:
-    """Any other code than 1 and 75 stops the gang and fails the job, as seed 001 has it."""
-    record = running(CLASSIC)
-    for code, purpose in ((2, StopPurpose.FAIL), (1, StopPurpose.DIAGNOSE), (75, StopPurpose.SUSPEND)):
-        assert applied(tell(record, ends(record, EndingKind.FAILED, code), CLASSIC)).stop_purpose is purpose
 
 
 def test_an_instance_that_must_be_repaired_waits_for_a_gang_that_leaves_anyway() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
-from gpu_recovery.core.task import EndingKind
+from gpu_recovery.core.task import EndingKind, FailureKind, kind_of
 
 VERL = "ValueError: Total available GPUs {} is less than total desired GPUs {}"
 COMMAND_ERROR = "JOB_ENTRYPOINT_COMMAND_ERROR"

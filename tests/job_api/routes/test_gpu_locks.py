@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from gpu_recovery.core.gpu_lock import GpuLock as Kept
 from gpu_recovery.core.heartbeat import Beat
-from gpu_recovery.ports.store import StaleRecord, Store
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.store import Store
 from gpu_recovery_client.diagnosis import GpuLock
 from gpu_recovery_client.diagnosis.leases import Lease
 

@@ -11,8 +11,8 @@ import pytest
 from gpu_recovery.auth.tokens import (
     LISTED_MAX,
     LIVE_MAX,
-    TOKEN,
-    NodeToken,
+    Token,
+    TokenKind,
     TokenList,
     TokensFull,
     checked,
@@ -22,8 +22,7 @@ from gpu_recovery.auth.tokens import (
 )
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import StaleRecord, TooContended
 
 from tests.aws.records import NOW, A, B, later
 from tests.lambdas.api_gateway import Api, refused
@@ -60,7 +59,7 @@ def test_a_token_is_issued_for_an_instance_that_nobody_knows_yet(api: Api) -> No
         "issued_by",
         "note",
     }
-    spelt = TOKEN.fullmatch(answer.body["token"])
+    spelt = TokenKind.NODE.pattern.fullmatch(answer.body["token"])
     assert spelt is not None and spelt["id"] == answer.body["token_id"]
     assert (answer.body["instance_id"], answer.body["note"], answer.body["live"]) == (A, "rack 7", True)
     assert answer.body["expires_at"] == (NOW + timedelta(days=90)).isoformat(timespec="milliseconds").replace(
@@ -209,19 +208,21 @@ def test_a_list_forgets_the_oldest_of_the_dead(store: DynamoTokenStore) -> None:
 class Overtaken:
     """A store whose list is written by others whenever somebody wants to write it, `times` times."""
 
+    kind = TokenKind.NODE
+
     def __init__(self, store: DynamoTokenStore, times: int) -> None:
         self.store, self.times = store, times
 
-    def load_token(self, token_id: str) -> NodeToken | None:
+    def load_token(self, token_id: str) -> Token | None:
         return self.store.load_token(token_id)
 
     def load_tokens(self, instance_id: str) -> TokenList:
         return self.store.load_tokens(instance_id)
 
-    def save_token(self, listed: TokenList, changed: NodeToken) -> None:
+    def save_token(self, listed: TokenList, changed: Token) -> None:
         if self.times:
             self.times -= 1
-            issue(self.store, listed.instance_id, NOW, "somebody else", {})
+            issue(self.store, listed.holder, NOW, "somebody else", {})
         self.store.save_token(listed, changed)
 
 
@@ -237,7 +238,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
     """It ends, and says so."""
 
     class Always(Overtaken):
-        def save_token(self, listed: TokenList, changed: NodeToken) -> None:
+        def save_token(self, listed: TokenList, changed: Token) -> None:
             raise StaleRecord("always")
 
     with pytest.raises(TooContended, match=A):
@@ -248,10 +249,10 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
 def test_an_id_that_no_instance_has_is_refused(name: str) -> None:
     """Before anything is read."""
     with pytest.raises(SpecInvalid, match="instance_id"):
-        checked(name)
+        checked(TokenKind.NODE, name)
 
 
 def test_the_form_of_a_token_is_fixed() -> None:
     """Agents and operators know it by its prefix."""
-    assert TOKEN.pattern.startswith("grn_")
-    assert not re.fullmatch(TOKEN, "grn_0123456789ab_" + "x" * 42)
+    assert TokenKind.NODE.pattern.pattern.startswith("grn_")
+    assert not re.fullmatch(TokenKind.NODE.pattern, "grn_0123456789ab_" + "x" * 42)

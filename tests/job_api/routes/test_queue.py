@@ -16,7 +16,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.state_machine import HistoryEntry
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, job, later, spec
-from tests.job_api.test_job_api import ASKED
+from tests.job_api.submissions import ASKED
 from tests.lambdas.api_gateway import Api, refused, user_token, with_ray
 from tests.lambdas.conftest import Functions
 

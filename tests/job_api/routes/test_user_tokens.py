@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from gpu_recovery.auth.authenticator import KEPT
-from gpu_recovery.auth.user_tokens import USER_TOKEN, Role, issue
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import TokenKind, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.job_api.router import ROUTES
 
 from tests.aws.records import JOB, NOW, A, instance, job, later, spec
-from tests.job_api.test_job_api import ASKED
+from tests.job_api.submissions import ASKED
 from tests.lambdas.api_gateway import Api, refused, user_token
 from tests.lambdas.conftest import Functions
 
@@ -41,7 +42,7 @@ def test_a_token_of_a_user_is_shown_once_and_kept_as_a_hash(api: Api, functions:
     answer = api.post(ANA, {"role": "viewer", "note": "laptop"})
     assert answer.status == 201
     assert {"id", "user", "role", "expires_at", "token"} <= set(answer.body)
-    spelt = USER_TOKEN.fullmatch(answer.body["token"])
+    spelt = TokenKind.USER.pattern.fullmatch(answer.body["token"])
     assert spelt is not None and spelt["id"] == answer.body["id"]
     assert (answer.body["user"], answer.body["role"], answer.body["live"]) == ("ana", "viewer", True)
     listing = api.get(ANA).body

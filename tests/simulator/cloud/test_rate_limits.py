@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 from hypothesis import given
 from hypothesis import strategies as st
 

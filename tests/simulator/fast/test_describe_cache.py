@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ec2 import MAINTENANCE_TAG, Ec2
-from gpu_recovery.core.copies import altered
+from gpu_recovery.core.state_machine import altered
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.store import Machine
+from gpu_recovery.ports.values import Machine
 from gpu_recovery.reconciler.resync import says_more
 
 from sandbox.cluster.model.cluster import Instance

@@ -9,7 +9,7 @@ import pytest
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports.store import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from simulator.faults.delivery import Unruly
 from simulator.trials.campaign import play_seed

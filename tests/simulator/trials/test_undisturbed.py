@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gpu_recovery.core.events import RankFailure
-from gpu_recovery.core.task import Ending, EndingKind, TaskFact
-from gpu_recovery.execution import attempts
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure, TaskFact
+from gpu_recovery.execution import observe
 
 from simulator.trials.campaign import differences, judged
 from simulator.trials.scenario import parse
@@ -45,7 +44,7 @@ def test_a_product_to_which_a_lost_event_makes_a_difference_is_found(monkeypatch
     def failed_unseen(fact: TaskFact, rank: int, instance_id: str) -> RankFailure:
         return RankFailure(rank, instance_id, fact.at, Ending(EndingKind.CRASHED, None, "nobody saw it end"))
 
-    monkeypatch.setattr(attempts, "failure_of", failed_unseen)
+    monkeypatch.setattr(observe, "failure_of", failed_unseen)
     assert play(parse(EVENT_LOST)).violations == []
     found = judged(parse(EVENT_LOST)).violations
     assert found and all(one.startswith("I8: ") for one in found)

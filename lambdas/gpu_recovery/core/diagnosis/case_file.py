@@ -1,6 +1,6 @@
 """A case that somebody brings along: reports as lines of JSON, the workers they speak of, and when it is judged.
 
-A report is written as the store keeps it (`diagnosis_reports.to_json`), so what is kept of an attempt can be taken out,
+A report is written as the store keeps it (`observation_codec.to_json`), so what is kept of an attempt can be taken out,
 changed and judged again, also by another release.
 """
 

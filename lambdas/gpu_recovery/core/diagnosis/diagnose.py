@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, History, Topology
 from gpu_recovery.core.diagnosis.catalogue import RULES
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.observations import Report
 from gpu_recovery.core.diagnosis.probes import next_probe
 from gpu_recovery.core.diagnosis.remedies import remedy_for
@@ -30,23 +31,6 @@ UNTHOUGHT_OF = 2.2
 """The share of what nobody has thought of: a hint alone, or a weak sign, decides nothing."""
 CERTAIN = 0.99
 """No verdict is surer than this (row 35): a rival is always thinkable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A cause, where it is, and what speaks for it. `follows`: nothing but consequences of something else do."""
-
-    cause: Cause
-    scope: Scope
-    score: float
-    confidence: float
-    follows: bool
-    findings: tuple[Finding, ...]
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """The ids of the reports that speak for it."""
-        return tuple(sorted({one for finding in self.findings for one in finding.evidence}))
 
 
 @dataclass(frozen=True, slots=True)

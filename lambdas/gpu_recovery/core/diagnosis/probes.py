@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.observations import ProbeReport
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe
-
-if TYPE_CHECKING:
-    from gpu_recovery.core.diagnosis.diagnose import Hypothesis
 
 SHOWS: Mapping[Probe, frozenset[Cause]] = {
     Probe.SELF_REPORT: frozenset(

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from gpu_recovery.core.diagnosis.diagnose import Diagnosis, Hypothesis
+from gpu_recovery.core.diagnosis.diagnose import Diagnosis
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.rule import Finding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 

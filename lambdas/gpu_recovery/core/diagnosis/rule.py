@@ -16,7 +16,7 @@ class Match:
     """What a rule has found.
 
     cause:   None where it only says something, and speaks for nobody.
-    weight:  how much it speaks for its cause (`words.Weight`).
+    weight:  how much it speaks for its cause (`taxonomy.Weight`).
     follows: it is a consequence of something else: while anything is found that is not, it anchors no verdict.
     values:  what the sentences name.
     evidence: the ids of the reports that show it.

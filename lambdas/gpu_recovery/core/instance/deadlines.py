@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpu_recovery.core.instance.health_reports import wake_at
+from gpu_recovery.core.instance.interruptions import wake_at
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import Given

@@ -17,10 +17,10 @@ from gpu_recovery.core.fleet import blame, why_not_now
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.effects import activate, drain, run_check, verify
 from gpu_recovery.core.instance.fault_history import made_of, percent
-from gpu_recovery.core.instance.quarantine import given_up
+from gpu_recovery.core.instance.quarantine import given_up, reminded
 from gpu_recovery.core.instance.record import IN_USE, CheckRun, Held, Instance, InstanceStatus, Need, Rank, Reboot, Rung
 from gpu_recovery.core.policy import within
-from gpu_recovery.core.state_machine import Given, Step
+from gpu_recovery.core.state_machine import Given, Ignore, Step
 
 EVIDENCE_CHARACTERS_MAX = 500
 """What others say of a machine is kept in its record, and said again with every step."""
@@ -260,3 +260,17 @@ def repair(
     order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
     status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING
     return Step(status, reason, all_changes, (*draining, order, *orders))
+
+
+def time_for_quarantined(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
+    """What is held was held too long; what waits for a person is said again."""
+    if instance.held is not None and instance.need is not None:
+        return held_too_long(instance, instance.need, instance.held, given)
+    return reminded(instance, given)
+
+
+def look_at_held(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
+    """May what is held begin by now?"""
+    if instance.held is None or instance.need is None:
+        return Ignore("nothing is held back")
+    return asks_again(instance, instance.need, given)

@@ -19,6 +19,7 @@ from gpu_recovery.core.instance.effects import (
 )
 from gpu_recovery.core.instance.escalation import meet
 from gpu_recovery.core.instance.fault_history import failure_of
+from gpu_recovery.core.instance.faults import standing_fault, verdict_by
 from gpu_recovery.core.instance.quarantine import given_up
 from gpu_recovery.core.instance.record import CheckRun, Claim, Instance, InstanceStatus, Need, Rank, Rung
 from gpu_recovery.core.notifications import instances
@@ -67,7 +68,11 @@ def check_requested_while_checked(instance: Instance, event: events.CheckRequest
     step = check_requested(instance, event, given)
     if isinstance(step, Ignore):
         return step
-    return replace(step, commands=(commands.StopCheck(run.check_id), *step.commands))
+    # Its own check may have ended by now, and ECS has not said so yet.
+    instead = replace(step.changes["check"], superseded=run.check_id)
+    return replace(
+        step, changes={**step.changes, "check": instead}, commands=(commands.StopCheck(run.check_id), *step.commands)
+    )
 
 
 def check_impossible(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
@@ -117,8 +122,20 @@ def _without_claim(instance: Instance, job_id: str) -> dict[str, Claim]:
 # -- how it ends -------------------------------------------------------------------------------------------------------
 
 
+def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
+    """Whether `event` is about the check under way, or blames the machine by the check that this one superseded."""
+    run = instance.check
+    if run is None:
+        return False
+    blames = event.check_id == run.superseded != "" and event.verdict.outcome.blames_hardware
+    return blames or event.check_id == run.check_id
+
+
 def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> Step | Ignore:
-    """Evidence against the machine leads up the ladder; anything else leaves it in use."""
+    """Evidence against the machine leads up the ladder; anything else leaves it in use.
+
+    A check that could not tell takes nothing back that a watcher has reported in the same incident.
+    """
     run, verdict = instance.check, event.verdict
     if run is None:
         return NO_CHECK
@@ -128,6 +145,10 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
         "booted_at": verdict.booted_at or instance.booted_at,
     }
     told = f"{verdict.outcome}: {verdict.summary}"
+    if event.check_id != run.check_id:
+        # As if it had been heard before the job asked: the machine's own check is under no job's limits.
+        step = _blamed(instance, replace(run, may_reboot=True), verdict, changes, given)
+        return replace(step, commands=(commands.StopCheck(run.check_id), *step.commands))
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, given)
     if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
@@ -136,6 +157,9 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
         evidence = f"{run.because}; its check found nothing ({told})"
         said = CheckOutcome.SUSPECTED, run.because
         return _to_repair(instance, run, (rung, evidence), said, changes, given)
+    fault = standing_fault(instance, run, given) if verdict.outcome in _COULD_NOT_TELL else None
+    if fault is not None:
+        return _blamed(instance, run, verdict_by(fault, verdict), changes, given)
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
@@ -151,6 +175,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 _NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
+_COULD_NOT_TELL = (CheckOutcome.CONFIGURATION, CheckOutcome.INCONCLUSIVE)
 _STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
 
 
@@ -201,9 +226,12 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
     refused = any(one.command == commands.RunCheck(run.check_id) and one.refusals for one in instance.commands)
     if refused and instance.agent_connected:
         reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
-        if _is_blamed(instance):
+        fault = standing_fault(instance, run, given)
+        if fault is not None or _is_blamed(instance):
+            # Somebody else holds the GPUs, so nothing is rebooted under them without a person's word.
+            still = fault.sentence if fault is not None else _STILL_BLAMED
             inconclusive = report(run, CheckOutcome.INCONCLUSIVE, reason)
-            return given_up(instance, f"{reason}; {_STILL_BLAMED}", given, None, inconclusive)
+            return given_up(instance, f"{reason}; {still}", given, None, inconclusive)
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
         told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
         orders = (*told, *ended, *back_in_use(instance))

@@ -16,16 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.fleet import Fleet, budget, why_not_now
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
-from gpu_recovery.core.instance.health_reports import move_at
+from gpu_recovery.core.instance.interruptions import move_at
 from gpu_recovery.core.instance.record import Departure, Instance, InstanceStatus
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
-from gpu_recovery.core.state_machine import Given, Step
+from gpu_recovery.core.state_machine import Given, Step, altered
 
 _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """The departures that a person can do something about: an interruption comes in two minutes, the others never may."""

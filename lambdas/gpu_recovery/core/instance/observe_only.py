@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.instance.effects import repair_ended
-from gpu_recovery.core.instance.health_reports import wake_later
+from gpu_recovery.core.instance.interruptions import wake_later
 from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.policy import within

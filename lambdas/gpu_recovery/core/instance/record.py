@@ -78,7 +78,9 @@ class CheckRun:
     again: bool = False
     """It was repaired for that before, and it has not helped."""
     focus: tuple[str, ...] = ()
-    """The GPUs that somebody suspects, by index or UUID: they are looked at first."""
+    """The GPUs that somebody suspects, as they were named: those that the check can read are looked at first."""
+    superseded: str = ""
+    """The check that this one took the place of: if that one blames the machine, its verdict still counts."""
     waiting: Rank | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
     put_down: LemonSignal | None = None
@@ -152,6 +154,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """An error of a machine that a watcher has reported and that only a repair cures: the rung it asks for."""
+
+    rung: Rung
+    since: datetime
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """The last word of one watcher."""
 
@@ -160,6 +171,8 @@ class Health:
     sentence: str = ""
     answered: bool = True
     """False while it was said of an instance that was busy, and nobody has acted on it."""
+    fault: Fault | None = None
+    """The gravest error that it has named since it last found the machine well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +190,7 @@ def unheld(unclaimed: int, gpus_free: int | None) -> int:
     return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
 
 
-@dataclass(frozen=True)  # without slots, see `copies`
+@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
 class Instance:
     """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
 

@@ -1,8 +1,8 @@
 """The instance machine: its two tables, and how an event passes through them.
 
 An instance works (AVAILABLE) until a job that failed on it wants it checked, or a watcher finds it impaired. Evidence
-against its hardware sends it up the ladder (`ladder.py`): reboot, replace, a person; and it works again only after
-proof of the repair and a passing check (`repairing.py`).
+against its hardware sends it up the ladder (`escalation.py`): reboot, replace, a person; and it works again only after
+proof of the repair and a passing check (`repair.py`).
 
 DRAINING keeps ECS from placing, so it is used while rebooting, replacing and in quarantine; a check needs placement, so
 the instance is ECS-ACTIVE while it is checked, and our own records keep jobs away.
@@ -14,10 +14,18 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.copies import altered
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet, begun, blame, ended, unbegun
-from gpu_recovery.core.instance import health_check, health_reports, liveness, quarantine, registration, repair
+from gpu_recovery.core.instance import (
+    escalation,
+    health_check,
+    health_reports,
+    interruptions,
+    liveness,
+    quarantine,
+    registration,
+    repair,
+)
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.effects import poke
 from gpu_recovery.core.instance.fault_history import remembered
@@ -33,6 +41,7 @@ from gpu_recovery.core.state_machine import (
     Outcome,
     Row,
     Step,
+    altered,
     answer,
     applied,
     checked,
@@ -107,7 +116,7 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
             return "it was heard of later"
         case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
             return "about the last boot that was told of, or one before"
-        case events.CheckEnded() if instance.check is None or event.check_id != instance.check.check_id:
+        case events.CheckEnded() if not health_check.is_awaited(instance, event):
             return "about a check that is not the one under way"
         case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
             return "about a repair that is not the one under way"
@@ -188,16 +197,16 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.AVAILABLE, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.AVAILABLE, events.HealthReported): Row.to(health_reports.health_reported, _S.AVAILABLE, _S.CHECKING, *_REPAIR),
     (_S.AVAILABLE, events.DepartureAnnounced): Row.to(
-        health_reports.departure_announced, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
+        interruptions.departure_announced, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
     ),
     (_S.AVAILABLE, events.CheckRequested): Row.to(health_check.check_requested, _S.CHECKING),
     (_S.AVAILABLE, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.AVAILABLE, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(health_reports.time_for_available, _S.AVAILABLE, *_REPAIR),
+    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(interruptions.time_for_available, _S.AVAILABLE, *_REPAIR),
     (_S.CHECKING, events.InstanceObserved): Row.to(registration.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.CHECKING, events.HealthReported): Row.to(health_reports.health_noted, _S.CHECKING),
-    (_S.CHECKING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.CHECKING),
+    (_S.CHECKING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.CHECKING),
     (_S.CHECKING, events.CheckRequested): Row.to(health_check.check_requested_while_checked, _S.CHECKING),
     (_S.CHECKING, events.CheckEnded): Row.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
     (_S.CHECKING, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
@@ -209,7 +218,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     ),
     (_S.REBOOTING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.REBOOTING, events.HealthReported): Row.to(health_reports.health_noted, _S.REBOOTING),
-    (_S.REBOOTING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.REBOOTING),
+    (_S.REBOOTING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.REBOOTING),
     (_S.REBOOTING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REBOOTING),
     (_S.REBOOTING, events.RebootUncertain): Row.to(repair.reboot_uncertain, _S.VERIFYING),
     (_S.REBOOTING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
@@ -222,7 +231,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     ),
     (_S.REPLACING, events.MachineSeen): Row.to(repair.stopped_to_start, _S.REPLACING, _S.GONE),
     (_S.REPLACING, events.HealthReported): Row.to(health_reports.health_noted, _S.REPLACING),
-    (_S.REPLACING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.REPLACING),
+    (_S.REPLACING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.REPLACING),
     (_S.REPLACING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REPLACING),
     (_S.REPLACING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
     (_S.REPLACING, events.RepairHeld): Row.to(repair.repair_held, _S.QUARANTINED),
@@ -232,7 +241,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.VERIFYING, events.InstanceObserved): Row.to(registration.observed, _S.VERIFYING, _S.GONE),
     (_S.VERIFYING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.VERIFYING, events.HealthReported): Row.to(health_reports.health_noted, _S.VERIFYING),
-    (_S.VERIFYING, events.DepartureAnnounced): Row.to(health_reports.departure_announced, _S.VERIFYING),
+    (_S.VERIFYING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.VERIFYING),
     (_S.VERIFYING, events.CheckRequested): Row.to(health_check.check_impossible, _S.VERIFYING),
     (_S.VERIFYING, events.CheckEnded): Row.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
     (_S.VERIFYING, events.RebootUncertain): Row.to(repair.reboot_uncertain_while_looking, _S.VERIFYING),
@@ -243,14 +252,14 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
     (_S.QUARANTINED, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
     (_S.QUARANTINED, events.HealthReported): Row.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
     (_S.QUARANTINED, events.DepartureAnnounced): Row.to(
-        health_reports.departure_announced, _S.QUARANTINED, _S.VERIFYING
+        interruptions.departure_announced, _S.QUARANTINED, _S.VERIFYING
     ),
     (_S.QUARANTINED, events.CheckRequested): Row.to(health_check.check_impossible, _S.QUARANTINED),
     (_S.QUARANTINED, events.RepairRequested): Row.to(repair.repair_of_quarantined, *_REPAIR),
     (_S.QUARANTINED, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.QUARANTINED, events.ReleaseRequested): Row.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
-    (_S.QUARANTINED, events.InstanceLookDue): Row.to(health_reports.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
-    (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(health_reports.time_for_quarantined, _S.QUARANTINED),
+    (_S.QUARANTINED, events.InstanceLookDue): Row.to(escalation.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(escalation.time_for_quarantined, _S.QUARANTINED),
     (_S.GONE, events.InstanceObserved): Row.to(registration.came_back, _S.GONE, _S.VERIFYING),
     **{(status, events.InstanceSilent): Row.to(liveness.silent, status) for status in _LISTENING},
     **{(status, events.InstanceHeard): Row.to(liveness.heard, status) for status in (*_LISTENING, *_REPAIR[:2])},

@@ -1,4 +1,4 @@
-"""The record of one job: its statuses, its causes, its fields. What moves it is in `job.py`."""
+"""The record of one job: its statuses, its causes, its fields. What moves it is in `state_machine.py`."""
 
 from __future__ import annotations
 

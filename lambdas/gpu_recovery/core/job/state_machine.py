@@ -13,23 +13,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import diagnosing, launching, lost_contact, recovering, stopping, suspension
 from gpu_recovery.core.job.adoption import newer_task, rank_seen
 from gpu_recovery.core.job.assessment import incident_since
 from gpu_recovery.core.job.deadlines import deadlines
-from gpu_recovery.core.job.record import LIVE, PLACED, RUNS, Job, JobStatus, Origin
-from gpu_recovery.core.job.spec import Backend, JobSpec
+from gpu_recovery.core.job.record import LIVE, Job, JobStatus, Origin
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.job.usage import quota_change, usage_changes
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.queue.run_time_estimates import Kind, RanFor, slot_of
 from gpu_recovery.core.state_machine import (
     Decision,
     Given,
     Ignore,
     Outcome,
-    QuotaChange,
     Row,
     Step,
     answer,
@@ -136,10 +134,10 @@ def kept(job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPol
         records = _recorded(job, event, step) if policy.record_attempts else ()
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data), *records))
         moved = replace(job, **{**step.changes, "status": step.status})
-        accounts = {"incident_at": incident_since(job, moved, now), **_accounts(job, event, step, now)}
+        accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}
         step = replace(step, changes={**step.changes, **accounts})
     decision = applied(job, step, job.job_id, event, lambda after: deadlines(after, Given(policy, now)), policy, now)
-    return replace(decision, quota=_quota_change(job, decision.record, event))
+    return replace(decision, quota=quota_change(job, decision.record, event))
 
 
 def _recorded(job: Job, event: events.JobEvent | str, step: Step) -> tuple[commands.RecordAttempt, ...]:
@@ -150,33 +148,25 @@ def _recorded(job: Job, event: events.JobEvent | str, step: Step) -> tuple[comma
     return (commands.RecordAttempt(job.attempt),) if ends or job.status is JobStatus.DIAGNOSING else ()
 
 
-def _accounts(job: Job, event: events.JobEvent | str, step: Step, now: datetime) -> dict[str, Any]:
-    """What the job takes up of its quota from now on, and how long it has run when it ceases to run."""
-    accounts: dict[str, Any] = {}
-    if isinstance(event, events.JobPlaced):
-        accounts["quota_nodes"] = job.spec.nnodes if job.spec.backend is Backend.ECS else 0
-    elif step.status not in PLACED:
-        accounts["quota_nodes"] = 0
-    if job.status in RUNS and step.status not in RUNS and job.running_at is not None:
-        accounts["ran_s"] = job.ran_s + max(0, int((now - job.running_at).total_seconds()))
-    return accounts
-
-
-def _quota_change(before: Job, after: Job, event: events.JobEvent | str) -> QuotaChange | None:
-    term = event.term if isinstance(event, events.JobPlaced) else None
-    grows = after.quota_nodes - before.quota_nodes
-    ended = after.status is JobStatus.SUCCEEDED and before.status is not JobStatus.SUCCEEDED
-    ran = _ran_for(after) if ended and before.quota_nodes and after.ran_s else None
-    return QuotaChange(after.quota_key, grows, term, ran) if grows or term is not None else None
-
-
-def _ran_for(job: Job) -> RanFor:
-    kind = Kind(job.spec.user, job.spec.workload, job.spec.nnodes, job.spec.gpus_per_node)
-    return RanFor(kind.text, slot_of(job.job_id), job.ran_s)
-
-
 _S = JobStatus
 _QUEUED = (_S.QUEUED, _S.PENDING_RESOURCES)
+_IN_LINE = (*_QUEUED, _S.SUSPENDED)
+_UNDER_WAY = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST)
+"""The gang is launched or being launched, and nobody stops or suspends it."""
+_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
+_LEAVING = (_S.SUSPENDING, _S.STOPPING)
+_CHECKED = (_S.DIAGNOSING, _S.RECOVERING)
+_ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
+_NO_RANKS = (*_IN_LINE, *_CHECKED, *_ENDED)
+"""No rank of the attempt is expected to run."""
+_NOT_IN_LINE = (*_UNDER_WAY, *_LEAVING, _S.DIAGNOSING, *_ENDED)
+_AFTER_STOP = (_S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.SUSPENDED)
+"""Where a job may go when every rank has ended on our order."""
+_AFTER_END = (_S.SUCCEEDED, *_AFTER_STOP)
+"""Where a job may go when every rank has ended without an order of ours."""
+_AFTER_DIAGNOSIS = (_S.RECOVERING, _S.SUSPENDED, _S.FAILED)
+"""Where a job may go when its diagnosis is complete."""
+
 TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.QUEUED, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.QUEUED, events.ResourcesShort): Row.to(launching.short, _S.PENDING_RESOURCES),
@@ -187,241 +177,136 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Row] = {
     (_S.PENDING_RESOURCES, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
     (_S.PENDING_RESOURCES, events.ResourcesShort): Row.to(launching.short, _S.PENDING_RESOURCES),
     (_S.PENDING_RESOURCES, events.JobDeadlineReached): Row.to(launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED),
-    (_S.SUBMITTING, events.AttemptLaunched): Row.to(launching.launched, _S.SUBMITTED),
-    (_S.SUBMITTING, events.LaunchRefused): Row.to(launching.refused, _S.STOPPING),
-    (_S.SUBMITTING, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
-    (_S.SUBMITTING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.SUBMITTING),
-    (_S.SUBMITTING, events.AllRanksStopped): Row.to(
-        stopping.ended,
-        _S.SUCCEEDED,
-        _S.FAILED,
-        _S.CANCELED,
-        _S.DIAGNOSING,
-        _S.RECOVERING,
-        _S.PENDING_RESOURCES,
-        _S.SUSPENDED,
-    ),
-    (_S.SUBMITTING, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.SUBMITTING),
-    (_S.SUBMITTING, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.SUBMITTING),
-    (_S.SUBMITTING, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
-    (_S.SUBMITTING, events.JobLookDue): Row.to(stopping.observe, _S.SUBMITTING),
-    (_S.SUBMITTING, events.JobDeadlineReached): Row.to(launching.launch_overdue, _S.STOPPING),
-    (_S.SUBMITTED, events.RankSeen): Row.to(rank_seen, _S.SUBMITTED),
-    (_S.SUBMITTED, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
-    (_S.SUBMITTED, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.SUBMITTED),
-    (_S.SUBMITTED, events.AllRanksStopped): Row.to(
-        stopping.ended,
-        _S.SUCCEEDED,
-        _S.FAILED,
-        _S.CANCELED,
-        _S.DIAGNOSING,
-        _S.RECOVERING,
-        _S.PENDING_RESOURCES,
-        _S.SUSPENDED,
-    ),
-    (_S.SUBMITTED, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.SUBMITTED),
-    (_S.SUBMITTED, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.SUBMITTED),
-    (_S.SUBMITTED, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
-    (_S.SUBMITTED, events.JobLookDue): Row.to(stopping.observe, _S.SUBMITTED),
-    (_S.SUBMITTED, events.JobDeadlineReached): Row.to(launching.start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED),
-    (_S.RUNNING, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.RUNNING),
-    (_S.RUNNING, events.AllRanksStopped): Row.to(
-        stopping.ended,
-        _S.SUCCEEDED,
-        _S.FAILED,
-        _S.CANCELED,
-        _S.DIAGNOSING,
-        _S.RECOVERING,
-        _S.PENDING_RESOURCES,
-        _S.SUSPENDED,
-    ),
-    (_S.RUNNING, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.RUNNING),
-    (_S.RUNNING, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.RUNNING),
-    (_S.RUNNING, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
-    (_S.RUNNING, events.JobLookDue): Row.to(stopping.observe, _S.RUNNING),
-    (_S.RUNNING, events.JobDeadlineReached): Row.to(stopping.runtime_over, _S.STOPPING),
-    (_S.RUNNING, events.RankSilent): Row.to(lost_contact.rank_silent, _S.LOST),
-    (_S.RUNNING, events.RankHeard): Row.to(lost_contact.rank_heard, _S.RUNNING),
+    **{(status, events.SuspendRequested): Row.to(suspension.hold, _S.SUSPENDED) for status in _QUEUED},
+    # What is the same in every status of a gang that is under way.
+    **{(status, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, status) for status in _UNDER_WAY},
+    **{
+        (status, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, status)
+        for status in _UNDER_WAY
+    },
+    **{
+        (status, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, status)
+        for status in _UNDER_WAY
+    },
+    **{
+        (status, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING)
+        for status in (*_UNDER_WAY, _S.SUSPENDING)
+    },
+    **{
+        (status, events.JobLookDue): Row.to(stopping.observe, status)
+        for status in (*_UNDER_WAY, *_LEAVING, _S.DIAGNOSING)
+    },
+    **{
+        (status, events.AllRanksStopped): Row.to(stopping.ended, *_AFTER_END)
+        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING)
+    },
     **{
         (status, events.RankExited): Row.to(lost_contact.rank_exited, status)
         for status in (_S.SUBMITTED, _S.RUNNING, _S.LOST)
     },
+    **{
+        (status, events.SuspendRequested): Row.to(suspension.suspend_early, _S.STOPPING)
+        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.LOST)
+    },
+    (_S.SUBMITTING, events.AttemptLaunched): Row.to(launching.launched, _S.SUBMITTED),
+    (_S.SUBMITTING, events.LaunchRefused): Row.to(launching.refused, _S.STOPPING),
+    (_S.SUBMITTING, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
+    (_S.SUBMITTING, events.JobDeadlineReached): Row.to(launching.launch_overdue, _S.STOPPING),
+    (_S.SUBMITTED, events.RankSeen): Row.to(rank_seen, _S.SUBMITTED),
+    (_S.SUBMITTED, events.AllRanksRunning): Row.to(launching.running, _S.RUNNING),
+    (_S.SUBMITTED, events.JobDeadlineReached): Row.to(launching.start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED),
+    (_S.RUNNING, events.JobDeadlineReached): Row.to(stopping.runtime_over, _S.STOPPING),
+    (_S.RUNNING, events.RankSilent): Row.to(lost_contact.rank_silent, _S.LOST),
+    (_S.RUNNING, events.RankHeard): Row.to(lost_contact.rank_heard, _S.RUNNING),
+    (_S.RUNNING, events.SuspendRequested): Row.to(suspension.suspend, _S.SUSPENDING),
+    (_S.RUNNING, events.ProgressStopped): Row.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
     (_S.LOST, events.RankSilent): Row.to(lost_contact.rank_silent, _S.LOST),
     (_S.LOST, events.RankHeard): Row.to(lost_contact.rank_heard, _S.LOST, _S.RUNNING),
-    (_S.LOST, events.RankFailed): Row.to(stopping.rank_failed, _S.STOPPING, _S.LOST),
-    (_S.LOST, events.AllRanksStopped): Row.to(
-        lost_contact.ended,
-        _S.SUCCEEDED,
-        _S.FAILED,
-        _S.CANCELED,
-        _S.DIAGNOSING,
-        _S.RECOVERING,
-        _S.PENDING_RESOURCES,
-        _S.SUSPENDED,
-    ),
-    (_S.LOST, events.InstanceNeedsRepair): Row.to(stopping.instance_needs_repair, _S.STOPPING, _S.LOST),
-    (_S.LOST, events.InstanceLeaving): Row.to(stopping.instance_leaving, _S.STOPPING, _S.LOST),
-    (_S.LOST, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
-    (_S.LOST, events.JobLookDue): Row.to(stopping.observe, _S.LOST),
+    (_S.LOST, events.AllRanksStopped): Row.to(lost_contact.ended, *_AFTER_END),
     (_S.LOST, events.JobDeadlineReached): Row.to(lost_contact.lost_overdue, _S.LOST, _S.RUNNING, _S.STOPPING),
     (_S.SUSPENDING, events.RankFailed): Row.to(suspension.left, _S.STOPPING),
     (_S.SUSPENDING, events.AllRanksStopped): Row.to(suspension.all_left, _S.SUCCEEDED, _S.SUSPENDED),
-    (_S.SUSPENDING, events.CancelRequested): Row.to(stopping.cancel_running, _S.STOPPING),
-    (_S.SUSPENDING, events.SuspendRequested): Row.to(suspension.hold_later, _S.SUSPENDING),
-    (_S.SUSPENDING, events.ResumeRequested): Row.to(suspension.resume, _S.SUSPENDING),
-    (_S.SUSPENDING, events.JobLookDue): Row.to(stopping.observe, _S.SUSPENDING),
     (_S.SUSPENDING, events.JobDeadlineReached): Row.to(suspension.grace_over, _S.SUSPENDING, _S.STOPPING),
+    **{
+        (status, event): Row.to(decide, status)
+        for status in (*_LEAVING, _S.DIAGNOSING)
+        for event, decide in (
+            (events.SuspendRequested, suspension.hold_later),
+            (events.ResumeRequested, suspension.resume),
+        )
+    },
     (_S.SUSPENDED, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.SUSPENDED, events.ResourcesShort): Row.to(launching.short, _S.SUSPENDED),
     (_S.SUSPENDED, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
     (_S.SUSPENDED, events.SuspendRequested): Row.to(suspension.hold, _S.SUSPENDED),
     (_S.SUSPENDED, events.ResumeRequested): Row.to(suspension.resume, _S.SUSPENDED),
     (_S.SUSPENDED, events.JobDeadlineReached): Row.to(suspension.overdue, _S.FAILED),
-    **{
-        (status, events.SuspendRequested): Row.to(suspension.suspend_early, _S.STOPPING)
-        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.LOST)
-    },
-    (_S.RUNNING, events.SuspendRequested): Row.to(suspension.suspend, _S.SUSPENDING),
-    **{(status, events.SuspendRequested): Row.to(suspension.hold, _S.SUSPENDED) for status in _QUEUED},
-    **{
-        (status, event): Row.to(decide, status)
-        for status in (_S.STOPPING, _S.DIAGNOSING)
-        for event, decide in (
-            (events.SuspendRequested, suspension.hold_later),
-            (events.ResumeRequested, suspension.resume),
-        )
-    },
-    (_S.RECOVERING, events.SuspendRequested): Row.to(suspension.hold_recovering, _S.SUSPENDED),
-    (_S.RUNNING, events.ProgressStopped): Row.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
-    (_S.DIAGNOSING, events.Diagnosed): Row.to(
-        diagnosing.diagnosed, _S.DIAGNOSING, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
-    ),
     (_S.STOPPING, events.AttemptLaunched): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Row.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.RankSeen): Row.to(rank_seen, _S.STOPPING),
-    (_S.STOPPING, events.AllRanksStopped): Row.to(
-        stopping.all_stopped, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.SUSPENDED, _S.FAILED, _S.CANCELED
-    ),
+    (_S.STOPPING, events.AllRanksStopped): Row.to(stopping.all_stopped, *_AFTER_STOP),
     (_S.STOPPING, events.RepairEnded): Row.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Row.to(stopping.cancel_stopping, _S.STOPPING),
-    (_S.STOPPING, events.JobLookDue): Row.to(stopping.observe, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Row.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
-    (_S.DIAGNOSING, events.InstancesChecked): Row.to(
-        recovering.barrier_down, _S.DIAGNOSING, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
-    ),
+    (_S.DIAGNOSING, events.Diagnosed): Row.to(diagnosing.diagnosed, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.InstancesChecked): Row.to(recovering.barrier_down, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),
     (_S.DIAGNOSING, events.RepairEnded): Row.to(recovering.repair_ended_early, _S.DIAGNOSING),
     (_S.DIAGNOSING, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
-    (_S.DIAGNOSING, events.JobLookDue): Row.to(stopping.observe, _S.DIAGNOSING),
-    (_S.DIAGNOSING, events.JobDeadlineReached): Row.to(
-        recovering.checks_overdue, _S.RECOVERING, _S.SUSPENDED, _S.FAILED
-    ),
+    (_S.DIAGNOSING, events.JobDeadlineReached): Row.to(recovering.checks_overdue, *_AFTER_DIAGNOSIS),
     (_S.RECOVERING, events.JobPlaced): Row.to(launching.placed, _S.SUBMITTING),
     (_S.RECOVERING, events.RepairEnded): Row.to(recovering.repair_ended, _S.RECOVERING, _S.FAILED),
     (_S.RECOVERING, events.CancelRequested): Row.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.RECOVERING, events.SuspendRequested): Row.to(suspension.hold_recovering, _S.SUSPENDED),
     (_S.RECOVERING, events.JobLookDue): Row.to(launching.poke_again, _S.RECOVERING),
     (_S.RECOVERING, events.JobDeadlineReached): Row.to(recovering.recovery_overdue, _S.FAILED),
     (_S.FAILED, events.AllRanksStopped): Row.to(stopping.late_end, _S.FAILED),
     (_S.FAILED, events.CancelRequested): Row.to(stopping.cancel_failed, _S.FAILED),
-    (_S.SUCCEEDED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
-    (_S.FAILED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
-    (_S.CANCELED, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED),
+    **{(status, events.NewerTaskSeen): Row.to(newer_task, _S.SUBMITTED) for status in _ENDED},
 }
 
-
-_ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
-_IN_LINE = (*_QUEUED, _S.SUSPENDED)
-_NOT_IN_LINE = (
-    _S.SUBMITTING,
-    _S.SUBMITTED,
-    _S.RUNNING,
-    _S.LOST,
-    _S.SUSPENDING,
-    _S.STOPPING,
-    _S.DIAGNOSING,
-    *_ENDED,
-)
-_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
-_AFTER_STOP = (_S.DIAGNOSING, _S.RECOVERING)
+_LAUNCH_OVER = (*_IN_LINE, *_AFTER_LAUNCH, *_CHECKED, *_ENDED)
+_NOT_YET_RUNNING = (_S.SUBMITTING, _S.SUBMITTED)
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_LINE),
     **ignored("the job is not in line", events.ResourcesShort, *_NOT_IN_LINE),
     **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
-    **ignored(
-        "the launch of this attempt is over", events.AttemptLaunched, *_IN_LINE, *_AFTER_LAUNCH, *_AFTER_STOP, *_ENDED
-    ),
-    **ignored(
-        "the launch of this attempt is over", events.LaunchRefused, *_IN_LINE, *_AFTER_LAUNCH, *_AFTER_STOP, *_ENDED
-    ),
+    **ignored("the launch of this attempt is over", events.AttemptLaunched, *_LAUNCH_OVER),
+    **ignored("the launch of this attempt is over", events.LaunchRefused, *_LAUNCH_OVER),
     **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST, _S.SUSPENDING),
-    **ignored(
-        "its tasks are not started by people now", events.RankSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_STOP, *_ENDED
-    ),
-    **ignored("the job is under way", events.NewerTaskSeen, *_IN_LINE, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING),
-    **ignored("the job is under way", events.NewerTaskSeen, *_AFTER_STOP),
+    **ignored("its tasks are not started by people now", events.RankSeen, _S.SUBMITTING, *_NO_RANKS),
+    **ignored("the job is under way", events.NewerTaskSeen, *_IN_LINE, *_UNDER_WAY, *_LEAVING, *_CHECKED),
     **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST, _S.SUSPENDING),
     **ignored("the gang is being stopped", events.AllRanksRunning, _S.STOPPING),
-    **ignored("the attempt has ended", events.AllRanksRunning, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored("the attempt has ended", events.AllRanksRunning, *_NO_RANKS),
     **ignored("the gang is being stopped: ranks are expected to end", events.RankFailed, _S.STOPPING),
-    **ignored("the attempt has ended", events.RankFailed, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored("the attempt has ended", events.RankFailed, *_NO_RANKS),
     **ignored(
-        "the end of every rank is known", events.AllRanksStopped, *_IN_LINE, *_AFTER_STOP, _S.SUCCEEDED, _S.CANCELED
+        "the end of every rank is known", events.AllRanksStopped, *_IN_LINE, *_CHECKED, _S.SUCCEEDED, _S.CANCELED
     ),
-    **ignored(
-        "the attempt is not being diagnosed",
-        events.InstancesChecked,
-        *_IN_LINE,
-        _S.SUBMITTING,
-        *_AFTER_LAUNCH,
-        _S.STOPPING,
-    ),
+    **ignored("the attempt is not being diagnosed", events.InstancesChecked, *_IN_LINE, *_UNDER_WAY, *_LEAVING),
     **ignored("the diagnosis of this attempt is done", events.InstancesChecked, _S.RECOVERING, *_ENDED),
-    **ignored(
-        "the attempt waits for no repair",
-        events.RepairEnded,
-        *_IN_LINE,
-        _S.SUBMITTING,
-        *_AFTER_LAUNCH,
-        *_ENDED,
-    ),
-    **ignored("it has no rank on any instance", events.InstanceNeedsRepair, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("it has no rank on any instance", events.InstanceLeaving, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("the gang is leaving already", events.InstanceNeedsRepair, _S.SUSPENDING, _S.STOPPING),
-    **ignored("the gang is leaving already", events.InstanceLeaving, _S.SUSPENDING, _S.STOPPING),
+    **ignored("the attempt waits for no repair", events.RepairEnded, *_IN_LINE, *_UNDER_WAY, _S.SUSPENDING, *_ENDED),
+    **ignored("it has no rank on any instance", events.InstanceNeedsRepair, *_NO_RANKS),
+    **ignored("it has no rank on any instance", events.InstanceLeaving, *_NO_RANKS),
+    **ignored("the gang is leaving already", events.InstanceNeedsRepair, *_LEAVING),
+    **ignored("the gang is leaving already", events.InstanceLeaving, *_LEAVING),
     **ignored("the job has ended", events.CancelRequested, _S.SUCCEEDED, _S.CANCELED),
-    **ignored(
-        "not every rank is known to run: this status has a deadline", events.RankSilent, _S.SUBMITTING, _S.SUBMITTED
-    ),
-    **ignored("the gang is leaving already", events.RankSilent, _S.SUSPENDING, _S.STOPPING),
-    **ignored("the attempt has ended", events.RankSilent, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored(
-        "the gang is being stopped or has ended", events.RankExited, _S.SUSPENDING, _S.STOPPING, *_AFTER_STOP, *_ENDED
-    ),
+    **ignored("not every rank is known to run: this status has a deadline", events.RankSilent, *_NOT_YET_RUNNING),
+    **ignored("the gang is leaving already", events.RankSilent, *_LEAVING),
+    **ignored("the attempt has ended", events.RankSilent, *_NO_RANKS),
+    **ignored("the gang is being stopped or has ended", events.RankExited, *_LEAVING, *_CHECKED, *_ENDED),
     **ignored("the launch tells how it ends", events.RankExited, *_IN_LINE, _S.SUBMITTING),
-    **ignored("it is not LOST", events.RankHeard, _S.SUBMITTING, _S.SUBMITTED, _S.SUSPENDING, _S.STOPPING),
-    **ignored("the attempt has ended", events.RankHeard, *_IN_LINE, *_AFTER_STOP, *_ENDED),
-    **ignored("not every rank of it has ended", events.Diagnosed, _S.SUBMITTING, *_AFTER_LAUNCH, _S.STOPPING),
+    **ignored("it is not LOST", events.RankHeard, *_NOT_YET_RUNNING, *_LEAVING),
+    **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
+    **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
     **ignored("what follows is decided", events.Diagnosed, *_IN_LINE, _S.RECOVERING, *_ENDED),
-    **ignored(
-        "not every rank is known to run: this status has a deadline",
-        events.ProgressStopped,
-        _S.SUBMITTING,
-        _S.SUBMITTED,
-    ),
+    **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
     **ignored("its silence is looked into", events.ProgressStopped, _S.LOST),
-    **ignored("the gang is leaving already", events.ProgressStopped, _S.SUSPENDING, _S.STOPPING),
-    **ignored("the attempt has ended", events.ProgressStopped, *_IN_LINE, *_AFTER_STOP, *_ENDED),
+    **ignored("the gang is leaving already", events.ProgressStopped, *_LEAVING),
+    **ignored("the attempt has ended", events.ProgressStopped, *_NO_RANKS),
     **ignored("the job has ended", events.SuspendRequested, *_ENDED),
     **ignored("the job has ended", events.ResumeRequested, *_ENDED),
-    **ignored(
-        "nobody has suspended it",
-        events.ResumeRequested,
-        *_QUEUED,
-        _S.SUBMITTING,
-        _S.SUBMITTED,
-        _S.RUNNING,
-        _S.LOST,
-        _S.RECOVERING,
-    ),
+    **ignored("nobody has suspended it", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),
     **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES, _S.SUSPENDED),
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),

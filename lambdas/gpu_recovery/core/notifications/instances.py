@@ -163,7 +163,7 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
         Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
-        Part.DONE: ["Its check counts as one that could not tell; the instance stays in use."],
+        Part.DONE: ["Its check counts as one that could not tell.", _use(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
             "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
@@ -179,8 +179,8 @@ def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
     parts = {
         Part.WHAT: [f"The health check of {instance.instance_id} found the host configured wrongly: {reason}."],
         Part.EVIDENCE: [reason, f"the check {instance.check.check_id}" if instance.check else ""],
-        Part.DONE: ["Nothing: a reboot would not change it, and the GPUs are not to blame."],
-        Part.NEXT: ["The instance stays in use."],
+        Part.DONE: ["Nothing: a reboot would not change it, and nothing was found against the GPUs."],
+        Part.NEXT: [_use(instance)],
         Part.YOU: [
             "Mend the host image or the check's settings; other instances of the same image have it too.",
             typed(f"explain {instance.instance_id}"),
@@ -247,6 +247,13 @@ def _past(instance: Instance) -> list[str]:
     ]
     boot = [f"boot {instance.boot_id} since {clock(instance.booted_at)}"] if instance.boot_id else []
     return [*words, *boot, *story(instance.history[-4:], None)]
+
+
+def _use(instance: Instance) -> str:
+    """Whether an instance that is AVAILABLE gets new work, in a sentence."""
+    if instance.suspicion:
+        return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.suspicion}."
+    return "The instance stays in use."
 
 
 def _ids(instance: Instance, correlation_id: str) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api import redrive
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.redrive import Grave
 from gpu_recovery.job_api.request import Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer
-from gpu_recovery.wire import jobs
+from gpu_recovery.job_api.views import fate_view, grave_view
 
 REDRIVE_MAX = 100
 """Letters of one request: each takes a call or two, and API Gateway waits for 29 seconds."""
@@ -19,7 +19,7 @@ REDRIVE_MAX = 100
 def read_dead_letters(desk: Desk, request: Request) -> Answer:
     """How many letters each queue holds, and what the first of them are."""
     found = redrive.look(desk.letters(), tuple(Grave))
-    return Answer(200, {"queues": [jobs.grave_view(grave, depth, fates) for grave, (depth, fates) in found.items()]})
+    return Answer(200, {"queues": [grave_view(grave, depth, fates) for grave, (depth, fates) in found.items()]})
 
 
 def redrive_dead_letters(desk: Desk, request: Request) -> Answer:
@@ -33,7 +33,7 @@ def redrive_dead_letters(desk: Desk, request: Request) -> Answer:
     stopped = None
     try:
         for fate in redrive.redrive(letters, graves, limit):
-            done.append(jobs.fate_view(fate))
+            done.append(fate_view(fate))
             desk.log.info("redriven", extra=done[-1])
         left |= {grave.value: letters.depth(grave) for grave in graves}
     except Exception as error:

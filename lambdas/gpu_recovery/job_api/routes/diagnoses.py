@@ -9,15 +9,16 @@ from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
 from gpu_recovery.core.diagnosis.report_text import Language, as_document, outcome_line, page
+from gpu_recovery.core.errors import RayAway
 from gpu_recovery.core.job.diagnosis_result import PastVerdict
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.remedy_outcomes import outcome_of
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.execution.evidence import LogTail, heard, thresholds_of
-from gpu_recovery.job_api.dependencies import Desk, RayAway
+from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import read_json
 
 _OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
 
@@ -37,7 +38,7 @@ def make_diagnosis(desk: Desk, request: Request) -> Answer:
 
 def _document(request: Request) -> dict[str, Any]:
     try:
-        document = jobs.read_json(request.text())
+        document = read_json(request.text())
     except (ValueError, RecursionError) as error:
         raise Refused(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
     if not isinstance(document, dict):

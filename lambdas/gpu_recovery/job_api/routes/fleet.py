@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from gpu_recovery import fleet_controls
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import Answer
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.fleet import fleet_view
+from gpu_recovery.wire.json_body import because_of
 
 
 def read_fleet(desk: Desk, request: Request) -> Answer:
@@ -16,12 +17,12 @@ def read_fleet(desk: Desk, request: Request) -> Answer:
     store = desk.recovery.store
     bad: list[Exception] = []
     out_of_use = store.instances_in([InstanceStatus.QUARANTINED], bad)
-    return Answer(200, jobs.fleet_view(store.load_fleet(), desk.recovery.policy, out_of_use, bad))
+    return Answer(200, fleet_view(store.load_fleet(), desk.recovery.policy, out_of_use, bad))
 
 
 def pause_fleet(desk: Desk, request: Request) -> Answer:
     """The brakes, with recovery paused."""
-    because = jobs.because_of(request.text(), required=True)
+    because = because_of(request.text(), required=True)
     fleet_controls.pause(desk.recovery, request.caller.name, because)
     return read_fleet(desk, request)
 

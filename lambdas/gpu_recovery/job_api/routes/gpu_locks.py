@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.gpu_lock import (
     HOLDER,
@@ -22,13 +22,13 @@ from gpu_recovery.core.gpu_lock import (
     released,
     renewed,
 )
-from gpu_recovery.core.heartbeat import Liveness, liveness
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.store import StaleRecord, TryAgainSoon
-from gpu_recovery.wire import jobs
+from gpu_recovery.ports.retry import save_with_retry
+from gpu_recovery.wire.json_body import object_of, time_text
 
 TRIES = 4
 TOKEN_MAX = 2**53 - 1
@@ -74,20 +74,17 @@ def read_lock(desk: Desk, request: Request) -> Answer:
 def _changed(desk: Desk, request: Request, job: Job, change: Change) -> Answer:
     """The lock after one conditional write, made again if somebody else was there meanwhile."""
     name, store = _name(request), desk.recovery.store
-    for _ in range(TRIES):
-        before = store.load_lock(job.job_id, name)
-        try:
-            after = change(before)
-        except LockRefused as refusal:
-            raise Refused(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
-        if after == before:
-            return Answer(200, _view(desk, after))
-        try:
-            store.save_lock(after)
-        except StaleRecord:
-            continue
-        return Answer(200, _view(desk, after))
-    raise TryAgainSoon(f"lock {name} of job {job.job_id} was written {TRIES} times meanwhile")
+
+    def saved(after: GpuLock) -> GpuLock:
+        store.save_lock(after)
+        return after
+
+    contended = f"lock {name} of job {job.job_id} was written {TRIES} times meanwhile"
+    try:
+        after = save_with_retry(lambda: store.load_lock(job.job_id, name), change, saved, TRIES, contended)
+    except LockRefused as refusal:
+        raise Refused(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
+    return Answer(200, _view(desk, after))
 
 
 def _is_silent(desk: Desk, lock: GpuLock, owner: str) -> bool:
@@ -106,8 +103,8 @@ def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
         "owner": lock.owner or None,
         "token": lock.token,
         "instance_id": lock.instance_id or None,
-        "acquired_at": jobs.time_text(lock.acquired_at),
-        "expires_at": jobs.time_text(lock.expires_at),
+        "acquired_at": time_text(lock.acquired_at),
+        "expires_at": time_text(lock.expires_at),
         "has_ended": has_ended(lock, desk.recovery.clock()),
     }
 
@@ -116,7 +113,7 @@ def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
 
 
 def _asked(request: Request, *more: str) -> dict[str, Any]:
-    asked = jobs.object_of(request.text())
+    asked = object_of(request.text())
     for name in asked:
         if name not in ("job_id", "owner", *more):
             raise SpecInvalid(str(name)[:80], "is not known here")

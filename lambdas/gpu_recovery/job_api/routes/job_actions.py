@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import CancelRequested, JobEvent, ResumeRequested, SuspendRequested
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
 from gpu_recovery.core.state_machine import Outcome
@@ -12,7 +12,7 @@ from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.routes.jobs import view_of, wanted
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import because_of
 
 TRIES = 5
 """The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
@@ -35,7 +35,7 @@ def cancel_job(desk: Desk, request: Request) -> Answer:
 
 def suspend_job(desk: Desk, request: Request) -> Answer:
     """202 and the job, on its way out of its instances; 200 if a person has suspended it already."""
-    because = jobs.because_of(request.text())
+    because = because_of(request.text())
 
     def order(job: Job) -> JobEvent:
         at = desk.recovery.clock()

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import GROUP, Backend
 from gpu_recovery.job_api.dependencies import Desk
@@ -16,9 +16,10 @@ from gpu_recovery.job_api.request import FLAG, TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.submission import Intake, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
-from gpu_recovery.ports.store import JobPage
-from gpu_recovery.wire import jobs as wire
+from gpu_recovery.ports.values import JobPage
 from gpu_recovery.wire.attempts import attempt_views
+from gpu_recovery.wire.jobs import job_summary, job_view, records_of
+from gpu_recovery.wire.json_body import history_view, read_json, time_text
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
 PAGES_READ_MAX = 10
@@ -64,7 +65,7 @@ def _document(request: Request) -> tuple[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     is_yaml = kind in YAML
     try:
-        document = read_yaml(text) if is_yaml else wire.read_json(text)
+        document = read_yaml(text) if is_yaml else read_json(text)
         json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long, lists too deep
         spelling = "YAML" if is_yaml else "JSON"
@@ -108,7 +109,7 @@ def foreseen(foresight: Foresight) -> dict[str, Any]:
         "sentence": foresight.sentence,
         "position": foresight.position,
         "blockers": list(foresight.blockers),
-        "earliest_at": wire.time_text(foresight.earliest_at),
+        "earliest_at": time_text(foresight.earliest_at),
         "would_suspend": list(foresight.would_suspend),
     }
 
@@ -124,7 +125,7 @@ def explain_job(desk: Desk, request: Request) -> Answer:
             "status": job.status.value,
             "reason": job.reason,
             "pending": None if foresight is None else foreseen(foresight),
-            "decisions": [wire.history_view(entry) for entry in job.history],
+            "decisions": [history_view(entry) for entry in job.history],
         },
     )
 
@@ -143,8 +144,8 @@ def wanted(desk: Desk, request: Request) -> Job:
 
 def view_of(desk: Desk, job: Job) -> dict[str, Any]:
     """A job by itself, with its attempts, and where it is recorded."""
-    records = f"{desk.records}/{wire.records_of(job.job_id)}" if desk.records else None
-    view = wire.job_view(job, desk.recovery.policy)
+    records = f"{desk.records}/{records_of(job.job_id)}" if desk.records else None
+    view = job_view(job, desk.recovery.policy)
     return {**view, "attempts": attempt_views(job, desk.attempts.of), "records": records}
 
 
@@ -185,7 +186,7 @@ def list_jobs(desk: Desk, request: Request) -> Answer:
         place = page.cursor
         if place is None or len(jobs) >= limit:
             break
-    views = [wire.job_summary(job, desk.recovery.policy) for job in jobs]
+    views = [job_summary(job, desk.recovery.policy) for job in jobs]
     cursor = None if place is None else sealed(key, "jobs", place)
     return Answer(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
 

@@ -11,8 +11,8 @@ from gpu_recovery.job_api.pagination import opened, sealed
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
 from gpu_recovery.job_api.routes.jobs import wanted
-from gpu_recovery.ports.store import CursorInvalid
-from gpu_recovery.wire import jobs
+from gpu_recovery.ports.errors import CursorInvalid
+from gpu_recovery.wire.json_body import time_text
 
 TAIL, TAIL_MAX = 200, 10_000
 ATTEMPT_MAX = 9_999_999
@@ -41,7 +41,7 @@ def read_logs(desk: Desk, request: Request) -> Answer:
             "job_id": job.job_id,
             "attempt": attempt,
             "rank": rank,
-            "lines": [{"at": jobs.time_text(at), "text": text} for at, text in found.lines],
+            "lines": [{"at": time_text(at), "text": text} for at, text in found.lines],
             "next_cursor": None if at_end else sealed(desk.operator_token(), purpose, found.next_place or ""),
         },
     )

@@ -10,11 +10,11 @@ from gpu_recovery.core.queue.priority import Priority, effective
 from gpu_recovery.core.queue.quota import ANY, QuotaKey
 from gpu_recovery.core.queue.snapshot import Placement, Running
 from gpu_recovery.job_api.dependencies import Desk
-from gpu_recovery.job_api.pages import PAGING, page_of
+from gpu_recovery.job_api.pagination import PAGING, page_of
 from gpu_recovery.job_api.placement_preview import Foresight, View, look
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import Answer
-from gpu_recovery.wire import jobs
+from gpu_recovery.wire.json_body import time_text
 
 
 def read_queue(desk: Desk, request: Request) -> Answer:
@@ -53,11 +53,11 @@ def _waiting(entry: Entry, told: Foresight | None, priority: Priority) -> dict[s
         "nodes": entry.nodes,
         "gpus": entry.gpus,
         "status": _status(entry).value,
-        "queued_at": jobs.time_text(entry.queued_at),
+        "queued_at": time_text(entry.queued_at),
         "position": told.position if told else None,
         "short_of": told.short_of.value if told and told.short_of else None,
         "sentence": told.sentence if told else "",
-        "earliest_at": jobs.time_text(told.earliest_at if told else None),
+        "earliest_at": time_text(told.earliest_at if told else None),
     }
 
 
@@ -79,8 +79,8 @@ def _running(job: Running) -> dict[str, Any]:
         "group": job.group,
         "nodes": job.nodes,
         "gpus": job.gpus,
-        "since": jobs.time_text(job.since),
-        "ends_at": jobs.time_text(job.ends_at),
+        "since": time_text(job.since),
+        "ends_at": time_text(job.ends_at),
         "can_suspend": job.can_suspend,
     }
 
@@ -113,7 +113,7 @@ def _quota(user: str, priority: str, group: str, used: int, limit: int | None) -
 
 def _reservations(placement: Placement) -> list[dict[str, Any]]:
     return [
-        {"job_id": one.job_id, "group": one.group, "hosts": list(one.hosts), "at": jobs.time_text(one.at)}
+        {"job_id": one.job_id, "group": one.group, "hosts": list(one.hosts), "at": time_text(one.at)}
         for one in placement.reservations
     ]
 

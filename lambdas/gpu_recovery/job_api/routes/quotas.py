@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_recovery.auth.user_tokens import Role
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.queue.quota import Limits, LimitsInvalid, parse_limits
 from gpu_recovery.job_api.dependencies import Desk
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.ports.store import StaleRecord
-from gpu_recovery.wire import jobs
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.wire.json_body import object_of
 
 
 def read_quotas(desk: Desk, request: Request) -> Answer:
@@ -22,7 +22,7 @@ def read_quotas(desk: Desk, request: Request) -> Answer:
 def write_quotas(desk: Desk, request: Request) -> Answer:
     """The limits as they were given, if nobody has changed them since the revision that the caller has read."""
     read = _revision(request)
-    asked = jobs.object_of(request.text())
+    asked = object_of(request.text())
     if set(asked) - {"limits", "revision"} or "limits" not in asked:
         raise Refused(422, "bad_limits", "Not limits", "must be an object with the one field limits", "body")
     try:

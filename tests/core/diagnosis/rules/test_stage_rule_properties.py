@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.diagnosis.case import Case, History, Topology, Worker
-from gpu_recovery.core.diagnosis.diagnose import Diagnosis, Hypothesis, diagnose, ranking
+from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose, ranking
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.observations import (
     Check,
     Delivery,
