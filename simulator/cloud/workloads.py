@@ -18,8 +18,8 @@ from typing import Any
 
 from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict
 
-from health_check.remedies import OUTCOME_OF, Outcome
-from health_check.settings import Settings, SettingsError
+from health_check.remedies import OUTCOME_OF, HealthOutcome
+from health_check.settings import CheckSettings, CheckSettingsError
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.cluster import CuredBy, Fault, Instance, Process, Task
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, Fleet
@@ -264,10 +264,10 @@ def as_far_as_read(outcome: CheckOutcome, given: Mapping[str, str]) -> CheckOutc
     The worst of both, as in the health check's own verdict.
     """
     try:
-        unread = [OUTCOME_OF[one.remedy] for one in Settings.from_environment(given).unread]
-    except SettingsError:
+        unread = [OUTCOME_OF[one.remedy] for one in CheckSettings.from_environment(given).unread]
+    except CheckSettingsError:
         return CheckOutcome.INCONCLUSIVE
-    return CheckOutcome(max([Outcome(outcome), *unread], key=lambda one: one.gravity))
+    return CheckOutcome(max([HealthOutcome(outcome), *unread], key=lambda one: one.gravity))
 
 
 HIDDEN = "hidden"

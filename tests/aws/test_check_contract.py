@@ -50,7 +50,7 @@ def test_every_request_for_a_check_is_one_that_the_check_can_read(
     sent = environment_of(
         check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", level, True, timeout_s), machine, CHECK, 0)
     )
-    read = health_check.Settings.from_environment(sent)
+    read = health_check.CheckSettings.from_environment(sent)
     assert read.unread == ()
     assert (read.check_id, read.instance_id, read.expected_gpus) == (CHECK, A, gpus)
     assert (read.level, read.since) == (0 if passive else level, since)
@@ -72,7 +72,7 @@ def test_the_limits_are_those_of_the_check() -> None:
     slow = replace(PRESETS[Preset.ADAPTIVE], check_timeout_s=10**6)
     task = CheckTask(CHECK_TASK, "bucket", 4, True, slow.check_timeout_s)
     sent = environment_of(check_request(CLUSTER, task, instance(), CHECK, 0))
-    assert health_check.Settings.from_environment(sent).timeout_s == int(sent["CHECK_TIMEOUT_S"])
+    assert health_check.CheckSettings.from_environment(sent).timeout_s == int(sent["CHECK_TIMEOUT_S"])
 
 
 @pytest.mark.parametrize("said", ["XID 79 on an unknown GPU", "XID 79 on 0000:10:00, 3 times within a day"])

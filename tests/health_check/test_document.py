@@ -15,7 +15,7 @@ from health_check.document import utc
 from health_check.driver import RecoveryAction
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
-from health_check.remedies import EXITS, Outcome, Remedy, Severity
+from health_check.remedies import EXITS, ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.verdict import CHECK, DCGM, DRIVER, KERNEL_LOG
 from health_check.xid_table import XID_TABLE_VERSION, XidClass, XidPolicy
 from tests.health_check.diagnostics import OUTPUTS, output
@@ -144,14 +144,14 @@ def test_the_schema_refuses_an_exit_code_that_contradicts_the_outcome() -> None:
 def test_the_schema_knows_the_words_of_the_program() -> None:
     """Remedies, severities and outcomes are listed twice; the lists are the same."""
     finding = SCHEMA["$defs"]["finding"]["properties"]
-    assert set(finding["remedy"]["enum"]) == set(Remedy)
-    assert set(finding["severity"]["enum"]) == {*Severity, None}
-    assert set(SCHEMA["properties"]["outcome"]["enum"]) == set(Outcome)
+    assert set(finding["remedy"]["enum"]) == set(FindingRemedy)
+    assert set(finding["severity"]["enum"]) == {*ErrorSeverity, None}
+    assert set(SCHEMA["properties"]["outcome"]["enum"]) == set(HealthOutcome)
     assert finding["source"]["enum"] == [DCGM, KERNEL_LOG, DRIVER, CHECK]
     assert set(SCHEMA["$defs"]["recovery_action"]["enum"]) == set(RecoveryAction)
     assert SCHEMA["$defs"]["xid"]["properties"]["class"]["enum"] == list(XidClass)
     assert set(SCHEMA["properties"]["xid_policy"]["enum"]) == set(XidPolicy)
-    assert set(SCHEMA["properties"]["exit_code"]["enum"]) == {outcome.exit_code for outcome in Outcome}
+    assert set(SCHEMA["properties"]["exit_code"]["enum"]) == {outcome.exit_code for outcome in HealthOutcome}
 
 
 def test_the_version_of_the_table_of_xids_is_that_of_its_rows() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from health_check.driver import ANSWERS_WITHIN_S, NO_DEVICES, LostGpu, RecoveryAction, action_in, ask, parse
-from health_check.run import Run
+from health_check.run import ProcessRun
 from tests.health_check.examinations import ADDRESSES, gpu_xml, smi
 
 
@@ -112,9 +112,9 @@ def test_a_driver_that_does_not_answer_in_time_hangs() -> None:
     """nvidia-smi itself may block on a lost GPU."""
     asked: list[tuple[Sequence[str], float]] = []
 
-    def never(command: Sequence[str], timeout_s: float) -> Run:
+    def never(command: Sequence[str], timeout_s: float) -> ProcessRun:
         asked.append((command, timeout_s))
-        return Run("", "", 124)
+        return ProcessRun("", "", 124)
 
     report = ask(never)
     assert (report.hung, report.silent) == (True, "nvidia-smi ended with 124: it did not answer in time")

@@ -15,7 +15,7 @@ from health_check.driver import DriverReport
 from health_check.evidence import Evidence, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
-from health_check.remedies import Outcome
+from health_check.remedies import HealthOutcome
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.verdict import SUMMARY_MAX
 from health_check.xid_table import XidPolicy
@@ -116,7 +116,7 @@ def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, ev
     verdict = judge(of, level=level, expected_gpus=None)
     VALIDATOR.validate(document_of(verdict, of))
     assert 0 < len(verdict.summary) <= SUMMARY_MAX
-    assert evidence.decides is (verdict.outcome in (Outcome.REBOOT, Outcome.REPLACE))
+    assert evidence.decides is (verdict.outcome in (HealthOutcome.REBOOT, HealthOutcome.REPLACE))
     if evidence.decides:
         worst = verdict.findings[0]
         assert worst.source in ("kernel_log", "driver")

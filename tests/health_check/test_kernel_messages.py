@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from health_check.kernel_log import Message
-from health_check.xid import Events, bus_id, find
+from health_check.kernel_log import KernelMessage
+from health_check.xid import LoggedErrors, bus_id, find
 from tests.health_check.examinations import log
 
 
-def found(*lines: str) -> Events:
+def found(*lines: str) -> LoggedErrors:
     return find(log(*lines).messages)
 
 
@@ -98,7 +98,7 @@ def test_the_drivers_release_is_the_one_that_was_loaded_last() -> None:
     assert found(old, new).driver_version == "580.82.09"
     opened = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build"
     assert found(opened).driver_version == "575.57.08"
-    assert find([Message(None, "nothing")]).driver_version is None
+    assert find([KernelMessage(None, "nothing")]).driver_version is None
 
 
 @pytest.mark.parametrize(

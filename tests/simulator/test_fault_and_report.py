@@ -26,7 +26,7 @@ from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 
 import health_check.check
 from health_check import driver
-from health_check.run import Run
+from health_check.run import ProcessRun
 from sandbox.cluster import dcgmi
 from sandbox.cluster.instance_folder import Host, pci_address
 from sandbox.cluster.model.cluster import Ec2State, Instance, Task
@@ -146,10 +146,10 @@ class RealChecks(Checks):
         xml = smi([f'<gpu id="0000{pci_address(n)}.0"><uuid>{machine.gpus[n]}</uuid></gpu>' for n in present])
         gone = [LOST.format(index=n, pci=pci_address(n)) for n in lost if n not in present]
 
-        def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> Run:
+        def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> ProcessRun:
             seen = sorted(gpus) if gpus is not None else list(range(len(machine.gpus)))
             document, code = dcgmi.diagnose(level, list(machine.gpus), seen, kinds)
-            return Run(json.dumps(document), "", code)
+            return ProcessRun(json.dumps(document), "", code)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("health_check.driver.ask", lambda: driver.parse(xml, "\n".join(gone), 0))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
-from health_check.kernel_log import RECORD_BYTES_MAX, Message, drain, open_log, parse
+from health_check.kernel_log import RECORD_BYTES_MAX, KernelMessage, drain, open_log, parse
 from health_check.recovery_action import number_changed_to
-from health_check.xid import Events, SxidEvent, XidEvent, find
+from health_check.xid import LoggedErrors, SxidEvent, XidEvent, find
 
 DAY_S = 86_400.0
 REMEMBERED_MAX = 1_000
@@ -85,7 +85,7 @@ class KernelLogSensor:
     def __init__(self, path: Path | None, log: AgentLog) -> None:
         self._path, self._log = path, log
         self._descriptor: int | None = None
-        self._tail: list[Message] = []
+        self._tail: list[KernelMessage] = []
         self._rest = b""
         self._newest_s = -1.0
         self._times: dict[tuple[int, str, bool | None], _XidHistory] = {}
@@ -100,7 +100,7 @@ class KernelLogSensor:
         self._rest = rest[-RECORD_BYTES_MAX:]
         added = parse(whole.decode("utf-8", errors="replace"), _BOOT)
         before, messages = find(self._tail), [*self._tail, *added]
-        events_found: Events = find(messages)
+        events_found: LoggedErrors = find(messages)
         self._tail = messages[-OVERLAP:]
         events: list[XidEvent | SxidEvent] = [
             *events_found.xids[len(before.xids) :],
