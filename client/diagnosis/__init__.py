@@ -12,11 +12,17 @@ It needs only the standard library, and uses NVML and torch where they exist. A 
 socket to the agent of the instance. If no agent listens, they are dropped: a training never waits for them.
 docs/training.md is the guide.
 
-- reporter.py identity of this process, and its reporter - sender.py the queue, the thread, the socket - stages.py GPU
-checks before and after a stage - gpu_probe.py a computation with a known result - gpu_state.py what NVML reports: ECC
-errors, memory, processes - timings.py calls of workers, weight synchronisations, progress - worker_health.py memory,
-CPU, network and requests of a worker - nccl_log.py lines of NCCL's log - event_tracker.py events between train and
-rollout - gpu_locks.py GPU locks of an instance; leases.py: of a job - errors.py the error that a stage may raise
+- reporter.py       identity of this process, and its reporter
+- sender.py         the queue, the thread, the socket
+- stages.py         GPU checks before and after a stage
+- gpu_probe.py      a computation with a known result
+- gpu_state.py      what NVML reports: ECC errors, memory, processes
+- timings.py        calls of workers, weight synchronisations, progress
+- worker_health.py  memory, CPU, network and requests of a worker
+- nccl_log.py       lines of NCCL's log
+- event_tracker.py  events between train and rollout
+- gpu_locks.py      GPU locks of an instance; leases.py: of a job
+- errors.py         the error that a stage may raise
 """
 
 from __future__ import annotations
