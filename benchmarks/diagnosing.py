@@ -26,15 +26,15 @@ from gpu_recovery.core.diagnosis.observations import (
     LockState,
     LogFinding,
     NcclReport,
+    Observation,
     PairReport,
-    Progress,
-    Report,
+    ProgressReport,
     RequestReport,
     RequestState,
     RpcReport,
     RpcStage,
     StageReport,
-    WeightSync,
+    WeightSyncReport,
     WorkerHealth,
     XidReport,
 )
@@ -51,7 +51,7 @@ WINDOWS = 2_000
 NOISE, SLOW = 0.05, 1.5
 """Log-normal noise of five per cent; a straggler takes half as long again."""
 WORKERS, PER_NODE, ROUNDS = 1_024, 8, 5
-NOBODY = History()
+NO_INSTANCE = History()
 
 
 def straggler_rates(windows: int = WINDOWS, sizes: Iterable[int] = SIZES) -> dict[str, dict[str, float]]:
@@ -102,7 +102,7 @@ def fault_figures() -> dict[str, Any]:
     taken = []
     for case in fault_cases():
         began = time.process_time()
-        verdict = diagnose(case.reports, TOPOLOGY, NOBODY, AT_S)
+        verdict = diagnose(case.reports, TOPOLOGY, NO_INSTANCE, AT_S)
         taken.append(time.process_time() - began)
         first, three = found_at(case, verdict)
         for of in (figures.setdefault("all", _no_score()), figures.setdefault(case.family, _no_score())):
@@ -127,11 +127,11 @@ def found_at(case: FaultCase, verdict: Diagnosis) -> tuple[bool, bool]:
     return first, first or any(is_found(case, one.cause, one.scope) for one in verdict.rivals[:2])
 
 
-def window(workers: int = WORKERS) -> tuple[list[Report], Topology]:
+def window(workers: int = WORKERS) -> tuple[list[Observation], Topology]:
     """The window of a run whose rank 77 is lost, so that all others wait: every kind of report from every worker."""
     drawn = random.Random(workers)
     topology = Topology.of(Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers))
-    reports: list[Report] = []
+    reports: list[Observation] = []
     for n in range(workers):
         reports += _of_worker(n, n == 77 % workers, workers, drawn)
     nodes = sorted(topology.instances)
@@ -143,11 +143,11 @@ def window(workers: int = WORKERS) -> tuple[list[Report], Topology]:
     return reports, topology
 
 
-def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[Report]:
+def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[Observation]:
     who: dict[str, Any] = {"worker": f"w{n}", "rank": n, "instance_id": f"n{n // PER_NODE}"}
     noise = drawn.lognormvariate(0, NOISE)
     group = tuple(range(n - n % PER_NODE, n - n % PER_NODE + PER_NODE))
-    made: list[Report] = [
+    made: list[Observation] = [
         RpcReport(
             report_id=f"rpc-{n}",
             at_s=AT_S - 10,
@@ -158,7 +158,7 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[R
             **who,
         ),
         RequestReport(report_id=f"start-{n}", at_s=AT_S - 620, request_id=f"q{n}", state=RequestState.START, **who),
-        WeightSync(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
+        WeightSyncReport(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
         StageReport(report_id=f"stage-{n}", at_s=AT_S - 690, stage="rollout", corrected=0, uncorrected=0, **who),
         EventReport(
             report_id=f"event-{n}",
@@ -195,7 +195,7 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[R
         WorkerHealth(report_id=f"health-{n}-{k}", at_s=AT_S - 10 * k, memory_free_gb=9 * noise, cpu_percent=50.0, **who)
         for k in range(3)
     ]
-    made += [Progress(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **who) for k in range(6)]
+    made += [ProgressReport(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **who) for k in range(6)]
     made += [
         CallTiming(report_id=f"call-{n}-{k}", at_s=AT_S - 700 - k, method=method, seconds=noise, stage=n % 4, **who)
         for k, method in enumerate(("train", "rollout", "save"))
@@ -210,14 +210,14 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
     for _ in range(ROUNDS):
         gc.collect()
         began = time.process_time()
-        verdict = diagnose(reports, topology, NOBODY, AT_S)
+        verdict = diagnose(reports, topology, NO_INSTANCE, AT_S)
         taken.append(time.process_time() - began)
     return {
         "workers": workers,
         "reports": len(reports),
         "seconds": round(statistics.median(taken), 3),
         "verdict": f"{verdict.cause} at {verdict.scope}",
-        "findings_that_only_say_something": len(verdict.said),
+        "findings_that_only_say_something": len(verdict.findings_sentence),
     }
 
 

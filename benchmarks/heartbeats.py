@@ -16,14 +16,14 @@ from botocore.awsrequest import AWSResponse
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
 from gpu_recovery.aws.dynamodb import typed
-from gpu_recovery.aws.heartbeat_store import beat_key
+from gpu_recovery.aws.heartbeat_store import heartbeat_key
 from gpu_recovery.aws.item_codec import encode, to_iso
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.core.heartbeat import Beat, GpuHealth, running_log_id, window_of
+from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, running_log_id, window_of
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.node_api.heartbeats import Hearing
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.router import NodeApi
 from gpu_recovery.recovery import Recovery
 
@@ -38,7 +38,7 @@ def heartbeat_figures(heartbeats: int = HEARTBEATS) -> dict[str, Any]:
     """Microseconds of processor a heartbeat, calls to DynamoDB of each, and cores for a large fleet."""
     calls: list[str] = []
     door = TokenAuthenticator(DynamoTokenStore(_client(calls), "instances"), lambda: NOW, TokenKind.NODE)
-    api = NodeApi(Hearing(_loop(calls)), door)
+    api = NodeApi(HeartbeatReceiver(_loop(calls)), door)
     _beat(api, 1)  # reads the token and the claims, as the first of a function does
     calls.clear()
     began = time.process_time()
@@ -106,11 +106,11 @@ def _before(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _stood_there() -> dict[str, Any]:
     """The heartbeat before, as DynamoDB gives it back."""
-    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
+    stood = Heartbeat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
     beat = encode(stood)
     ranks = {str(running_log_id(f"sft-{n}", 1, n)): f"{to_iso(NOW)} 1 {n} 0 sft-{n}" for n in range(RANKS)}
     counts = {"heard_even": {"a" * 12: 7}, "heard_odd": {}}
-    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
+    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": heartbeat_key(INSTANCE)})}
 
 
 _STOOD_THERE = _stood_there()

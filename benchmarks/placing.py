@@ -20,8 +20,8 @@ from typing import Any
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority, demotes_at
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Running, Snapshot, Waiting
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, WaitingJob
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]
@@ -54,7 +54,7 @@ def snapshot_of(hosts: int, jobs: int, seed: int = 0) -> Snapshot:
         for n in range(hosts)
     )
     waiting = tuple(_waiting(n, drawn) for n in range(jobs))
-    limits = Limits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
+    limits = QuotaLimits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
     return Snapshot(waiting, running, fleet, used, limits)
 
 
@@ -62,9 +62,9 @@ def _name(number: int) -> str:
     return f"i-{number:05x}"
 
 
-def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dict[str, int]]:
+def _running(hosts: int, drawn: random.Random) -> tuple[tuple[RunningJob, ...], dict[str, int]]:
     """Jobs on the first `hosts` instances, small ones packed together."""
-    running: list[Running] = []
+    running: list[RunningJob] = []
     busy: dict[str, int] = {}
     at = 0
     while at < hosts:
@@ -76,7 +76,7 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
         priority = drawn.choice(PRIORITIES)
         since = NOW - timedelta(seconds=drawn.randrange(0, 86_400))
         running.append(
-            Running(
+            RunningJob(
                 f"run-{len(running):06d}",
                 1,
                 1,
@@ -101,13 +101,13 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
     return tuple(running), busy
 
 
-def _waiting(number: int, drawn: random.Random) -> Waiting:
+def _waiting(number: int, drawn: random.Random) -> WaitingJob:
     nodes, gpus = drawn.choice(SHAPES)
     priority = drawn.choice(PRIORITIES)
     queued_at = NOW - timedelta(seconds=drawn.randrange(0, 604_800))
     runs_for_s = drawn.choice((None, drawn.randrange(600, 172_800)))
     user = f"user-{drawn.randrange(USERS)}"
-    return Waiting(
+    return WaitingJob(
         f"job-{number:06d}", 1, 0, user, priority, priority, "", nodes, gpus, queued_at, runs_for_s=runs_for_s
     )
 
@@ -140,7 +140,7 @@ def _place_ms(hosts: int, jobs: int, rounds: int) -> float:
         began = time.process_time()
         answer = place(snapshot, POLICY, NOW)
         times.append(time.process_time() - began)
-        if len(answer.assignments) + len(answer.short) != jobs:
+        if len(answer.assignments) + len(answer.rejected) != jobs:
             raise AssertionError("somebody was not answered")
     return statistics.median(times) * 1e3
 

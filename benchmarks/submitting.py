@@ -19,8 +19,8 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 
 ROUNDS = 10
-LOOK_S = 0.005
-PATIENCE_S = 120.0
+POLL_S = 0.005
+TIMEOUT_S = 120.0
 SPEC = {
     "workload": "sft",
     "nnodes": 1,
@@ -66,11 +66,11 @@ def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:
 
 
 def _until(condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("it does not come to it")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.metrics import FIVE_MINUTES, HOUR, Watched, measured, of_rule, of_table, undelivered
+from infra.metrics import FIVE_MINUTES, HOUR, MonitoredResources, of_rule, of_table, our_metric, undelivered
 
 RUNBOOKS = "docs/runbooks"
 OVERDUE_S_MAX = 900
@@ -26,7 +26,7 @@ MESSAGE_AGE_S_MAX = 300
 class Alarms(Construct):
     """`all` holds every alarm, for the dashboard."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: Watched) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: MonitoredResources) -> None:
         super().__init__(scope, construct_id)
         self._action = actions.SnsAction(topic)
         self.all: list[cloudwatch.Alarm] = []
@@ -41,7 +41,7 @@ class Alarms(Construct):
         self._alarm(
             "RecoveryOverdue",
             "recovery-overdue",
-            measured("OverdueSeconds", "Maximum"),
+            our_metric("OverdueSeconds", "Maximum"),
             above=OVERDUE_S_MAX,
             evaluations=2,
             tells_end=True,
@@ -50,14 +50,14 @@ class Alarms(Construct):
         self._alarm(
             "BreakerOpen",
             "breaker-open",
-            measured("BreakerOpenSeconds", "Maximum"),
+            our_metric("BreakerOpenSeconds", "Maximum"),
             tells_end=True,
             says="So many instances look bad at once that no repair begins",
         )
         self._alarm(
             "RecoveryPaused",
             "recovery-paused",
-            measured("PausedSeconds", "Maximum"),
+            our_metric("PausedSeconds", "Maximum"),
             above=PAUSED_S_MAX,
             tells_end=True,
             says="Recovery has been paused for four hours: faults are not healed",
@@ -65,12 +65,12 @@ class Alarms(Construct):
         self._alarm(
             "RebootsMany",
             "reboots-many",
-            measured("Reboots", "Sum", HOUR),
+            our_metric("Reboots", "Sum", HOUR),
             above=REBOOTS_PER_HOUR_MAX,
             says=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
         )
 
-    def _words(self, watched: Watched) -> None:
+    def _words(self, watched: MonitoredResources) -> None:
         for name, topic in watched.topics.items():
             self._alarm(
                 f"{name}Unreached",
@@ -81,20 +81,20 @@ class Alarms(Construct):
         self._alarm(
             "NoticesFailed",
             "notices-lost",
-            measured("NoticesFailed", "Sum"),
+            our_metric("NoticesFailed", "Sum"),
             again=True,
             says="Messages to operators cannot be published; they are kept and tried again",
         )
         self._alarm(
             "WordsUnsaid",
             "words-unsaid",
-            measured("Unsaid", "Sum"),
+            our_metric("Unsaid", "Sum"),
             again=True,
             says="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
         )
 
-    def _dead_letters(self, watched: Watched) -> None:
-        for name, queue in watched.dead_ends.items():
+    def _dead_letters(self, watched: MonitoredResources) -> None:
+        for name, queue in watched.dead_letter_queues.items():
             depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
             self._alarm(f"{name}NotEmpty", "dead-letters", depth, says=f"Messages that nobody could handle: {name}")
         for name, function in watched.asynchronous.items():
@@ -125,7 +125,7 @@ class Alarms(Construct):
                 says=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
             )
 
-    def _functions(self, watched: Watched) -> None:
+    def _functions(self, watched: MonitoredResources) -> None:
         for name, function in watched.functions.items():
             self._alarm(
                 f"{name}Errors",
@@ -142,7 +142,7 @@ class Alarms(Construct):
                 says=f"Lambda refuses to run {name}: the account has no concurrency left",
             )
 
-    def _schedules(self, watched: Watched) -> None:
+    def _schedules(self, watched: MonitoredResources) -> None:
         # Nothing arrives when nothing runs: silence itself is the alarm.
         self._alarm(
             "ReconcilerSilent",
@@ -163,7 +163,7 @@ class Alarms(Construct):
             says="A message for the scheduler is older than five minutes: jobs are not placed",
         )
 
-    def _services(self, watched: Watched) -> None:
+    def _services(self, watched: MonitoredResources) -> None:
         for name, table in watched.tables.items():
             # One metric each. The counts of refused events are of the table without its indexes. What an index refuses
             # to a reader is found among the refused requests, by operation: indexes are read by Query. A decision

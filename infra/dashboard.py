@@ -11,7 +11,7 @@ from constructs import Construct
 from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
 
 from infra.alarms import RUNBOOKS, Alarms
-from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, Watched, measured, of_rule, of_table, undelivered
+from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, MonitoredResources, of_rule, of_table, our_metric, undelivered
 
 _WIDTH, _HEIGHT = 24, 6
 _WELCOME = f"""# gpu-recovery
@@ -24,7 +24,7 @@ _Lines = Sequence[cloudwatch.IMetric]
 
 
 class Dashboard(Construct):
-    def __init__(self, scope: Construct, construct_id: str, *, watched: Watched, alarms: Alarms) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, watched: MonitoredResources, alarms: Alarms) -> None:
         super().__init__(scope, construct_id)
         page = cloudwatch.Dashboard(
             self, "Page", default_interval=Duration.days(1), period_override=cloudwatch.PeriodOverride.INHERIT
@@ -54,24 +54,24 @@ class Dashboard(Construct):
 def _recoveries() -> list[cloudwatch.IWidget]:
     by_outcome = ("RecoveriesStarted", "RecoveriesSucceeded", "RecoveriesFailed", "RecoveriesCanceled")
     return [
-        _graph("Recoveries, by outcome, in an hour", [measured(name, "Sum", HOUR) for name in by_outcome]),
+        _graph("Recoveries, by outcome, in an hour", [our_metric(name, "Sum", HOUR) for name in by_outcome]),
         _graph(
             "Recoveries under way: oldest, and latest past its deadline (s)",
-            [measured(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
+            [our_metric(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
         ),
         _graph(
             "GPU-hours lost in an hour; diagnoses whose remedy held, or did not, at the right",
-            [measured("GpuHoursLost", "Sum", HOUR)],
-            right=[measured(name, "Sum", HOUR) for name in ("VerdictsHeld", "VerdictsFailed")],
+            [our_metric("GpuHoursLost", "Sum", HOUR)],
+            right=[our_metric(name, "Sum", HOUR) for name in ("VerdictsHeld", "VerdictsFailed")],
         ),
     ]
 
 
 def _time() -> list[cloudwatch.IWidget]:
     def both(name: str) -> list[cloudwatch.IMetric]:
-        return [measured(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
+        return [our_metric(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
 
-    phases = [measured(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
+    phases = [our_metric(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
     return [
         _graph("From stop to running again (s)", both("RecoverySeconds")),
         _graph("From failure to decision (s)", both("DetectionSeconds")),
@@ -81,12 +81,12 @@ def _time() -> list[cloudwatch.IWidget]:
 
 def _states() -> list[cloudwatch.IWidget]:
     return [
-        _graph("Jobs, by status entered", [measured(name, "Sum") for name in JOBS_ENTERED]),
-        _graph("Instances, by status entered", [measured(name, "Sum") for name in INSTANCES_ENTERED]),
+        _graph("Jobs, by status entered", [our_metric(name, "Sum") for name in JOBS_ENTERED]),
+        _graph("Instances, by status entered", [our_metric(name, "Sum") for name in INSTANCES_ENTERED]),
         _graph(
             "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
-            [measured("InstancesSilent", "Sum")],
-            right=[measured("LostSeconds", "Maximum"), measured("DeafSeconds", "Maximum")],
+            [our_metric("InstancesSilent", "Sum")],
+            right=[our_metric("LostSeconds", "Maximum"), our_metric("DeafSeconds", "Maximum")],
         ),
     ]
 
@@ -94,20 +94,20 @@ def _states() -> list[cloudwatch.IWidget]:
 def _repairs() -> list[cloudwatch.IWidget]:
     repairs = ("Reboots", "FalseReboots", "InstanceReplacing", "InstanceQuarantined", "RepairsHeld")
     return [
-        _graph("Repairs in an hour", [measured(name, "Sum", HOUR) for name in repairs]),
+        _graph("Repairs in an hour", [our_metric(name, "Sum", HOUR) for name in repairs]),
         _graph(
             "Brakes: open or paused for (s); instances under repair at the right",
-            [measured("BreakerOpenSeconds", "Maximum"), measured("PausedSeconds", "Maximum")],
-            right=[measured("UnderRepair", "Maximum"), measured("BreakerOpened", "Sum")],
+            [our_metric("BreakerOpenSeconds", "Maximum"), our_metric("PausedSeconds", "Maximum")],
+            right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
             "Messages to operators, and words that could not be sent",
-            [measured(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
+            [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
         ),
     ]
 
 
-def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
+def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     trouble = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
     return [
         _graph(
@@ -116,7 +116,7 @@ def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
                 queue.metric_approximate_number_of_messages_visible(
                     period=FIVE_MINUTES, statistic="Maximum", label=name
                 )
-                for name, queue in watched.dead_ends.items()
+                for name, queue in watched.dead_letter_queues.items()
             ],
         ),
         _graph(
@@ -139,7 +139,7 @@ def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
+def _functions(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     functions = watched.functions.items()
     return [
         _graph("Function errors", [one.metric_errors(period=FIVE_MINUTES, label=name) for name, one in functions]),
@@ -158,7 +158,7 @@ def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _services(watched: Watched) -> list[cloudwatch.IWidget]:
+def _services(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     tables = watched.tables.items()
     api = watched.api
     return [

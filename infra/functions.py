@@ -135,7 +135,7 @@ def function_arn(name: str) -> str:
     return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
 
 
-class Functions(Construct):
+class LambdaFunctions(Construct):
     """One Lambda function per row, each with a role of its own. `by_name` finds them."""
 
     def __init__(

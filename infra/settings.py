@@ -26,7 +26,7 @@ _TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
 _FAMILY = text(r"[A-Za-z0-9_-]{1,255}", "a task definition family")
 
 
-class SettingsError(ValueError):
+class DeploymentSettingsError(ValueError):
     """One or more settings are wrong; every line of the message starts with the context key to change."""
 
 
@@ -150,14 +150,14 @@ class DeploymentSettings:
             else:
                 wrong += _time_for_checks(self.check_level, policy)
         if wrong:
-            raise SettingsError("\n".join(wrong))
+            raise DeploymentSettingsError("\n".join(wrong))
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> "DeploymentSettings":
         """Settings from a CDK context; keys outside our namespace belong to others and are passed over."""
         ours = {key.removeprefix(NAMESPACE): value for key, value in context.items() if key.startswith(NAMESPACE)}
         if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
-            raise SettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
+            raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
 
     @property

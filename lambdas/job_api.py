@@ -6,11 +6,11 @@ from typing import Any
 
 from aws_lambda_powertools import Tracer
 from gpu_recovery.aws.http_resolver import resolver
-from gpu_recovery.aws.job_api_wiring import desk
+from gpu_recovery.aws.job_api_wiring import dependencies
 from gpu_recovery.aws.wiring import logger, metrics
 from gpu_recovery.job_api.router import ROUTES
 
-app = resolver(ROUTES, desk)
+app = resolver(ROUTES, dependencies)
 tracer = Tracer()
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import requests
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
-from gpu_recovery.core.ray.submission import DriverOrder, read_where_it_is_submitted
+from gpu_recovery.core.ray.submission import DriverSubmission, local_path_field
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 from ray._raylet import GcsClient
@@ -63,8 +63,8 @@ class RayCluster:
         self._client: JobSubmissionClient | None = None
         self._gcs: Any = None
 
-    def submit(self, order: DriverOrder) -> Refusal | None:
-        field = read_where_it_is_submitted(order.runtime_env)
+    def submit(self, order: DriverSubmission) -> Refusal | None:
+        field = local_path_field(order.runtime_env)
         if field:
             return Refusal(f"runtime_env.{field} must name what the cluster itself can fetch, by its URI", lasting=True)
         try:

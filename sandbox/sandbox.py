@@ -37,7 +37,7 @@ from gpu_recovery_client.errors import ClientError
 
 from sandbox import deployment, processes
 from sandbox.ministack import command as ministack
-from sandbox.processes import SandboxError, Server
+from sandbox.processes import SandboxError, ServerProcess
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
@@ -217,7 +217,7 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
     run = directory / "run"
     port, cluster_port = processes.free_port(), processes.free_port()
     endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
-    servers: list[Server] = []
+    servers: list[ServerProcess] = []
 
     def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         env = processes.clean_environment(processes.own_folders(run) | dict(environment))

@@ -14,10 +14,10 @@ from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.job.record import Job
 
 from simulator.cloud.ec2 import ModelEc2
-from simulator.cloud.ecs import OrderlyEcs
-from simulator.cloud.fleet import Fleet
+from simulator.cloud.ecs import SequentialEcs
+from simulator.cloud.fleet import VirtualFleet
 from simulator.cloud.workloads import NO_LOG, Checks, Training
-from simulator.invocations import Lives
+from simulator.invocations import Invocations
 
 BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 
@@ -27,15 +27,15 @@ class SimulatedActions(ClusterActions):
 
     def __init__(
         self,
-        ecs: OrderlyEcs,
-        fleet: Fleet,
+        ecs: SequentialEcs,
+        fleet: VirtualFleet,
         training: Training,
         checks: Checks,
-        lives: Lives,
+        lives: Invocations,
         check_definition: str,
         poked: Callable[[str], None],
     ) -> None:
-        self.ecs, self.fleet, self.training, self.checks, self.lives = ecs, fleet, training, checks, lives
+        self.ecs, self.fleet, self.training, self.checks, self.invocations = ecs, fleet, training, checks, lives
         self.ec2 = ModelEc2(fleet, lives)
         self.check_task = CheckTask(check_definition, BUCKET, CHECK_LEVEL, True, CHECK_TIMEOUT_S)
         self._poked = poked
@@ -43,39 +43,39 @@ class SimulatedActions(ClusterActions):
         self.published: list[PublishEvent] = []
         self.remembers = True
         """Whether `published` is kept, of which there are several for each instance and incident."""
-        self.told: Callable[[NotifyOperator], None] = lambda message: None
+        self.on_message: Callable[[NotifyOperator], None] = lambda message: None
 
-    def verdict(self, check_id: str) -> Verdict | None:
-        self.lives.call()
+    def load_verdict(self, check_id: str) -> Verdict | None:
+        self.invocations.call()
         return self.checks.bucket.get(check_id)
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
-        self.lives.call()
+        self.invocations.call()
         found = self.training.log(task_id, most)
         if found == NO_LOG:
             return found
         # Of all looks the one that may fail: whole decisions hang on it, and it is asked four times for each failure.
-        return self.lives.effect("GetLogEvents", {"task": task_id}, lambda: found)
+        return self.invocations.effect("GetLogEvents", {"task": task_id}, lambda: found)
 
     def notify(self, message: NotifyOperator) -> None:
         def send() -> None:
             self.notified.append((self.fleet.timeline.now, message))
-            self.told(message)
+            self.on_message(message)
 
-        self.lives.call()
-        self.lives.effect("Publish", {"incident": message.incident_id}, send)
+        self.invocations.call()
+        self.invocations.effect("Publish", {"incident": message.incident_id}, send)
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
         def send() -> None:
             if self.remembers:
                 self.published.append(event)
 
-        self.lives.call()
-        self.lives.effect("PutEvents", {"type": event.detail_type}, send)
+        self.invocations.call()
+        self.invocations.effect("PutEvents", {"type": event.detail_type}, send)
 
     def poke_scheduler(self, key: str) -> None:
-        self.lives.call()
-        self.lives.effect("SendMessage", {"key": key}, lambda: self._poked(key))
+        self.invocations.call()
+        self.invocations.effect("SendMessage", {"key": key}, lambda: self._poked(key))
 
     def record_submitted(self, job: Job, submitted: str) -> None:
         """Nobody reads records here."""

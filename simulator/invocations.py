@@ -23,11 +23,11 @@ class Killed(BaseException):
     """The invocation is over: no code of it runs after this."""
 
 
-class Step(NamedTuple):
+class Effect(NamedTuple):
     """One effect: its number in the whole run, whose it is, and what it is."""
 
     number: int
-    life: str
+    invocation: str
     name: str
     given: Mapping[str, Any] = MappingProxyType({})
 
@@ -35,21 +35,21 @@ class Step(NamedTuple):
 class Nemesis(Protocol):
     """Who decides what goes wrong."""
 
-    def before(self, step: Step) -> None: ...
+    def before(self, step: Effect) -> None: ...
 
-    def after(self, step: Step) -> None: ...
+    def after(self, step: Effect) -> None: ...
 
 
-class Peace:
+class NoFaults:
     """Nothing goes wrong."""
 
     unwatched = ("store.", "Publish", "PutEvents", "SendMessage")
     """How the names of effects begin of which it need not be told. A nemesis without this is told of all."""
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         """Let it happen."""
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Let the caller hear of it."""
 
 
@@ -61,36 +61,36 @@ class KillAt:
     after_it: bool
     done: bool = False
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         if not self.after_it:
             self._kill(step)
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         if self.after_it:
             self._kill(step)
 
-    def _kill(self, step: Step) -> None:
+    def _kill(self, step: Effect) -> None:
         if step.number == self.number and not self.done:
             self.done = True
             raise Killed
 
 
 @dataclass
-class _Life:
+class _Invocation:
     name: str
     dead: bool = False
 
 
 @dataclass
-class Lives:
+class Invocations:
     """Runs invocations, one inside another where a nemesis has it so, and numbers their effects."""
 
-    nemesis: Nemesis = field(default_factory=Peace)
-    steps: list[Step] = field(default_factory=list)
-    killed: list[Step | None] = field(default_factory=list)
+    nemesis: Nemesis = field(default_factory=NoFaults)
+    steps: list[Effect] = field(default_factory=list)
+    killed: list[Effect | None] = field(default_factory=list)
     interrupted: int = 0
     """How often an invocation died, or a nemesis had it fail while it told people something."""
-    done: list[Step] = field(default_factory=list)
+    done: list[Effect] = field(default_factory=list)
     """The steps that were taken; `steps` has those that were prevented too."""
     remembers: bool = True
     """Whether `steps` and `done` are kept, which are all that ever happened."""
@@ -102,12 +102,12 @@ class Lives:
     """How many effects were about to be made, those included that were prevented."""
     meter: Meter | None = None
     """What the calls of invocations take; None: nothing."""
-    _last: Step | None = None
-    _stack: list[_Life] = field(default_factory=list)
+    _last: Effect | None = None
+    _stack: list[_Invocation] = field(default_factory=list)
 
-    def live(self, name: str, work: Callable[[], object]) -> bool:
+    def run(self, name: str, work: Callable[[], object]) -> bool:
         """Do `work` as one invocation; False if it was killed. What it raises is the caller's to handle."""
-        self._stack.append(_Life(name))
+        self._stack.append(_Invocation(name))
         try:
             meter = self.meter
             if meter is None:
@@ -125,7 +125,7 @@ class Lives:
             self._stack.pop()
         return True
 
-    def die(self) -> None:
+    def kill(self) -> None:
         """The invocation under way has spent its time: it is killed where it is."""
         self._stack[-1].dead = True
         self.interrupted += 1
@@ -176,7 +176,7 @@ class Lives:
             self.asked += 1
             self.taken += 1
             return do()
-        step = self._last = Step(len(self.steps) if self.remembers else self.asked, life.name, name, given)
+        step = self._last = Effect(len(self.steps) if self.remembers else self.asked, life.name, name, given)
         self.asked += 1
         if self.remembers:
             self.steps.append(step)
@@ -192,7 +192,7 @@ class Lives:
             self.nemesis.after(step)
         except BaseException as raised:
             died = isinstance(raised, Killed)
-            self.interrupted += not doing and (died or name in TELLING)
+            self.interrupted += not doing and (died or name in NOTIFYING)
             life.dead = life.dead or died
             raise
         return answer
@@ -203,7 +203,7 @@ class Lives:
             raise Killed
 
 
-TELLING = ("Publish", "store.settle_job")
+NOTIFYING = ("Publish", "store.remove_finished_job_commands")
 """The effects that tell people, and that remember it: where one of them fails, what was told may be told again."""
 _READS = (
     "load_",
@@ -212,18 +212,18 @@ _READS = (
     "due_",
     "instances_in",
     "instance_of",
-    "beats",
-    "inventory",
-    "line",
-    "last_pass",
+    "load_heartbeats",
+    "load_inventory",
+    "load_queue",
+    "load_last_pass",
     "quota_used",
 )
 
 
-class WatchedStore:
+class EffectStore:
     """A store whose every write is an effect of the invocation that makes it."""
 
-    def __init__(self, store: Any, lives: Lives) -> None:
+    def __init__(self, store: Any, lives: Invocations) -> None:
         self._store, self._lives = store, lives
 
     def __getattr__(self, name: str) -> Any:

@@ -13,10 +13,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, overrides_of, task_fact
-from gpu_recovery.aws.health_events import is_watchers, words_of
+from gpu_recovery.aws.health_events import is_health_event, notifications_of
 from gpu_recovery.core.identifiers import TICK, attempt_of
 from gpu_recovery.ecs_events import tasks
-from gpu_recovery.ecs_events.health import hear
+from gpu_recovery.ecs_events.health import deliver
 
 from sandbox.cluster.model.cluster import Task, TaskStatus
 from simulator.cloud.workloads import environment
@@ -36,7 +36,7 @@ RETRIES_S = (60, 120)
 Work = Callable[[], object]
 
 
-class Functions:
+class LambdaRuntime:
     """The functions of one world. `retries`: whether Lambda tries again what raised or died."""
 
     def __init__(self, world: World, *, retries: bool) -> None:
@@ -61,9 +61,11 @@ class Functions:
         if kind == "ECS Container Instance State Change":
             return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
         if kind != "ECS Task State Change":
-            if not is_watchers(envelope):
+            if not is_health_event(envelope):
                 return None
-            return "ecs_instance_monitor", lambda: hear(world.recovery, words_of(envelope, world.timeline.now))
+            return "ecs_instance_monitor", lambda: deliver(
+                world.recovery, notifications_of(envelope, world.timeline.now)
+            )
         family = str(envelope["detail"]["taskDefinitionArn"]).rsplit("/", 1)[-1].split(":")[0]
         is_check = family == CHECK_FAMILY
         if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
@@ -80,9 +82,9 @@ class Functions:
         shown = instance_fact(detail_of(envelope), self.world.timeline.now)
         if looks is not None:
             looks.told(shown)
-        self.world.recovery.tell(*shown)
+        self.world.recovery.handle(*shown)
 
-    def is_unheard(self, task: Task) -> bool:
+    def is_unselected(self, task: Task) -> bool:
         """Whether no rule selects what is said of the task as it is, or it says that a rank runs that is known to."""
         is_check = task.definition["family"] == CHECK_FAMILY
         if not _is_selected(is_check, task.last_status):
@@ -102,7 +104,7 @@ class Functions:
             self._wait_in_line(busy_s, work, tried)
             return
         try:
-            survived = world.lives.live(name, work)
+            survived = world.invocations.run(name, work)
         except InvariantBroken:
             raise  # the world itself has found something that never may be: no retry may hide it
         except Exception as failure:
@@ -167,7 +169,7 @@ class Functions:
         self.world.timeline.after(TICK_S / 2, self._tick, RECONCILER, self.world.round_of_reconciler)
 
     def _tick(self, name: str, work: Work) -> None:
-        world, idling = self.world, self.world.idling
+        world, idling = self.world, self.world.idle_skip
         world.timeline.after(TICK_S, self._tick, name, work)
         if self.asleep.get(name, world.timeline.start) > world.timeline.now:
             return

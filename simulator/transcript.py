@@ -16,21 +16,21 @@ from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
-from sandbox.cluster.model.cluster import Cluster
+from sandbox.cluster.model.cluster import ClusterModel
 from simulator.cloud.workloads import environment
 from simulator.invariants.writes import unfenced
-from simulator.invocations import Step
-from simulator.virtual_clock import Timeline
+from simulator.invocations import Effect
+from simulator.virtual_clock import VirtualClock
 
 _QUIET = (events.InstanceObserved, events.InstanceLookDue, events.JobLookDue)
 
 
-class Journal:
+class Transcript:
     """`recovery.Journal` that remembers, with the calls and messages that follow the decisions."""
 
-    def __init__(self, timeline: Timeline, cluster: Cluster) -> None:
+    def __init__(self, timeline: VirtualClock, cluster: ClusterModel) -> None:
         self.timeline, self.cluster = timeline, cluster
         self.remembers = True
         """Whether the lines are kept; the rows are in any case."""
@@ -49,34 +49,34 @@ class Journal:
         self.broken += unfenced(record, event, decision)
         if not self.remembers:
             return
-        if isinstance(event, events.JobPlaced) and decision.outcome is Outcome.APPLIED:
+        if isinstance(event, events.JobPlaced) and decision.outcome is EventOutcome.APPLIED:
             self.placed.append(name)
-        told_nothing = decision.outcome is not Outcome.APPLIED or decision.reason == record.reason
+        told_nothing = decision.outcome is not EventOutcome.APPLIED or decision.reason == record.reason
         if isinstance(event, _QUIET) and told_nothing and decision.record.status == record.status:
             return
         before, after = record.status, decision.record.status
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             where = f"{before} ({decision.outcome.lower()})"
         else:
             where = before if before == after else f"{before} -> {after}"
         self._line(f"{name}  {label}  {where}: {decision.reason}")
 
-    def created(self, decision: Decision[Any]) -> None:
+    def job_created(self, decision: Decision[Any]) -> None:
         """The transcript begins with the submission itself."""
 
-    def opened(self, record: Job | Instance, now: datetime) -> None:
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
         """What follows from it has a line of its own."""
 
-    def braked(self, fleet: Fleet, now: datetime) -> None:
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """What the brakes hold back is said by what is held."""
 
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """`told` and the calls say what was sent; what could not be sent is said when it is tried again."""
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         self._line(f"{record_id}  {type(event).__name__}  (no such record)")
 
-    def ordered(self, step: Step) -> None:
+    def ordered(self, step: Effect) -> None:
         """A call to ECS or EC2 that changes something."""
         if not self.remembers:
             return

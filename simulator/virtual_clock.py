@@ -23,7 +23,7 @@ _due = Due._make
 """Without the naming of arguments, which takes as long as the rest."""
 
 
-class Timeline:
+class VirtualClock:
     """A clock that jumps from one thing that happens to the next."""
 
     def __init__(self, start: datetime = START) -> None:

@@ -19,12 +19,12 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import OUR_VARIABLES, JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.core.state_machine import Given
+from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.job_api.openapi import document
 from gpu_recovery.job_api.router import ROUTES
 from gpu_recovery_client.cli import app
@@ -197,7 +197,7 @@ def definitions() -> frozenset[str]:
 @each_readme
 def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
     """Every status of a job has its row, with the deadline that the core gives it."""
-    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     blank = {"job_id": "j", "spec": JobSpec("sft", 1, 8, "f"), "queued_at": NOW, "status_at": NOW}
     for status, _, most, then in page.table_of(set(JobStatus)):
         deadline, _ = job_deadlines(Job(**blank, status=JobStatus(bare(status))), given)
@@ -208,7 +208,7 @@ def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
 @each_readme
 def test_the_statuses_of_instances_and_how_long_they_wait(page: Page) -> None:
     """Every status of an instance has its row, with the deadline that the core gives it."""
-    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     for status, _, most, then in page.table_of(set(InstanceStatus)):
         record = Instance("i-1", NOW, InstanceStatus(bare(status)), reserved_for="j")
         deadline, _ = instance_deadlines(record, given)
@@ -280,7 +280,10 @@ def test_the_events_on_the_bus(page: Page) -> None:
 @each_readme
 def test_the_demo_moves_as_the_machines_allow(page: Page) -> None:
     """Each move in the excerpt of the demo is a row of the tables."""
-    machines = {"job": (job.TRANSITIONS, JobStatus), "instance": (state_machine.TRANSITIONS, InstanceStatus)}
+    machines = {
+        "job": (job_state_machine.TRANSITIONS, JobStatus),
+        "instance": (state_machine.TRANSITIONS, InstanceStatus),
+    }
     (excerpt,) = page.fences("text")
     moves = re.findall(r"s +(job|instance) (?: +|i-\w+ )([A-Z_]+) -> ([A-Z_]+):", excerpt)
     assert len(moves) >= 8

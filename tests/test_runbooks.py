@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
-from gpu_recovery.job_api.redrive import Grave
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS
+from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery_client.cli import app
 
 from tests.markdown import ROOT, Page, bare
@@ -131,7 +131,7 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
     """Those of every queue that `redrive` empties: none of them is thrown away instead."""
     (page,) = [page for page in PAGES if page.path.stem == "dead-letters"]
     queues = [row[0] for row in page.tables()[0][1:]]
-    assert len(queues) == len(Grave)
+    assert len(queues) == len(DeadLetterQueue)
     todo = page.text.partition("## What to do")[2].partition("## Meanwhile")[0]
     dry, wet = todo.index("`gpu-recovery redrive --dry-run`"), todo.index("`gpu-recovery redrive`")
     assert dry < wet
@@ -140,7 +140,7 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
 
 def test_the_index_explains_every_measure() -> None:
     """The counters of statuses explain themselves; everything else has its row."""
-    explained = set(MEASURES) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
+    explained = set(METRICS) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
     assert INDEX.table_of(explained)
     spans = {bare(span) for span in INDEX.spans()}
     assert spans & set(JOBS_ENTERED) and spans & set(INSTANCES_ENTERED)

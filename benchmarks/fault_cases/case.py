@@ -16,8 +16,8 @@ from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     FlightReport,
     LogFinding,
-    Progress,
-    Report,
+    Observation,
+    ProgressReport,
     RpcReport,
     RpcStage,
     WorkerHealth,
@@ -38,15 +38,17 @@ class FaultCase:
     family: str
     causes: frozenset[Cause]
     instances: frozenset[str]
-    reports: tuple[Report, ...]
+    reports: tuple[Observation, ...]
 
 
-def made(of: Callable[..., Report], worker: int | None = None, age_s: float = 20.0, /, **given: Any) -> Report:
+def made(
+    of: Callable[..., Observation], worker: int | None = None, age_s: float = 20.0, /, **given: Any
+) -> Observation:
     name = {} if worker is None else {"worker": f"w{worker}", "rank": worker, "instance_id": f"n{worker // WORKERS}"}
     return of(report_id="", at_s=AT_S - age_s, **name, **given)
 
 
-def healthy(alone: Iterable[int], seed: int) -> list[Report]:
+def healthy(alone: Iterable[int], seed: int) -> list[Observation]:
     """What workers that nothing is wrong with report."""
     drawn = random.Random(seed)
     found = []
@@ -56,7 +58,7 @@ def healthy(alone: Iterable[int], seed: int) -> list[Report]:
             made(RpcReport, n, connect_s=0.02, send_s=0.1, header_s=2.0 * noise, body_s=0.3, status=200),
             made(WorkerHealth, n, 5.0, memory_free_gb=20.0 * noise, cpu_percent=40.0 * noise, active_requests=1),
             made(CallTiming, n, method="train", seconds=1.0 * noise),
-            *(made(Progress, n, 20.0 - 5 * k, value=float(100 + k)) for k in range(4)),
+            *(made(ProgressReport, n, 20.0 - 5 * k, value=float(100 + k)) for k in range(4)),
         ]
     return found
 
@@ -66,7 +68,7 @@ def case(
     family: str,
     cause: Cause | Sequence[Cause],
     instances: Sequence[str],
-    reports: Sequence[Report],
+    reports: Sequence[Observation],
     touched: Iterable[int] = (),
 ) -> FaultCase:
     """With the healthy rest: everybody but those whose calls the fault touches."""
@@ -76,19 +78,19 @@ def case(
     return FaultCase(name, family, causes, frozenset(instances), named)
 
 
-def late(worker: int, stage: RpcStage, **more: Any) -> Report:
+def late(worker: int, stage: RpcStage, **more: Any) -> Observation:
     return made(RpcReport, worker, 10.0, failed_at=stage, timed_out=True, **more)
 
 
-def lates(workers: Iterable[int], stage: RpcStage) -> list[Report]:
+def lates(workers: Iterable[int], stage: RpcStage) -> list[Observation]:
     return [late(n, stage) for n in workers]
 
 
-def log(worker: int, line: str, kind: str, role: str = "root") -> Report:
+def log(worker: int, line: str, kind: str, role: str = "root") -> Observation:
     return made(LogFinding, worker, line=line, kind=kind, role=role)
 
 
-def hung(stuck: Iterable[int]) -> list[Report]:
+def hung(stuck: Iterable[int]) -> list[Observation]:
     """All ranks wait in one collective, but for those that never came."""
     return [
         made(

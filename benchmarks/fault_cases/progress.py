@@ -6,9 +6,9 @@ from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     NcclReport,
     PairReport,
-    Progress,
+    ProgressReport,
     RpcStage,
-    WeightSync,
+    WeightSyncReport,
 )
 from gpu_recovery.core.diagnosis.taxonomy import Cause
 
@@ -43,7 +43,7 @@ def straggler_cases() -> list[FaultCase]:
             "stragglers",
             Cause.WORKER_HANG,
             ["n0"],
-            [made(Progress, 1, 700.0 - 5.0 * k, value=7.0) for k in range(130)],
+            [made(ProgressReport, 1, 700.0 - 5.0 * k, value=7.0) for k in range(130)],
             [1],
         ),
         case(
@@ -51,7 +51,7 @@ def straggler_cases() -> list[FaultCase]:
             "stragglers",
             Cause.WORKER_HANG,
             ["n2"],
-            [made(Progress, n, 700.0 - 50.0 * k, value=6.0 if n == 10 else 7.0) for n in ALL for k in range(14)],
+            [made(ProgressReport, n, 700.0 - 50.0 * k, value=6.0 if n == 10 else 7.0) for n in ALL for k in range(14)],
             ALL,
         ),
         case(
@@ -59,7 +59,7 @@ def straggler_cases() -> list[FaultCase]:
             "stragglers",
             Cause.WORKER_HANG,
             [],
-            [made(Progress, n, 700.0 - 50.0 * k, value=7.0) for n in ALL for k in range(14)],
+            [made(ProgressReport, n, 700.0 - 50.0 * k, value=7.0) for n in ALL for k in range(14)],
             ALL,
         ),
     ]
@@ -73,14 +73,14 @@ def weight_sync_cases() -> list[FaultCase]:
             "weight_sync",
             Cause.NETWORK_SLOW,
             ["n0"],
-            [made(WeightSync, 1, upload_s=95.0), made(WeightSync, 9, download_s=4.0)],
+            [made(WeightSyncReport, 1, upload_s=95.0), made(WeightSyncReport, 9, download_s=4.0)],
         ),
         case(
             "a slow download",
             "weight_sync",
             Cause.NETWORK_SLOW,
             ["n2"],
-            [made(WeightSync, 1, upload_s=4.0), made(WeightSync, 9, download_s=95.0)],
+            [made(WeightSyncReport, 1, upload_s=4.0), made(WeightSyncReport, 9, download_s=95.0)],
         ),
         case(
             "a slow metadata server",
@@ -88,8 +88,8 @@ def weight_sync_cases() -> list[FaultCase]:
             Cause.METADATA_SERVER,
             [],
             [
-                *(made(WeightSync, n, upload_s=95.0 + n) for n in range(4)),
-                *(made(WeightSync, n, download_s=80.0 + n) for n in range(8, 12)),
+                *(made(WeightSyncReport, n, upload_s=95.0 + n) for n in range(4)),
+                *(made(WeightSyncReport, n, download_s=80.0 + n) for n in range(8, 12)),
             ],
         ),
         case(

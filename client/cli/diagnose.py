@@ -16,8 +16,8 @@ import typer
 from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import diagnose as judge
-from gpu_recovery.core.diagnosis.report_text import Language, as_document, page
-from gpu_recovery.core.logs.classify import Classified, Finding, classify
+from gpu_recovery.core.diagnosis.report_text import Language, as_document, report_text
+from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
 from gpu_recovery.core.logs.kinds import CLASSES, policy_of
 from gpu_recovery_client.cli.options import jobs_like
 from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
@@ -93,8 +93,11 @@ def _judged(path: Path) -> dict[str, Any]:
         case = read_case({"reports": reports, "workers": workers})
     except CaseInvalid as error:
         raise ClientError(f"{path}: {error}") from error
-    diagnosis = judge(case.reports, case.topology, History(), case.at_s)
-    return {**as_document(diagnosis), "page": {language.value: page(diagnosis, language) for language in Language}}
+    diagnosis = judge(case.observations, case.topology, History(), case.at_s)
+    return {
+        **as_document(diagnosis),
+        "page": {language.value: report_text(diagnosis, language) for language in Language},
+    }
 
 
 def _classified(log: str) -> Classified:
@@ -121,7 +124,7 @@ def _document(classified: Classified) -> dict[str, Any]:
     }
 
 
-def _view(finding: Finding) -> dict[str, Any]:
+def _view(finding: ClassifiedLine) -> dict[str, Any]:
     return {"number": finding.number, "line": finding.line, "kind": finding.kind, "role": finding.role}
 
 

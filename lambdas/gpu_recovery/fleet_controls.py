@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from gpu_recovery.core.fleet import Fleet, Pause, closed
+from gpu_recovery.core.fleet import Fleet, Pause, with_breaker_closed
 from gpu_recovery.core.notifications.fleet import breaker_closed
-from gpu_recovery.ports.retry import SAVES_MAX, save_with_retry
+from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.recovery import Recovery
 
 
@@ -37,20 +37,20 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
     """
     before = recovery.store.load_fleet()
     if before.opened_at is not None:
-        recovery.say(breaker_closed(before, f"reset by {by}"))
-    return change_fleet(recovery, closed)
+        recovery.notify(breaker_closed(before, f"reset by {by}"))
+    return change_fleet(recovery, with_breaker_closed)
 
 
 def count(recovery: Recovery, gpu_instances: int) -> None:
     """Keep how many instances with GPUs there are: the budget and the breaker are shares of it."""
     fleet = recovery.store.load_fleet()
-    recovery.journal.braked(fleet, recovery.clock())
+    recovery.decision_log.fleet_checked(fleet, recovery.clock())
     if fleet.gpu_instances != gpu_instances:
         change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
 
 
-def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVES_MAX) -> Fleet:
-    """Change the record of the fleet limits; returns the record as it is stored. Raises TooContended."""
+def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVE_ATTEMPTS_MAX) -> Fleet:
+    """Change the record of the fleet limits; returns the record as it is stored. Raises TooManyConflicts."""
     store = recovery.store
     contended = f"refused {attempts_max} times: others write the brakes all the time"
     return save_with_retry(store.load_fleet, change, store.save_fleet, attempts_max, contended)

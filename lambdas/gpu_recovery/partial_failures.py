@@ -10,13 +10,13 @@ from gpu_recovery.ports.errors import StaleRecord
 Item = TypeVar("Item")
 
 
-def try_each(
-    work: Callable[[Item], object], items: Iterable[Item], but: tuple[type[Exception], ...] | type[Exception] = ()
+def run_each(
+    work: Callable[[Item], object], items: Iterable[Item], fatal: tuple[type[Exception], ...] | type[Exception] = ()
 ) -> list[Exception]:
     """Do `work` for each of `items`; what failed, to be raised by the caller once everything has been tried.
 
     A stale record is no failure: somebody else is moving it at this moment, so nothing is left to do. What is of the
-    kind `but` ends it all and is raised at once.
+    kind `fatal` ends it all and is raised at once.
     """
     failures: list[Exception] = []
     for item in items:
@@ -24,7 +24,7 @@ def try_each(
             work(item)
         except StaleRecord:
             continue
-        except but:
+        except fatal:
             raise
         except Exception as failure:  # noqa: BLE001 - collected, and raised all together when the rest is done
             failures.append(failure)

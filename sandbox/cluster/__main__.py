@@ -9,14 +9,14 @@ import threading
 from pathlib import Path
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
-from sandbox.cluster.aws_protocol import Wire, server
+from sandbox.cluster.aws_protocol import AwsProtocol, server
 from sandbox.cluster.awslogs import AwsLogs, cloudwatch
 from sandbox.cluster.control_api import Control
-from sandbox.cluster.driver import Driver, Timings
+from sandbox.cluster.driver import ClusterTimings, Driver
 from sandbox.cluster.event_publisher import Chaos, Publisher, event_bridge
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import Cluster
-from sandbox.cluster.power import Power
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 
 PASSED_ON = (
@@ -62,7 +62,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def main(argv: list[str]) -> int:
     arguments = _arguments(argv)
-    cluster = Cluster(arguments.cluster, arguments.account, arguments.region, arguments.seed)
+    cluster = ClusterModel(arguments.cluster, arguments.account, arguments.region, arguments.seed)
     send = event_bridge(arguments.endpoint_url, arguments.region) if arguments.endpoint_url else None
     definitions: Definitions = MemoryDefinitions(arguments.account, arguments.region)
     if arguments.endpoint_url:
@@ -71,17 +71,17 @@ def main(argv: list[str]) -> int:
         cluster,
         arguments.state,
         Publisher(send, Chaos(**arguments.chaos)),
-        timings=Timings(**arguments.timings),
+        timings=ClusterTimings(**arguments.timings),
         environment=_environment(arguments),
         logs=AwsLogs(cloudwatch(arguments.endpoint_url, arguments.region)) if arguments.endpoint_url else None,
     )
-    power = Power(driver)
+    power = PowerControl(driver)
     apis = {
         "ecs": EcsApi(driver, definitions),
         "ec2": Ec2Api(driver, power),
         "autoscaling": AutoScalingApi(driver, power),
     }
-    listener = server(Wire(apis, Control(driver, power)), arguments.port)
+    listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port)
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []
 

@@ -46,7 +46,7 @@ class NodeAgents:
         self._tokens: Mapping[str, str] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def enlist(self, api_url: str, tokens: Mapping[str, str]) -> None:
+    def enable(self, api_url: str, tokens: Mapping[str, str]) -> None:
         """From now on an instance of `tokens` has an agent that reports to `api_url`."""
         self._api_url, self._tokens = api_url, dict(tokens)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import describe, health, instances, tasks
-from sandbox.cluster.model.cluster import ApiError, Ec2State, Instance, ScheduledEvent, StatusCheck
-from sandbox.cluster.power import Power
+from sandbox.cluster.model.cluster import AwsApiError, Ec2State, ModelInstance, ScheduledEvent, StatusCheck
+from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions
 
 Answer = dict[str, Any]
@@ -64,7 +64,7 @@ class EcsApi:
 
 
 class Ec2Api:
-    def __init__(self, driver: Driver, power: Power) -> None:
+    def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def describe_instances(self, **params: Any) -> Answer:
@@ -137,14 +137,14 @@ class Ec2Api:
 
     def _refuse_dry_run(self, params: Answer) -> None:
         if params.get("DryRun"):
-            raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+            raise AwsApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
-    def _select(self, params: Answer) -> list[Instance]:
+    def _select(self, params: Answer) -> list[ModelInstance]:
         found = self._cluster.known_to_ec2(self._driver.now())
         if wanted := params.get("InstanceIds"):
             known = {i.instance_id for i in found}
             if strangers := [instance_id for instance_id in wanted if instance_id not in known]:
-                raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
+                raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
             asked = set(wanted)
             found = [i for i in found if i.instance_id in asked]
         for condition in params.get("Filters", []):
@@ -152,7 +152,7 @@ class Ec2Api:
             found = [i for i in found if any(map(matches, facts(i)))]
         return found
 
-    def _view(self, instance: Instance) -> Answer:
+    def _view(self, instance: ModelInstance) -> Answer:
         address = {} if instance.ec2_state is Ec2State.TERMINATED else {"PrivateIpAddress": instance.private_ip}
         lifecycle = {"InstanceLifecycle": instance.lifecycle} if instance.lifecycle else {}
         return (
@@ -174,7 +174,7 @@ class Ec2Api:
 
 
 class AutoScalingApi:
-    def __init__(self, driver: Driver, power: Power) -> None:
+    def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> Answer:
@@ -195,7 +195,7 @@ class AutoScalingApi:
             }
 
 
-def _status(instance: Instance, check: StatusCheck) -> Answer:
+def _status(instance: ModelInstance, check: StatusCheck) -> Answer:
     if instance.ec2_state is not Ec2State.RUNNING:
         return {"Status": "not-applicable"}
     since = instance.impaired.get(check)
@@ -216,7 +216,7 @@ def _scheduled(event: ScheduledEvent) -> Answer:
 
 def _known(members: dict[str, Any], name: str) -> Any:
     if name not in members:
-        raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
+        raise AwsApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
     return members[name]
 
 
@@ -229,15 +229,15 @@ def _matcher(patterns: list[str]) -> Callable[[str], bool]:
     return lambda value: value in plain or any(fnmatchcase(value, one) for one in wild)
 
 
-def _facts(name: str) -> Callable[[Instance], list[str]]:
+def _facts(name: str) -> Callable[[ModelInstance], list[str]]:
     """What a filter called `name` looks at."""
     if name.startswith("tag:"):
         return lambda instance: [instance.tags[name[4:]]] if name[4:] in instance.tags else []
-    found: Callable[[Instance], list[str]] = _known(_FACTS, name)
+    found: Callable[[ModelInstance], list[str]] = _known(_FACTS, name)
     return found
 
 
-_FACTS: dict[str, Callable[[Instance], list[str]]] = {
+_FACTS: dict[str, Callable[[ModelInstance], list[str]]] = {
     "instance-id": lambda instance: [instance.instance_id],
     "instance-state-name": lambda instance: [str(instance.ec2_state)],
     "instance-type": lambda instance: [instance.instance_type],

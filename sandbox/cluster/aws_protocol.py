@@ -19,7 +19,7 @@ from botocore import xform_name
 from botocore.model import OperationModel, Shape
 from botocore.validate import ParamValidator
 
-from sandbox.cluster.model.cluster import ApiError
+from sandbox.cluster.model.cluster import AwsApiError
 
 JSON_1_1 = "application/x-amz-json-1.1"
 EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -29,7 +29,7 @@ _models = {name: _session.get_service_model(name) for name in ("ecs", "ec2", "au
 _target_prefix = _models["ecs"].metadata["targetPrefix"]
 
 
-def _check(shape: Shape | None, value: Any, what: str, error: Callable[[str], ApiError]) -> None:
+def _check(shape: Shape | None, value: Any, what: str, error: Callable[[str], AwsApiError]) -> None:
     if shape is None:
         return
     report = ParamValidator().validate(value, shape)
@@ -92,7 +92,7 @@ def to_xml(shape: Any, value: Any, name: str) -> str:
     return f"<{name}>{inner}</{name}>"
 
 
-class Wire:
+class AwsProtocol:
     """`apis`: for `ecs`, `ec2` and `autoscaling` an object with a method per operation.
 
     `control` answers the /_sandbox paths.
@@ -104,24 +104,24 @@ class Wire:
     def _call(self, service: str, model: OperationModel, params: dict[str, Any]) -> Any:
         codes = {"ecs": "InvalidParameterException", "ec2": "InvalidParameterValue", "autoscaling": "ValidationError"}
         refused = codes[service]
-        _check(model.input_shape, params, model.name, lambda text: ApiError(refused, text))
+        _check(model.input_shape, params, model.name, lambda text: AwsApiError(refused, text))
         method = getattr(self._apis[service], xform_name(model.name), None)
         if method is None:
             message = f"The sandbox does not implement {service}:{model.name}."
-            raise ApiError("UnsupportedOperation", message, 501)
+            raise AwsApiError("UnsupportedOperation", message, 501)
         answer = method(**params)
         _check(
             model.output_shape,
             answer,
             f"{model.name}, our answer",
-            lambda text: ApiError("ServerException", text, 500),
+            lambda text: AwsApiError("ServerException", text, 500),
         )
         return answer
 
     def ecs(self, target: str, body: bytes) -> bytes:
         prefix, _, operation = target.partition(".")
         if prefix != _target_prefix or operation not in _models["ecs"].operation_names:
-            raise ApiError("UnknownOperationException", f"no such target: {target}", 501)
+            raise AwsApiError("UnknownOperationException", f"no such target: {target}", 501)
         model = _models["ecs"].operation_model(operation)
         answer = self._call("ecs", model, json.loads(body or b"{}"))
         return json.dumps(to_json(model.output_shape, answer)).encode()
@@ -143,7 +143,7 @@ class Wire:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
         operation = fields.get("Action", "")
         if operation not in _models[service].operation_names:
-            raise ApiError("InvalidAction", f"The action {operation} is not valid for this web service.")
+            raise AwsApiError("InvalidAction", f"The action {operation} is not valid for this web service.")
         model = _models[service].operation_model(operation)
         answer = self._call(service, model, from_query(model.input_shape, fields) or {})
         if model.output_shape is None:
@@ -151,21 +151,21 @@ class Wire:
         return operation, to_xml(model.output_shape, answer, "x").removeprefix("<x>").removesuffix("</x>")
 
 
-def _ecs_error(error: ApiError) -> bytes:
+def _ecs_error(error: AwsApiError) -> bytes:
     return json.dumps({"__type": error.code, "message": error.message} | error.members).encode()
 
 
-def _ec2_error(error: ApiError) -> bytes:
+def _ec2_error(error: AwsApiError) -> bytes:
     text = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     return f"<Response><Errors><Error>{text}</Error></Errors><RequestID>sandbox</RequestID></Response>".encode()
 
 
-def _auto_scaling_error(error: ApiError) -> bytes:
+def _auto_scaling_error(error: AwsApiError) -> bytes:
     text = f"<Type>Sender</Type><Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     return f"<ErrorResponse><Error>{text}</Error><RequestId>sandbox</RequestId></ErrorResponse>".encode()
 
 
-def _handler(wire: Wire) -> type[BaseHTTPRequestHandler]:
+def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -192,14 +192,14 @@ def _handler(wire: Wire) -> type[BaseHTTPRequestHandler]:
 
             self._answer("application/json", answer, _ecs_error)
 
-        def _answer(self, kind: str, work: Callable[[], bytes], refusal: Callable[[ApiError], bytes]) -> None:
+        def _answer(self, kind: str, work: Callable[[], bytes], refusal: Callable[[AwsApiError], bytes]) -> None:
             try:
                 status, data = 200, work()
-            except ApiError as error:
+            except AwsApiError as error:
                 status, data = error.status, refusal(error)
             except Exception as error:  # answered, so that the caller is not left waiting, and raised
                 traceback.print_exc()
-                self._send(500, kind, refusal(ApiError("ServerException", repr(error))))
+                self._send(500, kind, refusal(AwsApiError("ServerException", repr(error))))
                 raise
             self._send(status, kind, data)
 
@@ -216,11 +216,11 @@ def _handler(wire: Wire) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class Server(ThreadingHTTPServer):
+class ProtocolServer(ThreadingHTTPServer):
     request_queue_size = 512  # the default of 5 makes parallel callers wait for SYN retries
     daemon_threads = True
 
 
-def server(wire: Wire, port: int) -> Server:
+def server(wire: AwsProtocol, port: int) -> ProtocolServer:
     """Bound to loopback only. Port 0 takes a free one: see `server_address`."""
-    return Server(("127.0.0.1", port), _handler(wire))
+    return ProtocolServer(("127.0.0.1", port), _handler(wire))

@@ -40,7 +40,7 @@ class TaskProcess:
             if not self._reaped:
                 os.killpg(self.pid, number)
 
-    def strike(self, number: int) -> None:
+    def signal_program(self, number: int) -> None:
         """To the program of the task. The wrapper of a rank runs it in a group of its own, and is spared for that: what
         befalls a GPU ends who uses it, and the wrapper says how. Without /proc, and without a wrapper, to the group."""
         with self._reaping:

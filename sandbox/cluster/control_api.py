@@ -7,30 +7,30 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import health as watchers
+from sandbox.cluster.model import health as model_health
 from sandbox.cluster.model import instances
 from sandbox.cluster.model.cluster import (
-    ApiError,
+    AwsApiError,
     CuredBy,
-    Instance,
-    Outcome,
-    Process,
+    ModelInstance,
+    OperationResult,
+    ProcessState,
     RebootBehaviour,
     StatusCheck,
     Task,
 )
 from sandbox.cluster.model.views import iso
-from sandbox.cluster.power import Power
+from sandbox.cluster.power import PowerControl
 
 
 class Control:
-    def __init__(self, driver: Driver, power: Power) -> None:
+    def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
         """`POST fault | launch | impair | schedule | health | forget | announce | agents`,
 
-        `GET state | events?after=N`. Raises ApiError 404 for others.
+        `GET state | events?after=N`. Raises AwsApiError 404 for others.
         """
         parts = urlsplit(url)
         actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
@@ -46,12 +46,12 @@ class Control:
             ("GET", "/_sandbox/events"): self.events,
         }
         if (method, parts.path) not in actions:
-            raise ApiError("NotFound", f"{method} {parts.path}", 404)
+            raise AwsApiError("NotFound", f"{method} {parts.path}", 404)
         action, given = actions[method, parts.path], body | dict(parse_qsl(parts.query))
         try:
             inspect.signature(action).bind(**given)
         except TypeError as error:
-            raise ApiError("InvalidParameterException", str(error)) from error
+            raise AwsApiError("InvalidParameterException", str(error)) from error
         return action(**given)
 
     def fault(
@@ -65,7 +65,7 @@ class Control:
         try:
             cure, behaviour = CuredBy(cured_by), RebootBehaviour(reboot)
         except ValueError as error:
-            raise ApiError("InvalidParameterException", str(error)) from error
+            raise AwsApiError("InvalidParameterException", str(error)) from error
         return self._power.inject(instance, kind, cure, behaviour, gpu)
 
     def launch(self, count: int = 1, gpus: int = 8, group: str = "", lifecycle: str = "") -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Control:
         with self._driver.lock:
             for instance in (self._cluster.instances[instance_id] for instance_id in made):
                 instance.lifecycle = lifecycle
-                instance.tags |= {watchers.GROUP_TAG: group} if group else {}
+                instance.tags |= {model_health.GROUP_TAG: group} if group else {}
         return {"instances": made}
 
     def impair(self, instance: str, check: str = "system") -> dict[str, Any]:
@@ -85,21 +85,21 @@ class Control:
         try:
             failing = StatusCheck(check)
         except ValueError as error:
-            raise ApiError("InvalidParameterException", str(error)) from error
-        return self._about(instance, lambda found, now: watchers.impair(self._cluster, found, failing, now))
+            raise AwsApiError("InvalidParameterException", str(error)) from error
+        return self._about(instance, lambda found, now: model_health.impair(self._cluster, found, failing, now))
 
     def schedule(self, instance: str, code: str, in_s: float = 3600) -> dict[str, Any]:
         """EC2 plans something with the machine (`code` of a scheduled event), `in_s` seconds from now."""
 
-        def plan(found: Instance, now: datetime) -> Outcome:
-            return watchers.schedule(self._cluster, found, code, now + timedelta(seconds=in_s), now)
+        def plan(found: ModelInstance, now: datetime) -> OperationResult:
+            return model_health.schedule(self._cluster, found, code, now + timedelta(seconds=in_s), now)
 
         return self._about(instance, plan)
 
     def health(self, instance: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
         """ECS says how one of its health checks of the instance is."""
         return self._about(
-            instance, lambda found, now: watchers.report_health(self._cluster, found, kind, status, reason, now)
+            instance, lambda found, now: model_health.report_health(self._cluster, found, kind, status, reason, now)
         )
 
     def forget(self, task: str) -> dict[str, Any]:
@@ -107,13 +107,15 @@ class Control:
         with self._driver.lock:
             found = self._cluster.find_task(task, self._driver.now())
             if found is None or not found.is_live:
-                raise ApiError("InvalidParameterException", f"{task} is no task that lives")
+                raise AwsApiError("InvalidParameterException", f"{task} is no task that lives")
             self._cluster.instance_of(found).live.remove(found.task_id)
             del self._cluster.tasks[found.task_id]
-            found.process = Process.ENDED
+            found.process = ProcessState.ENDED
             return {"forgotten": found.task_id}
 
-    def _about(self, instance_id: str, operation: Callable[[Instance, datetime], Outcome]) -> dict[str, Any]:
+    def _about(
+        self, instance_id: str, operation: Callable[[ModelInstance, datetime], OperationResult]
+    ) -> dict[str, Any]:
         with self._driver.lock:
             (found,) = instances.find_instances(self._cluster, [instance_id])
             return self._driver.change(lambda now: operation(found, now))
@@ -125,7 +127,7 @@ class Control:
         """From now on each instance of `tokens` has a node agent, which reports to `api_url`."""
         with self._driver.lock:
             found = instances.find_instances(self._cluster, list(tokens))
-            self._driver.node_agents.enlist(api_url, tokens)
+            self._driver.node_agents.enable(api_url, tokens)
             for instance in found:
                 self._driver.node_agents.begin(instance.instance_id, self._driver.hosts[instance.instance_id].folder)
             return {"agents": sorted(tokens)}
@@ -146,7 +148,7 @@ class Control:
                 "tasks": [self._task(task) for task in self._cluster.tasks.values()],
             }
 
-    def _instance(self, instance: Instance) -> dict[str, Any]:
+    def _instance(self, instance: ModelInstance) -> dict[str, Any]:
         return {
             "instance_id": instance.instance_id,
             "container_instance_arn": instance.arn,

@@ -17,7 +17,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from sandbox.cluster.model.cluster import Instance
+from sandbox.cluster.model.cluster import ModelInstance
 
 DCGMI = Path(__file__).with_name("dcgmi.py")
 INSTANCE = "SANDBOX_INSTANCE"
@@ -40,8 +40,8 @@ def pci_address(gpu_index: int) -> str:
     return _PCI.format(0x10 + 0x0B * gpu_index)
 
 
-class Host:
-    def __init__(self, folder: Path, instance: Instance) -> None:
+class InstanceFolder:
+    def __init__(self, folder: Path, instance: ModelInstance) -> None:
         self.folder = folder
         for part in ("bin", "proc/sys/kernel/random", "dev", "ranks", "memory"):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ class Host:
         path.write_text(f"#!/bin/sh\n{line}\n")
         path.chmod(0o755)
 
-    def boot(self, instance: Instance, now: datetime) -> None:
+    def boot(self, instance: ModelInstance, now: datetime) -> None:
         """Write what changes with a boot: its id, its time, an empty kernel log, and the GPUs' health."""
         proc = self.folder / "proc"
         (proc / "sys/kernel/random/boot_id").write_text(f"{instance.boot_id}\n")
@@ -68,14 +68,14 @@ class Host:
         self.note_gpus(instance)
         self.kernel_message(instance, now, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.09", 6)
 
-    def note_gpus(self, instance: Instance) -> None:
+    def note_gpus(self, instance: ModelInstance) -> None:
         """Replace the file whole: a dcgmi may be reading it."""
         facts = {"gpus": list(instance.gpus), "faults": {gpu: f.kind for gpu, f in instance.faults.items()}}
         temporary = self.folder / "gpus.json.new"
         temporary.write_text(json.dumps(facts))
         os.replace(temporary, self.folder / "gpus.json")
 
-    def kernel_message(self, instance: Instance, now: datetime, text: str, priority: int = 4) -> None:
+    def kernel_message(self, instance: ModelInstance, now: datetime, text: str, priority: int = 4) -> None:
         """Append one record as /dev/kmsg prints it: priority,sequence,microseconds since boot,flags;text."""
         path = self.folder / "dev/kmsg"
         sequence = len(path.read_text().splitlines())
@@ -83,7 +83,7 @@ class Host:
         with path.open("a") as log:
             log.write(f"{priority},{sequence},{since_boot_us},-;{text}\n")
 
-    def log_fault(self, instance: Instance, gpu: str, kind: str, now: datetime) -> None:
+    def log_fault(self, instance: ModelInstance, gpu: str, kind: str, now: datetime) -> None:
         pci = pci_address(instance.gpus.index(gpu))
         for line in _XID_LINES[kind]:
             self.kernel_message(instance, now, line.format(pci=pci))

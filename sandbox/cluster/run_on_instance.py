@@ -20,7 +20,7 @@ AGENT = "gpu_recovery_agent"
 PROGRAMS = {"agent": f"{AGENT}.__main__", "run": f"{AGENT}.wrapper"}
 
 
-def go_aboard(folder: Path) -> None:
+def enter_instance(folder: Path) -> None:
     """From here on this process sees the boot that the instance of `folder` has now."""
     facts = json.loads((folder / BOOT_FILE).read_text())
     boot, clock = import_module(f"{AGENT}.sensors.boot"), import_module(f"{AGENT}.clock")
@@ -33,7 +33,7 @@ def go_aboard(folder: Path) -> None:
 def main() -> None:
     """Runs the program to its end, with the arguments that follow its name."""
     program = PROGRAMS[sys.argv.pop(1)]
-    go_aboard(Path(os.environ[INSTANCE]))
+    enter_instance(Path(os.environ[INSTANCE]))
     import_module(program).main()
 
 

@@ -6,7 +6,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from sandbox.cluster.model.cluster import ApiError
+from sandbox.cluster.model.cluster import AwsApiError
 
 
 class Definitions(Protocol):
@@ -34,7 +34,7 @@ class MemoryDefinitions:
             if (str(d["revision"]) == revision if revision else d["status"] == "ACTIVE")
         ]
         if not found:
-            raise ApiError("ClientException", "Unable to describe task definition.")
+            raise AwsApiError("ClientException", "Unable to describe task definition.")
         return found[-1]
 
     def register_task_definition(self, **params: Any) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ForwardedDefinitions:
         except ClientError as error:
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             body = error.response["Error"]
-            raise ApiError(body["Code"], body["Message"], status) from error
+            raise AwsApiError(body["Code"], body["Message"], status) from error
         answer.pop("ResponseMetadata")
         return answer
 

@@ -21,7 +21,7 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
 
 from sandbox import sandbox
-from sandbox.demo.narration import Story
+from sandbox.demo.narration import Narration
 from sandbox.processes import SandboxError
 
 INSTANCES, GPUS = 2, 8
@@ -63,14 +63,14 @@ def main() -> int:
 
 def show(directory: Path, trainer: str) -> None:
     """The whole demo; raises DemoFailed when the job does not heal."""
-    story = Story()
+    story = Narration()
     story.chapter("A deployment on this machine: MiniStack for AWS, real processes for GPU tasks")
-    state = sandbox.up(directory, instances=INSTANCES, gpus=GPUS, progress=lambda line: story.tell("sandbox", line))
+    state = sandbox.up(directory, instances=INSTANCES, gpus=GPUS, progress=lambda line: story.line("sandbox", line))
     with RecoveryClient(state["api_url"], state["operator_token"]) as client:
         story.chapter("A training job of two instances, submitted through the API")
         job_id = client.submit(specification(directory / "checkpoints", trainer))["job_id"]
         story.follow(client, job_id, directory)
-        story.tell("you", f"gpu-recovery submit ... -> {job_id}")
+        story.line("you", f"gpu-recovery submit ... -> {job_id}")
         wait_for(story, lambda: story.job["status"] == "RUNNING", "the job to run")
         wait_for(story, lambda: story.steps(attempt=1) >= STEPS_BEFORE_THE_FAULT, "the training to get going")
 
@@ -79,17 +79,17 @@ def show(directory: Path, trainer: str) -> None:
         broken_at = time.monotonic()
         told = sandbox.fault(directory, sick, "xid79")
         for line in story.kernel_lines(sick):
-            story.tell("kernel", line)
-        story.tell("fault", f"GPU {told['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
+            story.line("kernel", line)
+        story.line("fault", f"GPU {told['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
         wait_for(story, lambda: story.job["attempt"] == 2 and story.job["status"] == "RUNNING", "attempt 2 to run")
         healed_s = time.monotonic() - broken_at
         wait_for(story, lambda: story.job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"), "the job to end")
 
         story.chapter("What the second attempt wrote, as the API reads it")
-        story.tell("you", f"gpu-recovery logs {job_id} --tail {LOG_TAIL}")
+        story.line("you", f"gpu-recovery logs {job_id} --tail {LOG_TAIL}")
         lines = [line["text"] for line in client.logs(job_id, tail=LOG_TAIL)["lines"]]
         for line in lines:
-            story.tell("rank 0", line)
+            story.line("rank 0", line)
         if not lines:
             raise DemoFailed("the API knows no line of the job's log")
 
@@ -99,9 +99,9 @@ def show(directory: Path, trainer: str) -> None:
             story.mail(mail)
         resumed = resumed_from(story.log(attempt=2, rank=0))
         story.chapter("The end")
-        judge(story, resumed)
-        story.tell("demo", f"training ran again {healed_s:.1f} s after the fault, with nobody awake")
-        story.tell("demo", f"attempt 2 went on from step {resumed} of {TOTAL_STEPS}, not from 0; {len(mails)} e-mails")
+        check_result(story, resumed)
+        story.line("demo", f"training ran again {healed_s:.1f} s after the fault, with nobody awake")
+        story.line("demo", f"attempt 2 went on from step {resumed} of {TOTAL_STEPS}, not from 0; {len(mails)} e-mails")
 
 
 def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:
@@ -123,11 +123,11 @@ def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:
     }
 
 
-def wait_for(story: Story, condition: Callable[[], bool], what: str) -> None:
+def wait_for(story: Narration, condition: Callable[[], bool], what: str) -> None:
     """Tell the story until `condition` holds."""
     deadline = time.monotonic() + GIVE_UP_AFTER_S
     while True:
-        story.look()
+        story.narrate_news()
         if condition():
             return
         if time.monotonic() > deadline:
@@ -143,14 +143,14 @@ def resumed_from(log: str) -> int:
     return int(found[1]) if found else 0
 
 
-def judge(story: Story, resumed: int) -> None:
+def check_result(story: Narration, resumed: int) -> None:
     """Raise DemoFailed unless the job succeeded on attempt 2 from a checkpoint."""
     job: Mapping[str, Any] = story.job
     if (job["status"], job["attempt"]) != ("SUCCEEDED", 2):
         raise DemoFailed(f"the job is {job['status']} on attempt {job['attempt']}: {job['reason']}")
     if resumed <= 0:
         raise DemoFailed("attempt 2 began at step 0: no checkpoint was used")
-    story.tell("demo", f"{job['job_id']} SUCCEEDED on attempt 2")
+    story.line("demo", f"{job['job_id']} SUCCEEDED on attempt 2")
 
 
 if __name__ == "__main__":

@@ -27,37 +27,37 @@ STYLES = {
     "e-mail": "yellow",
     "demo": "bold green",
 }
-TOLD_OF_TRAINER = re.compile(r"resumed from step|^step \d*[05]0 |finished")
-TOLD_OF_MACHINE = {
+TRAINER_LINES = re.compile(r"resumed from step|^step \d*[05]0 |finished")
+INSTANCE_FIELDS = {
     "status": "ECS: the instance is {now}",
     "agent_connected": "ECS: the agent is {now}",
     "boot_id": "Linux: boot id {before} -> {now}",
 }
 
 
-class Story:
+class Narration:
     """Follows one job and tells each new thing once."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
         self.began = time.monotonic()
         self.job: dict[str, Any] = {"status": "", "attempt": 0, "instances": [], "history": []}
-        self._lines_told: dict[str, int] = {}
-        self._machines: dict[str, dict[str, Any]] = {}
+        self._lines_shown: dict[str, int] = {}
+        self._instances: dict[str, dict[str, Any]] = {}
         self._ended: set[str] = set()
 
     def follow(self, client: RecoveryClient, job_id: str, directory: Path) -> None:
         """From now on `look` tells what happens to this job."""
         self._client, self._job_id, self._directory = client, job_id, directory
         for instance in client.instances():
-            self._lines_told[instance["instance_id"]] = len(client.instance(instance["instance_id"])["history"])
+            self._lines_shown[instance["instance_id"]] = len(client.instance(instance["instance_id"])["history"])
 
     def chapter(self, title: str) -> None:
         """A heading."""
         self.console.print()
         self.console.print(Text(title, style="bold underline"))
 
-    def tell(self, who: str, what: str) -> None:
+    def line(self, who: str, what: str) -> None:
         """One line: elapsed seconds, who, what."""
         line = Text(f"{time.monotonic() - self.began:6.1f} s  ", style="dim")
         line.append(f"{who:<9}", style=STYLES.get(who, ""))
@@ -71,7 +71,7 @@ class Story:
             self.console.print(Text(f"    {line}", style="dim"))
         self.console.print()
 
-    def look(self) -> None:
+    def narrate_news(self) -> None:
         """Tell whatever is new: decisions in the order they were taken, then the machines, then the training."""
         self.job = self._client.job(self._job_id)
         news = list(self._decisions("job", self._job_id, self.job))
@@ -79,48 +79,48 @@ class Story:
             name = instance["instance_id"]
             news += self._decisions("instance", name, self._client.instance(name))
         for _, who, what in sorted(news):
-            self.tell(who, what)
+            self.line(who, what)
         state = sandbox.cluster_state(self._directory)
-        self._tell_machines(state["instances"])
+        self._narrate_instances(state["instances"])
         ranks = list(self._ranks(state["tasks"]))
-        self._tell_ends(ranks)
-        self._tell_training(ranks)
+        self._narrate_ends(ranks)
+        self._narrate_training(ranks)
 
     def _decisions(self, who: str, name: str, view: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         """(time, who, line) of each history entry not told yet."""
-        for entry in view["history"][self._lines_told.get(name, 0) :]:
+        for entry in view["history"][self._lines_shown.get(name, 0) :]:
             moved = entry["to"] if entry["from"] == entry["to"] else f"{entry['from'] or 'new'} -> {entry['to']}"
             where = "" if who == "job" else f"{name} "
             yield entry["at"], who, f"{where}{moved}: {entry['reason']}"
-        self._lines_told[name] = len(view["history"])
+        self._lines_shown[name] = len(view["history"])
 
-    def _tell_machines(self, machines: list[dict[str, Any]]) -> None:
+    def _narrate_instances(self, machines: list[dict[str, Any]]) -> None:
         for machine in machines:
             name = machine["instance_id"]
-            seen = {key: _word(key, machine[key]) for key in TOLD_OF_MACHINE}
-            before = self._machines.get(name, seen)
-            for key, sentence in TOLD_OF_MACHINE.items():
+            seen = {key: _word(key, machine[key]) for key in INSTANCE_FIELDS}
+            before = self._instances.get(name, seen)
+            for key, sentence in INSTANCE_FIELDS.items():
                 if before[key] != seen[key]:
-                    self.tell("machine", f"{name} {sentence.format(before=before[key], now=seen[key])}")
-            self._machines[name] = seen
+                    self.line("machine", f"{name} {sentence.format(before=before[key], now=seen[key])}")
+            self._instances[name] = seen
 
-    def _tell_ends(self, ranks: list[dict[str, Any]]) -> None:
+    def _narrate_ends(self, ranks: list[dict[str, Any]]) -> None:
         for rank in ranks:
             if rank["exit_code"] is not None and rank["task_id"] not in self._ended:
                 self._ended.add(rank["task_id"])
                 what = f"rank {rank['rank']} of attempt {rank['attempt']} ended with exit code {rank['exit_code']}"
-                self.tell("task", f"{rank['instance_id']} {what}")
+                self.line("task", f"{rank['instance_id']} {what}")
 
-    def _tell_training(self, ranks: list[dict[str, Any]]) -> None:
+    def _narrate_training(self, ranks: list[dict[str, Any]]) -> None:
         for rank in ranks:
             log = Path(rank["log"])
             if rank["rank"] != 0 or not log.exists():
                 continue
             lines = log.read_text(errors="replace").splitlines()
-            for line in lines[self._lines_told.get(rank["log"], 0) :]:
-                if TOLD_OF_TRAINER.search(line):
-                    self.tell("trainer", f"rank 0 of attempt {rank['attempt']}: {line}")
-            self._lines_told[rank["log"]] = len(lines)
+            for line in lines[self._lines_shown.get(rank["log"], 0) :]:
+                if TRAINER_LINES.search(line):
+                    self.line("trainer", f"rank 0 of attempt {rank['attempt']}: {line}")
+            self._lines_shown[rank["log"]] = len(lines)
 
     def _ranks(self, tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The job's tasks as the cluster runs them, each with its attempt and rank."""

@@ -41,7 +41,7 @@ ON_STREAMS = ("GetLogEvents", "PutLogEvents")
 _undelivered: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar("undelivered", default=None)
 
 
-class AsyncLine:
+class AsyncInvocationQueue:
     """The queue in front of one function, as Lambda keeps for asynchronous invocations.
 
     A failed event is tried again after 1 s, 2 s, … (MiniStack's own spacing) and ends in the on-failure destination;
@@ -97,7 +97,7 @@ def asynchronous_events() -> None:
     it also starts one process per event in hand, 37 MB each.
     """
     width = int(os.environ.get("SANDBOX_LAMBDA_WIDTH", "2"))
-    lines: dict[str, AsyncLine] = {}
+    lines: dict[str, AsyncInvocationQueue] = {}
 
     def dispatch_to_lambda(arn: str, payload: str) -> None:
         func, config, name = lambda_svc._get_func_record_for_ref(arn)
@@ -105,7 +105,7 @@ def asynchronous_events() -> None:
             _undelivered.set(("NO_RESOURCE", f"function {name} does not exist"))
             return
         if name not in lines:
-            lines[name] = AsyncLine(name, width)
+            lines[name] = AsyncInvocationQueue(name, width)
         lines[name].submit(lambda_svc._execution_record_for_config(func, config), json.loads(payload))
 
     eventbridge._dispatch_to_lambda = dispatch_to_lambda

@@ -50,7 +50,7 @@ class CollectiveTimeout(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainerSettings:
     """What the environment says about this rank; times in seconds."""
 
     rank: int
@@ -66,7 +66,7 @@ class Settings:
     rendezvous_timeout_s: float
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> Settings:
+    def from_env(cls, env: Mapping[str, str]) -> TrainerSettings:
         """Raises KeyError when the launcher's variables or CHECKPOINT_DIR are missing."""
         return cls(
             rank=int(env["RANK"]),
@@ -124,10 +124,10 @@ def shard_gradient(weights: list[float], rank: int, step: int) -> tuple[list[flo
     return [g / SHARD for g in gradient], loss / SHARD
 
 
-class Group:
+class RankGroup:
     """The ranks of one attempt. Vectors are lists of VECTOR floats."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: TrainerSettings) -> None:
         self._settings = settings
         if settings.rank == 0:
             self._peers = self._accept_peers()
@@ -217,7 +217,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def train(settings: Settings, group: Group, pause: Callable[[float], None] = time.sleep) -> Checkpoint:
+def train(settings: TrainerSettings, group: RankGroup, pause: Callable[[float], None] = time.sleep) -> Checkpoint:
     """Train from the last checkpoint to `total_steps`; returns the final model, the same on every rank."""
     start = Checkpoint.load(settings.checkpoint)
     *weights, began_with, _ = group.broadcast([*start.weights, float(start.step), 0.0])
@@ -240,7 +240,7 @@ def train(settings: Settings, group: Group, pause: Callable[[float], None] = tim
     return Checkpoint(settings.total_steps, weights)
 
 
-def leave_suspended(group: Group, step: int) -> None:
+def leave_suspended(group: RankGroup, step: int) -> None:
     """Ends the rank when rank 0 has saved: whoever leaves first may have the others ended."""
     group.mean([0.0] * VECTOR)
     say(f"suspended after step {step}")
@@ -259,10 +259,10 @@ def stop_on_sigterm() -> None:
 
 def main() -> int:
     stop_on_sigterm()
-    settings = Settings.from_env(os.environ)
+    settings = TrainerSettings.from_env(os.environ)
     say(f"rank {settings.rank} of {settings.world_size}, {settings.attempt_id}")
     try:
-        trained = train(settings, Group(settings))
+        trained = train(settings, RankGroup(settings))
     except CollectiveTimeout as timeout:
         say(f"rank {settings.rank} aborts: collective timed out, {timeout}")
         return EXIT_ABORTED

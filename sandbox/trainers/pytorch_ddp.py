@@ -24,7 +24,7 @@ from sandbox.trainers.plain_python import (
     LEARNING_RATE,
     SHARD,
     TRUE_WEIGHTS,
-    Settings,
+    TrainerSettings,
     say,
     stop_on_sigterm,
 )
@@ -47,7 +47,7 @@ def save(path: Path, step: int, model: torch.nn.Module) -> None:
     draft.replace(path)
 
 
-def train(settings: Settings) -> None:
+def train(settings: TrainerSettings) -> None:
     """Train from the last checkpoint to `total_steps`."""
     path = settings.checkpoint.with_suffix(".pt")
     torch.manual_seed(0)
@@ -85,7 +85,7 @@ def train(settings: Settings) -> None:
 
 def main() -> int:
     stop_on_sigterm()
-    settings = Settings.from_env(os.environ)
+    settings = TrainerSettings.from_env(os.environ)
     say(f"rank {settings.rank} of {settings.world_size}, {settings.attempt_id}, torch {torch.__version__}")
     torch.set_num_threads(1)
     dist.init_process_group(

@@ -1,7 +1,7 @@
 """What AWS's limits cost: the time that an invocation spends waiting for them and for every call's answer.
 
 An invocation still happens at one instant of virtual time. What it spends is counted while it goes, and whatever it
-has started by then becomes real that much later (`Timeline.lag`): tasks start and stop, events arrive and machines
+has started by then becomes real that much later (`VirtualClock.lag`): tasks start and stop, events arrive and machines
 reboot after the calls that ordered them were let through. One that spends more than its function has is killed there.
 
 Token buckets of ECS and EC2, per account and Region, as burst and refill per second: ECS API Reference, "Request
@@ -24,9 +24,9 @@ from typing import Any
 from gpu_recovery.aws.ecs import PARALLEL
 from gpu_recovery.ports.errors import TryAgainSoon
 
-from simulator.virtual_clock import Timeline
+from simulator.virtual_clock import VirtualClock
 
-PATIENCE_S = 7.5
+RETRY_FOR_S = 7.5
 """Five tries in botocore's standard mode wait r, 2r, 4r and 8r seconds in between, r drawn from 0 to 1: on average."""
 TIMEOUT_S = {
     "ecs_task_handler": 110,
@@ -117,7 +117,7 @@ class _Kept:
 
 
 @dataclass
-class Spending:
+class InvocationCost:
     """What one invocation has spent."""
 
     name: str
@@ -128,11 +128,11 @@ class Spending:
 
 @dataclass
 class Meter:
-    """Counts what the invocations spend. `die` ends the one that goes on."""
+    """Counts what the invocations spend. `kill` ends the one that goes on."""
 
-    timeline: Timeline
+    timeline: VirtualClock
     costs: Costs
-    die: Callable[[], None]
+    kill: Callable[[], None]
     buckets: dict[str, Bucket] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
     """The most that an invocation of each function has spent, in seconds; of the reconciler without the comparisons
@@ -141,11 +141,11 @@ class Meter:
     """What the invocation that ended last has spent."""
     refused: int = 0
     """Calls that AWS still refused after the last retry."""
-    _open: list[Spending] = field(default_factory=list)
+    _open: list[InvocationCost] = field(default_factory=list)
 
     def begins(self, name: str) -> None:
         """An invocation of a function begins; every one that begins has its `ends`."""
-        self._open.append(Spending(name, TIMEOUT_S.get(name, math.inf)))
+        self._open.append(InvocationCost(name, TIMEOUT_S.get(name, math.inf)))
         self.timeline.lag = 0.0
 
     def ends(self) -> None:
@@ -157,7 +157,7 @@ class Meter:
         self._set_lag()
 
     @contextmanager
-    def invocation(self, name: str) -> Iterator[Spending]:
+    def invocation(self, name: str) -> Iterator[InvocationCost]:
         """One invocation of a function, from its beginning to its end."""
         self.begins(name)
         try:
@@ -206,22 +206,22 @@ class Meter:
             bucket = self.buckets.setdefault(name, Bucket(limit))
             self._queue(mine, bucket, operation)
 
-    def _queue(self, mine: Spending, bucket: Bucket, operation: str) -> None:
+    def _queue(self, mine: InvocationCost, bucket: Bucket, operation: str) -> None:
         begun = (self.timeline.now - self.timeline.start).total_seconds()
         wait = bucket.wait(begun + mine.spent_s)
-        patience = 0.0 if operation in ASKED_ONCE else PATIENCE_S
+        patience = 0.0 if operation in ASKED_ONCE else RETRY_FOR_S
         self._spend(mine, min(wait, patience))
         if wait > patience:
             self.refused += 1
             raise TryAgainSoon(f"{operation}: asked too often")
         bucket.take(begun + mine.spent_s)
 
-    def _spend(self, mine: Spending, seconds: float) -> None:
+    def _spend(self, mine: InvocationCost, seconds: float) -> None:
         mine.spent_s += seconds
         if mine.spent_s > mine.limit_s:
             mine.spent_s = mine.limit_s
             self.timeline.lag = mine.spent_s
-            self.die()
+            self.kill()
         self.timeline.lag = mine.spent_s
 
     def _set_lag(self) -> None:

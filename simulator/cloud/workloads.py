@@ -21,8 +21,8 @@ from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict
 from health_check.remedies import OUTCOME_OF, HealthOutcome
 from health_check.settings import CheckSettings, CheckSettingsError
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import CuredBy, Fault, Instance, Process, Task
-from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, Fleet
+from sandbox.cluster.model.cluster import CuredBy, GpuFault, ModelInstance, ProcessState, Task
+from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, VirtualFleet
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75
 NO_LOG = "its program writes no log"
@@ -49,7 +49,7 @@ def environment(task: Task) -> Mapping[str, str]:
     return found
 
 
-class Notice(StrEnum):
+class NoticeBehaviour(StrEnum):
     """What rank 0 of a program does under notice."""
 
     LEAVES = "leaves"  # at once, without saving anything
@@ -59,22 +59,22 @@ class Notice(StrEnum):
 
 
 @dataclass(frozen=True)
-class Habit:
+class JobBehaviour:
     """How one job trains. `train_s`: for how long, all attempts that were saved taken together; None as all do."""
 
-    under_notice: Notice = Notice.LEAVES
+    under_notice: NoticeBehaviour = NoticeBehaviour.LEAVES
     train_s: float | None = None
 
 
 class Training:
     """Ranks that train for `length_s` once their whole gang runs, and exit 0; None: until they are told."""
 
-    def __init__(self, fleet: Fleet, length_s: float | None) -> None:
+    def __init__(self, fleet: VirtualFleet, length_s: float | None) -> None:
         self.fleet, self.length_s = fleet, length_s
         self.abort_code: int | None = ABORT_EXIT
-        self.deaf = False
+        self.ignores_signals = False
         """Whether ranks ignore SIGTERM, as one that hangs in a kernel call does."""
-        self.habits: dict[str, Habit] = {}
+        self.habits: dict[str, JobBehaviour] = {}
         """Of those jobs that have their own."""
         self.saved_s: dict[str, float] = {}
         """How much of its training each job has in its checkpoint."""
@@ -90,25 +90,25 @@ class Training:
         return found if isinstance(found, str) else found[-most:]
 
     def leaves_in(self, task: Task) -> float:
-        if self.deaf:
+        if self.ignores_signals:
             return self.fleet.timings.stop_timeout_s
         given = environment(task)
         grace_s = float(given.get("SUSPEND_GRACE_S", 0))
         match self._notice(task):
-            case Notice.SAVES:
+            case NoticeBehaviour.SAVES:
                 return min(SAVING_S, grace_s)
-            case Notice.STAYS:
+            case NoticeBehaviour.STAYS:
                 return grace_s
-            case Notice.HANGS:
+            case NoticeBehaviour.HANGS:
                 return self.fleet.timings.stop_timeout_s
             case _:
                 return self.fleet.timings.leave_s
 
     def leaves(self, task: Task) -> int:
         notice = self._notice(task)
-        if self.deaf or notice is Notice.HANGS:
+        if self.ignores_signals or notice is NoticeBehaviour.HANGS:
             return SIGKILL_EXIT
-        if notice is not Notice.SAVES:
+        if notice is not NoticeBehaviour.SAVES:
             return SIGTERM_EXIT
         job_id, since = environment(task)["JOB_ID"], self._whole_since.get(task.started_by or "")
         if since is not None:
@@ -116,10 +116,10 @@ class Training:
             self.saved_s[job_id] = self.saved_s.get(job_id, 0) + done_s
         return SUSPENDED_EXIT
 
-    def _notice(self, task: Task) -> Notice:
+    def _notice(self, task: Task) -> NoticeBehaviour:
         given = environment(task)
         habit = self.habits.get(given.get("JOB_ID", ""))
-        return habit.under_notice if habit is not None and given.get("RANK") == "0" else Notice.LEAVES
+        return habit.under_notice if habit is not None and given.get("RANK") == "0" else NoticeBehaviour.LEAVES
 
     def _length_s(self, task: Task) -> float | None:
         """How long the task's gang has still to train; None: until it is told."""
@@ -161,7 +161,7 @@ class Training:
     def complete(self, task_ids: tuple[str, ...]) -> None:
         """The last step is done: every rank exits 0, unless one was lost, for then the others hang."""
         gang = [self.fleet.cluster.tasks[task_id] for task_id in task_ids]
-        if all(task.process is Process.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
+        if all(task.process is ProcessState.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
             for task in gang:
                 self.fleet.end(task, 0)
 
@@ -175,16 +175,16 @@ class Training:
     def _aborted(self, task_id: str) -> None:
         self.fleet.end(self.fleet.cluster.tasks[task_id], self.abort_code)
 
-    def break_gpu(self, instance: Instance, kind: str, cured_by: CuredBy) -> None:
+    def break_gpu(self, instance: ModelInstance, kind: str, cured_by: CuredBy) -> None:
         """A GPU fails: the rank that uses it aborts, and the rest of its gang hangs."""
-        instances.break_gpu(instance, instance.gpus[0], Fault(kind, cured_by))
+        instances.break_gpu(instance, instance.gpus[0], GpuFault(kind, cured_by))
         for task in self.fleet.running():
             if task.instance_id == instance.instance_id and "CHECK_ID" not in environment(task) and self._is_hurt(task):
                 self._abort(task)
 
 
 @dataclass(frozen=True)
-class Scripted:
+class ScriptedCheck:
     """What one check is to do instead of telling the truth; `outcome` None: it never ends."""
 
     outcome: CheckOutcome | None
@@ -196,12 +196,12 @@ class Scripted:
 class Checks:
     """Health checks, and the bucket in which they leave their verdicts."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
         self.bucket: dict[str, Verdict] = {}
         self.skew: dict[str, timedelta] = {}
         """Instances whose own clock is wrong, and by how much."""
-        self.scripts: dict[str, deque[Scripted]] = {}
+        self.scripts: dict[str, deque[ScriptedCheck]] = {}
         self.remembers = True
         """Whether a verdict is kept after its instance has had others."""
 
@@ -211,7 +211,7 @@ class Checks:
     def leaves(self, task: Task) -> int:
         return SIGTERM_EXIT
 
-    def script(self, instance: Instance, *scripted: Scripted) -> None:
+    def script(self, instance: ModelInstance, *scripted: ScriptedCheck) -> None:
         """The next checks of the instance do this; those after them tell the truth."""
         self.scripts.setdefault(instance.instance_id, deque()).extend(scripted)
 
@@ -223,9 +223,9 @@ class Checks:
         seconds = scripted.seconds if scripted is not None else None
         self.fleet.timeline.after(seconds or self.fleet.timings.check_s, self._end, task.task_id, scripted)
 
-    def _end(self, task_id: str, scripted: Scripted | None) -> None:
+    def _end(self, task_id: str, scripted: ScriptedCheck | None) -> None:
         task = self.fleet.cluster.tasks[task_id]
-        if task.process is not Process.RUNNING:
+        if task.process is not ProcessState.RUNNING:
             return
         instance = self.fleet.cluster.instance_of(task)
         if scripted is not None and scripted.outcome:
@@ -274,7 +274,7 @@ HIDDEN = "hidden"
 """A fault that fails whoever trains on the GPU and that no check sees."""
 
 
-def truth(instance: Instance) -> CheckOutcome:
+def truth(instance: ModelInstance) -> CheckOutcome:
     """What an honest check says: a GPU off the bus wants a reboot, faulty memory a replacement."""
     kinds = {fault.kind for fault in instance.faults.values()} - {HIDDEN}
     if "ecc" in kinds:

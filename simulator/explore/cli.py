@@ -11,33 +11,35 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.explore import report
-from simulator.explore.model import Bounds, Kind, Pace
+from simulator.explore.model import Bounds, DeliveryPace, FaultKind
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 
-COMBINED = frozenset({Kind.DROP, Kind.DUPLICATE, Kind.REORDER, Kind.CRASH})
+COMBINED = frozenset({FaultKind.DROP, FaultKind.DUPLICATE, FaultKind.REORDER, FaultKind.CRASH})
 """The kinds of which as many as `--faults` are combined."""
 
 
 def walks(faults: int) -> Iterator[Bounds]:
     """What is explored where nothing else is asked for: the incident of a GPU with up to `faults` faults, and
     everything else that is known to go wrong with fewer."""
-    yield Bounds(Incident.GPU, faults, COMBINED, Pace.ALL, crashes=faults)
-    yield Bounds(Incident.GPU, 0, frozenset(), Pace.FREE)
-    yield Bounds(Incident.GPU, min(faults, 1), frozenset(Kind), Pace.MACHINES)
+    yield Bounds(Incident.GPU, faults, COMBINED, DeliveryPace.ALL, crashes=faults)
+    yield Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.FREE)
+    yield Bounds(Incident.GPU, min(faults, 1), frozenset(FaultKind), DeliveryPace.MACHINES)
     for incident in Incident:
         if incident is Incident.DEAF:
-            yield Bounds(incident, 0, frozenset(), Pace.ALL)
+            yield Bounds(incident, 0, frozenset(), DeliveryPace.ALL)
         elif incident is not Incident.GPU:
-            yield Bounds(incident, min(faults, 1), COMBINED | {Kind.OVERLAP}, Pace.ALL)
+            yield Bounds(incident, min(faults, 1), COMBINED | {FaultKind.OVERLAP}, DeliveryPace.ALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults in one run at most; default 3")
     parser.add_argument("--incident", type=Incident, choices=list(Incident), help="one walk, of this incident alone")
-    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(Kind)}")
-    parser.add_argument("--pace", type=Pace, choices=list(Pace), help="of that walk: who waits for events")
+    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(FaultKind)}")
+    parser.add_argument(
+        "--pace", type=DeliveryPace, choices=list(DeliveryPace), help="of that walk: who waits for events"
+    )
     parser.add_argument("--crashes", type=_count, metavar="N", help="of that walk: how many faults may be crashes")
     parser.add_argument("--json", action="store_true", help="the same for machines")
 
@@ -48,11 +50,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _kinds(text: str) -> frozenset[Kind]:
+def _kinds(text: str) -> frozenset[FaultKind]:
     try:
-        return frozenset(Kind(one) for one in text.split(",") if one)
+        return frozenset(FaultKind(one) for one in text.split(",") if one)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be some of {', '.join(Kind)}, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(FaultKind)}, not {text!r}") from None
 
 
 def asked_for(given: argparse.Namespace) -> list[Bounds]:
@@ -60,7 +62,7 @@ def asked_for(given: argparse.Namespace) -> list[Bounds]:
     if given.incident is None and given.kinds is None and given.pace is None and given.crashes is None:
         return list(walks(given.faults))
     crashes = given.faults if given.crashes is None else given.crashes
-    incident, pace = given.incident or Incident.GPU, given.pace or Pace.ALL
+    incident, pace = given.incident or Incident.GPU, given.pace or DeliveryPace.ALL
     return [Bounds(incident, given.faults, COMBINED if given.kinds is None else given.kinds, pace, crashes)]
 
 

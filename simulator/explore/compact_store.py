@@ -50,7 +50,7 @@ class Cores:
         self._kept.extend(core)
 
 
-class Rows:
+class PackedRows:
     """Rows of numbers of any length by key; a row that is kept again takes the place of the one before."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
-from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
 from gpu_recovery.core.instance.record import Instance
@@ -20,7 +20,7 @@ TASK, CONTAINER_INSTANCE = "ECS Task State Change", "ECS Container Instance Stat
 
 
 @dataclass(frozen=True)
-class OnTheWay:
+class InFlightEvent:
     """One event. `about` is what the product's own parser makes of it, None for the watchers' events."""
 
     envelope: Envelope
@@ -29,7 +29,7 @@ class OnTheWay:
     words: str
     about: TaskFact | InstanceObserved | None = None
 
-    def is_held(self, instances: Mapping[str, Instance], progress: Mapping[tuple[str, int], Progress]) -> bool:
+    def is_held(self, instances: Mapping[str, Instance], progress: Mapping[tuple[str, int], AttemptProgress]) -> bool:
         """Whether the records hold what it says. What they hold then stays: ECS's versions rise, the sets of an
         attempt's progress never shrink, and a check that is over never begins again."""
         about = self.about
@@ -51,13 +51,13 @@ class OnTheWay:
         )
 
 
-class Events:
+class EventTable:
     """Every event that was ever emitted, each by a number: what says the same has the same."""
 
     def __init__(self, instances: Mapping[str, str]) -> None:
         self._instances = instances
         """The instance of each container instance, by the last part of its ARN."""
-        self.known: list[OnTheWay] = []
+        self.known: list[InFlightEvent] = []
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def number(self, envelope: Envelope) -> int:
@@ -80,17 +80,19 @@ class Events:
             self.known.append(self._read(envelope))
         return known
 
-    def _read(self, envelope: Envelope) -> OnTheWay:
+    def _read(self, envelope: Envelope) -> InFlightEvent:
         detail, kind = envelope["detail"], envelope["detail-type"]
         if kind == CONTAINER_INSTANCE:
             instance_id, seen = instance_fact(detail, START)
             agent = "" if seen.agent_connected else ", its agent cut off"
-            return OnTheWay(
+            return InFlightEvent(
                 envelope, instance_id, f"{instance_id} is {seen.ecs_status}{agent} (v{seen.ecs_version})", seen
             )
         if kind == TASK:
             fact = task_fact(detail, START)
             who = f"rank {fact.rank} of {fact.started_by}" if fact.rank is not None else fact.started_by
-            return OnTheWay(envelope, self._instances[fact.container_instance_id], f"{who} is {fact.last_status}", fact)
+            return InFlightEvent(
+                envelope, self._instances[fact.container_instance_id], f"{who} is {fact.last_status}", fact
+            )
         instance_id = str(envelope["resources"][0]).rsplit("/", 1)[-1]
-        return OnTheWay(envelope, instance_id, f"{kind} of {instance_id}")
+        return InFlightEvent(envelope, instance_id, f"{kind} of {instance_id}")

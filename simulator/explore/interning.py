@@ -28,7 +28,7 @@ Called = tuple[int, tuple[int, ...]]
 """A form by number, and its times."""
 
 
-class Parts:
+class InternedValues:
     """The values, each under the number that `number` has given it."""
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class Parts:
         return known
 
 
-class Rows:
+class RowTable:
     """What one group of places holds, by number; a row has the number of the part in each of them."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: InternedValues) -> None:
         self.parts = parts
         self.rows: list[tuple[int, ...]] = []
         self.called: list[Called] = []
@@ -72,7 +72,7 @@ class Rows:
         return known
 
 
-class Steps:
+class StepTable:
     """What machines are about to do, in the order it was asked for, by number; `called` does not care for the order."""
 
     def __init__(self) -> None:

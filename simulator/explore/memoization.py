@@ -13,13 +13,13 @@ from typing import NamedTuple
 from gpu_recovery.core.instance.record import InstanceStatus
 
 from simulator.explore.read_tracking import Place
-from simulator.explore.state_capture import Copier, Core
+from simulator.explore.state_capture import Core, StateCapture
 
 Changes = tuple[tuple[Place, int], ...]
 """What is in some places afterwards."""
 
 
-class Remembered(NamedTuple):
+class RememberedEffects(NamedTuple):
     """How many effects it has, what it changes, and what it has changed where it died, by the number of the effect."""
 
     effects: int
@@ -32,20 +32,20 @@ class Fork:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.after: dict[int, Fork | Remembered] = {}
+        self.after: dict[int, Fork | RememberedEffects] = {}
 
 
-class Memory:
+class EffectMemory:
     """The trees, by the action and the time."""
 
-    def __init__(self, copier: Copier) -> None:
+    def __init__(self, copier: StateCapture) -> None:
         self.copier = copier
-        self._roots: dict[tuple[object, ...], Fork | Remembered] = {}
+        self._roots: dict[tuple[object, ...], Fork | RememberedEffects] = {}
 
-    def recall(self, key: tuple[object, ...], core: Core) -> Remembered | None:
+    def recall(self, key: tuple[object, ...], core: Core) -> RememberedEffects | None:
         """What is known of it in this state, if anything."""
         node, part = self._roots.get(key), self.copier.part
-        while node is not None and not isinstance(node, Remembered):
+        while node is not None and not isinstance(node, RememberedEffects):
             node = node.after.get(part(core, node.place))
         return node
 
@@ -62,9 +62,9 @@ class Memory:
             return None
         return found
 
-    def keep(self, key: tuple[object, ...], core: Core, places: Iterable[Place], what: Remembered) -> None:
+    def keep(self, key: tuple[object, ...], core: Core, places: Iterable[Place], what: RememberedEffects) -> None:
         """Remember what was carried out in this state, where `places` were read in this order."""
-        into: dict[object, Fork | Remembered] = self._roots  # type: ignore[assignment]
+        into: dict[object, Fork | RememberedEffects] = self._roots  # type: ignore[assignment]
         at: object = key
         for place in places:
             node = into.setdefault(at, Fork(place))

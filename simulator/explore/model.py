@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from simulator.explore.interning import WorkStep
 from simulator.explore.small_world import Incident
-from simulator.explore.transition import Action, Stage
+from simulator.explore.transition import Action, Transitions
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What can go wrong, once for each fault."""
 
     DROP = "drop"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
     SLOW = "slow"
 
 
-class Pace(StrEnum):
+class DeliveryPace(StrEnum):
     """Who waits for the events that are on their way, but for those that are late."""
 
     FREE = "free"
@@ -37,13 +37,13 @@ class Bounds:
 
     incident: Incident = Incident.GPU
     faults: int = 1
-    kinds: frozenset[Kind] = frozenset(Kind)
-    pace: Pace = Pace.MACHINES
+    kinds: frozenset[FaultKind] = frozenset(FaultKind)
+    pace: DeliveryPace = DeliveryPace.MACHINES
     crashes: int = 3
     """How many of the faults may be crashes."""
 
 
-class State(NamedTuple):
+class ModelState(NamedTuple):
     """The world by its number; the events of each instance, in order; the late ones; the slow steps, in words; and how
     many crashes there were, where that bounds how many may follow."""
 
@@ -58,7 +58,7 @@ class Move(NamedTuple):
     """One edge: what happened, what went wrong if anything, before which effect, and what came in between."""
 
     action: Action
-    fault: Kind | None = None
+    fault: FaultKind | None = None
     effect: int = -1
     inner: Action | None = None
 
@@ -79,7 +79,7 @@ class Walk:
     """What was walked."""
 
     bounds: Bounds
-    stage: Stage
+    stage: Transitions
     transitions: int = 0
     depth: int = 0
     states_by_faults: list[int] = field(default_factory=list)

@@ -11,45 +11,45 @@ from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.state_machine import due_at
-from gpu_recovery.execution import WORDS
+from gpu_recovery.execution import NOTIFICATIONS
 
 from simulator.explore.small_world import SmallWorld
-from simulator.explore.state_capture import Copier, Core
+from simulator.explore.state_capture import Core, StateCapture
 from simulator.invariants import records
 
 SHELVES = ("jobs", "machines")
-_AT_REST = (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED, InstanceStatus.GONE)
+_UNREPAIRED = (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED, InstanceStatus.GONE)
 
 
-class Broken(Exception):
+class PropertyViolated(Exception):
     """Something that never may be: one sentence each."""
 
     def __init__(self, told: list[str]) -> None:
         super().__init__("\n".join(told))
-        self.told = told
+        self.sentences = told
 
 
-class Judge:
+class PropertyChecker:
     """Judges states of `world`, which must be in the state that is judged unless it says otherwise."""
 
-    def __init__(self, world: SmallWorld, copier: Copier) -> None:
+    def __init__(self, world: SmallWorld, copier: StateCapture) -> None:
         self.world, self.copier = world, copier
 
-    def judge_way(self, before: Core, core: Core) -> None:
+    def check_step(self, before: Core, core: Core) -> None:
         """Broken, if something has happened on the way from `before` to `core` that never may."""
-        found = list(self.world.journal.broken)
+        found = list(self.world.transcript.broken)
         known: Mapping[str, Any] = self.copier.records(before, "machines")
         for name, record in self.copier.records(core, "machines").items():
             if name in known and known[name].revision != record.revision:
                 found += records.returned_to_work(self.world, known[name], record)
         if found:
-            raise Broken(found)
+            raise PropertyViolated(found)
 
-    def judge(self, core: Core) -> None:
+    def check(self, core: Core) -> None:
         """Broken, if an invariant does not hold."""
         found = [*records.broken(self.world, self.world.instances()), *self._overlooked(core)]
         if found:
-            raise Broken(found)
+            raise PropertyViolated(found)
 
     def _overlooked(self, core: Core) -> Iterator[str]:
         """I2: what the index says is due later than it is would be looked at too late, or never."""
@@ -67,7 +67,7 @@ class Judge:
         instances = self.copier.records(core, "machines").values()
         if self.copier.steps_of(core) or any(record.commands for record in (*jobs, *instances)):
             return False
-        return all(job.status in TERMINAL for job in jobs) and all(one.status in _AT_REST for one in instances)
+        return all(job.status in TERMINAL for job in jobs) and all(one.status in _UNREPAIRED for one in instances)
 
     def unsettled(self, *, must_succeed: bool) -> list[str]:
         """What must be so in a final state and is not."""
@@ -87,13 +87,13 @@ class Judge:
         return f"{job.status} in attempt {job.attempt}, machines {', '.join(machines)}"
 
 
-def without_words(core: Core, copier: Copier) -> Core:
+def without_notifications(core: Core, copier: StateCapture) -> Core:
     """The state without the words that a dead invocation has left to be said: nothing waits for them. That a job has
     failed must be said all the same."""
     for shelf in SHELVES:
         changes: dict[str, tuple[Any, datetime | None]] = {}
         for name, record in copier.records(core, shelf).items():
-            left = tuple(one for one in record.commands if not _is_a_word(one.command, record))
+            left = tuple(one for one in record.commands if not _is_notification(one.command, record))
             if len(left) < len(record.commands):
                 due = due_at(record.deadline_at, record.look_at, left)
                 changes[name] = replace(record, commands=left), due
@@ -102,6 +102,6 @@ def without_words(core: Core, copier: Copier) -> Core:
     return core
 
 
-def _is_a_word(command: Any, record: Any) -> bool:
+def _is_notification(command: Any, record: Any) -> bool:
     is_asked_for = isinstance(record, Job) and record.status is JobStatus.FAILED
-    return isinstance(command, WORDS) and not (is_asked_for and isinstance(command, NotifyOperator))
+    return isinstance(command, NOTIFICATIONS) and not (is_asked_for and isinstance(command, NotifyOperator))

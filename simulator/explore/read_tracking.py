@@ -12,11 +12,11 @@ from typing import Any
 Place = tuple[str, str]
 """A shelf or "field", and the name of one of its records or fields; "" for all of a shelf."""
 JOBS: Place = ("jobs", "")
-BRAKES: Place = ("field", "fleet")
+FLEET: Place = ("field", "fleet")
 COUNTS: tuple[Place, ...] = (("field", "used"), ("field", "run_times"))
 _OF_JOBS = {
     "load_job",
-    "settle_job",
+    "remove_finished_job_commands",
     "load_plan",
     "load_progress",
     "add_running",
@@ -25,9 +25,9 @@ _OF_JOBS = {
     "record_task",
     "record_tasks",
 }
-_OF_ONE = {"load_instance", "settle_instance", "claim_instance", "release_instance"}
+_OF_ONE = {"load_instance", "remove_finished_instance_commands", "claim_instance", "release_instance"}
 """Those that read and write the record of the instance that they are given, by id or as a record."""
-_OF_NOTHING = {"last_pass"}
+_OF_NOTHING = {"load_last_pass"}
 """The scheduler alone heeds what its last pass has left, and that is no part of a state: its passes are told apart by
 terms, and each is over before the next action."""
 _OF_ORDERS: dict[str, tuple[Place, ...]] = {
@@ -70,7 +70,7 @@ class Reads:
         self.is_everything = True
 
 
-class SeenStore:
+class ReadTrackingStore:
     """A store that notes in `reads` what is asked of it."""
 
     def __init__(self, store: Any, reads: Reads) -> None:
@@ -97,9 +97,9 @@ class SeenStore:
                 given = (tuple(given[0]), *given[1:])
                 reads.note(*(("machines", one) for one in given[0]))
             elif name == "save_instance":
-                reads.note(("machines", given[0].instance_id), *((BRAKES,) if any(given[1:]) or named else ()))
+                reads.note(("machines", given[0].instance_id), *((FLEET,) if any(given[1:]) or named else ()))
             elif name == "load_fleet":
-                reads.note(BRAKES)
+                reads.note(FLEET)
             else:
                 reads.note_everything()
             return do(*given, **named)
@@ -107,7 +107,7 @@ class SeenStore:
         return noted
 
 
-class SeenActions:
+class ReadTrackingActions:
     """The same of orders to AWS: whatever they answer depends on machines and tasks."""
 
     def __init__(self, actions: Any, reads: Reads) -> None:

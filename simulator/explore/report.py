@@ -7,24 +7,24 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset
 
-from simulator.explore.model import Kind, Move, Pace, Violation, Walk, step_in_words
-from simulator.explore.properties import Broken
+from simulator.explore.model import DeliveryPace, FaultKind, Move, Violation, Walk, step_in_words
+from simulator.explore.properties import PropertyViolated
 from simulator.explore.small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
-from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Stage
+from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Transitions
 
 FAULTS = {
-    Kind.DROP: "an event is lost",
-    Kind.DUPLICATE: "an event is delivered, and once more at any later time",
-    Kind.REORDER: "an event is late: it is delivered at any later time, whatever has come in between",
-    Kind.CRASH: "an invocation dies between two of its effects, and Lambda does not try it again",
-    Kind.OVERLAP: "another whole invocation, or a machine's step, comes in between two effects of an invocation",
-    Kind.SLOW: "a step of a machine takes so long that deadlines pass before it",
+    FaultKind.DROP: "an event is lost",
+    FaultKind.DUPLICATE: "an event is delivered, and once more at any later time",
+    FaultKind.REORDER: "an event is late: it is delivered at any later time, whatever has come in between",
+    FaultKind.CRASH: "an invocation dies between two of its effects, and Lambda does not try it again",
+    FaultKind.OVERLAP: "another whole invocation, or a machine's step, comes in between two effects of an invocation",
+    FaultKind.SLOW: "a step of a machine takes so long that deadlines pass before it",
 }
 PACES = {
-    Pace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
-    Pace.MACHINES: "machines move, and incidents happen, when no event is on its way but the late ones; the scheduler "
+    DeliveryPace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
+    DeliveryPace.MACHINES: "machines move, and incidents happen, when no event is on its way but the late ones; the scheduler "
     "and the reconciler may come at any time",
-    Pace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, when no event is "
+    DeliveryPace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, when no event is "
     "on its way but the late ones",
 }
 ALWAYS = (
@@ -46,7 +46,7 @@ ALWAYS = (
 def bounds(walk: Walk) -> list[str]:
     """The bounds of this walk, beyond those of every one."""
     given = walk.bounds
-    kinds = [f"{kind}: {FAULTS[kind]}" for kind in Kind if kind in given.kinds]
+    kinds = [f"{kind}: {FAULTS[kind]}" for kind in FaultKind if kind in given.kinds]
     crashes = f", at most {given.crashes} of them a crash" if given.crashes < given.faults else ""
     faults = f"at most {given.faults} fault(s){crashes}: {'; '.join(kinds)}" if given.faults else "no fault"
     delivered, policy = PRESETS[Preset.ADAPTIVE], walk.stage.world.policy
@@ -62,7 +62,7 @@ def bounds(walk: Walk) -> list[str]:
 
 def report(walk: Walk) -> dict[str, Any]:
     """The numbers of one walk, for machines."""
-    rows = walk.stage.world.journal.rows
+    rows = walk.stage.world.transcript.rows
     found = walk.violation
     return {
         "incident": str(walk.bounds.incident),
@@ -124,12 +124,12 @@ def summary_in_words(found: dict[str, Any]) -> str:
     )
 
 
-def actions(stage: Stage, found: Violation) -> list[str]:
+def actions(stage: Transitions, found: Violation) -> list[str]:
     """The moves that lead to the violation, one line each."""
     return [_short(stage, found, _move(stage, core, move)) for core, move in found.path]
 
 
-def transcript(stage: Stage, found: Violation) -> str:
+def transcript(stage: Transitions, found: Violation) -> str:
     """The same with what the journal has to say of each. Its clock is that of the first way by which the world came to
     the state, so it may jump."""
     lines: list[str] = []
@@ -139,19 +139,19 @@ def transcript(stage: Stage, found: Violation) -> str:
     return _short(stage, found, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
 
 
-def _move(stage: Stage, core: int, move: Move) -> str:
+def _move(stage: Transitions, core: int, move: Move) -> str:
     words = _action(stage, core, move.action)
     match move.fault:
-        case Kind.CRASH:
+        case FaultKind.CRASH:
             return f"{words}; it dies before its effect {move.effect + 1}"
-        case Kind.OVERLAP if move.inner is not None:
+        case FaultKind.OVERLAP if move.inner is not None:
             return f"{words}; before its effect {move.effect + 1}: {_action(stage, core, move.inner)}"
         case None:
             return words
     return f"{words}: {move.fault}"
 
 
-def _action(stage: Stage, core: int, action: Action) -> str:
+def _action(stage: Transitions, core: int, action: Action) -> str:
     known = {
         SCHEDULER: "the scheduler passes",
         RECONCILER: "the reconciler makes its round",
@@ -170,25 +170,25 @@ def _action(stage: Stage, core: int, action: Action) -> str:
     return known.get(action.name, action.name)
 
 
-def _carried_out_again(stage: Stage, core: int, move: Move) -> list[str]:
+def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
     try:
-        if move.fault is Kind.CRASH:
+        if move.fault is FaultKind.CRASH:
             stage.killed(core, move.action, move.effect)
-        elif move.fault is Kind.OVERLAP and move.inner is not None:
+        elif move.fault is FaultKind.OVERLAP and move.inner is not None:
             stage.overlapped(core, move.action, move.effect, move.inner)
-        elif move.fault in (None, Kind.DUPLICATE) and move.action.name:
+        elif move.fault in (None, FaultKind.DUPLICATE) and move.action.name:
             stage.again(core, move.action)
         else:
             return []
-    except Broken:
+    except PropertyViolated:
         pass  # that is what the transcript is about: it says so at its end
-    return list(stage.world.journal.lines)
+    return list(stage.world.transcript.lines)
 
 
-def _short(stage: Stage, found: Violation, text: str) -> str:
+def _short(stage: Transitions, found: Violation, text: str) -> str:
     """With the short names of what there is where it breaks."""
     stage.copier.put(stage.cores[found.path[-1][0]], anew=True)  # tasks have their numbers by their order
-    journal = stage.world.journal
+    journal = stage.world.transcript
     lines, journal.lines = journal.lines, [text]
     try:
         return journal.text().rstrip("\n")

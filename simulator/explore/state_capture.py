@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from gpu_recovery.core.fleet import Fleet as Brakes
 
-from simulator.cloud.fleet import Fleet
-from simulator.explore.interning import Parts, Steps, WorkStep
+from simulator.cloud.fleet import VirtualFleet
+from simulator.explore.interning import InternedValues, StepTable, WorkStep
 from simulator.explore.read_tracking import Place
 from simulator.explore.small_world import SmallWorld
 from simulator.explore.state_equivalence import HORIZON_S, NOT_NAMED, seconds
-from simulator.explore.state_groups import CONTAINERS, Fields, Group, Hardware, Shelves, Tasks
+from simulator.explore.state_groups import CONTAINERS, InstanceGroup, ObjectFields, RecordGroup, StateGroup, TaskGroup
 from simulator.virtual_clock import START
 
 _ELSEWHERE = {"instances", "tasks", "_tasks", "_registrations", "touched", "ids", "jobs", "machines"}
@@ -45,24 +45,24 @@ class Core(NamedTuple):
     steps: int
 
 
-class Copier:
+class StateCapture:
     """Copies states out of and into `world`."""
 
     def __init__(self, world: SmallWorld) -> None:
-        self.world, self.parts = world, Parts()
+        self.world, self.parts = world, InternedValues()
         store: Any = world.memory
         owners = {"store": store, "cluster": world.cluster, "fleet": world.fleet, "checks": world.checks}
         places = [(one, name) for one in owners.values() for name in sorted(vars(one)) if _is_state(one, name)]
         places += [(world, name) for name in ("announced", "incidents", "mishaps")]
-        self.fields = Fields(self.parts, [*places, (world.named, "_counts")], NOT_NAMED)
-        self.jobs = Shelves(self.parts, store.jobs, store, ("progress", "plans"))
-        self.machines = Shelves(self.parts, store.machines, store)
+        self.fields = ObjectFields(self.parts, [*places, (world.named, "_counts")], NOT_NAMED)
+        self.jobs = RecordGroup(self.parts, store.jobs, store, ("progress", "plans"))
+        self.machines = RecordGroup(self.parts, store.machines, store)
         self.shelves = {"jobs": self.jobs, "machines": self.machines}
-        self._hardware = Hardware(self.parts, list(world.cluster.instances.values()))
-        self._tasks = Tasks(self.parts, world.cluster)
-        self._groups: tuple[Group, ...] = (self.fields, self.jobs, self.machines, self._hardware, self._tasks)
+        self._hardware = InstanceGroup(self.parts, list(world.cluster.instances.values()))
+        self._tasks = TaskGroup(self.parts, world.cluster)
+        self._groups: tuple[StateGroup, ...] = (self.fields, self.jobs, self.machines, self._hardware, self._tasks)
         self._fields = {name: n for n, (_, name) in enumerate(self.fields.places)}
-        self._steps = Steps()
+        self._steps = StepTable()
 
     def take(self, steps: tuple[WorkStep, ...]) -> Core:
         """The state of the world, `steps` being what machines are about to do."""
@@ -78,7 +78,7 @@ class Copier:
         for group, number in zip(self._groups, core[1:6], strict=True):
             if anew or number != group.inside:
                 group.put(number)
-        lives, journal = world.lives, world.journal
+        lives, journal = world.invocations, world.transcript
         for told in (lives.steps, lives.done, lives.killed, journal.lines, journal.broken, journal.placed):
             told.clear()
         world.actions.published.clear()
@@ -148,7 +148,7 @@ class Copier:
 def _is_state(one: Any, name: str) -> bool:
     """Whether it is a field of the state that is copied by itself. TypeError for what might be, and is not known."""
     value = vars(one)[name]
-    if name in _ELSEWHERE | _OF_SHELVES | _COUNTED | _WIRES or isinstance(value, Fleet):
+    if name in _ELSEWHERE | _OF_SHELVES | _COUNTED | _WIRES or isinstance(value, VirtualFleet):
         return False
     if value is None or isinstance(value, (*CONTAINERS, bool, int, str, datetime, Brakes)):
         return True

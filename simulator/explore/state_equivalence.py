@@ -36,13 +36,13 @@ from enum import Enum
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.health_check import Verdict
-from gpu_recovery.core.instance.record import CheckRun, Held, Instance, Need
+from gpu_recovery.core.instance.record import CheckRun, Instance, RepairHold, RepairNeed
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, RankFailure
 
 from simulator.explore.interning import Form
@@ -52,7 +52,7 @@ HORIZON_S = 1_200
 LEFT_OUT: dict[type, set[str]] = {
     Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs", "ran_s"},
     Instance: {"history", "revision", "version", "reason", "availability_zone", "past"},
-    Pending: {"command_id"},
+    PendingCommand: {"command_id"},
     commands.NotifyOperator: {"body", "incident_id", "subject"},
     commands.PublishEvent: {"data"},
     commands.PokeScheduler: {"key"},
@@ -64,8 +64,8 @@ LEFT_OUT: dict[type, set[str]] = {
     events.InstanceLeaving: {"at", "sentence"},
     events.RepairRequested: {"sentence"},
     CheckRun: {"since", "put_down"},
-    Need: {"evidence"},
-    Held: {"sentence"},
+    RepairNeed: {"evidence"},
+    RepairHold: {"sentence"},
     Checked: {"summary"},
     Verdict: {"summary"},
     RankFailure: {"at"},
@@ -231,7 +231,7 @@ def _of_fields(kind: Any) -> _Writer:
             said.append(",")
         said.append(")")
 
-    def write_progress(value: Progress, said: list[str], times: list[int]) -> None:
+    def write_progress(value: AttemptProgress, said: list[str], times: list[int]) -> None:
         write(replace(value, running=value.running - value.stopped), said, times)  # who has ended has run
 
-    return write_progress if kind is Progress else write
+    return write_progress if kind is AttemptProgress else write

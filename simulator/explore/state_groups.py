@@ -12,8 +12,8 @@ from copy import copy
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sandbox.cluster.model.cluster import Cluster, Instance, Task
-from simulator.explore.interning import NAMELESS, Parts, Rows
+from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, Task
+from simulator.explore.interning import NAMELESS, InternedValues, RowTable
 from simulator.explore.state_equivalence import (
     form,
     form_of_attempts,
@@ -32,10 +32,10 @@ _OF_MACHINES_KEPT = ("live", "faults", "impaired", "scheduled")
 _UNSEEN = object()
 
 
-class Group(Protocol):
+class StateGroup(Protocol):
     """Some places: `inside` is the number of the row that the world holds there, one of `rows`."""
 
-    rows: Rows
+    rows: RowTable
     inside: int
 
     def take(self) -> int:
@@ -45,11 +45,11 @@ class Group(Protocol):
         """Make the world hold that row."""
 
 
-class Fields:
+class ObjectFields:
     """Attributes of objects. `nameless`: those that are no part of a state's name."""
 
-    def __init__(self, parts: Parts, places: list[tuple[Any, str]], nameless: set[str]) -> None:
-        self.parts, self.rows, self.places = parts, Rows(parts), places
+    def __init__(self, parts: InternedValues, places: list[tuple[Any, str]], nameless: set[str]) -> None:
+        self.parts, self.rows, self.places = parts, RowTable(parts), places
         self._nameless = nameless
         self._seen: list[Any] = [_UNSEEN] * len(places)
         self._row = [0] * len(places)
@@ -81,11 +81,11 @@ class Fields:
                 setattr(*self.places[n], copied(values[part]))
 
 
-class Shelves:
+class RecordGroup:
     """The records of one shelf, each with when it is due, and what is kept of `attempts` by job and number."""
 
-    def __init__(self, parts: Parts, shelf: Any, store: Any, attempts: tuple[str, ...] = ()) -> None:
-        self.parts, self.rows, self.shelf = parts, Rows(parts), shelf
+    def __init__(self, parts: InternedValues, shelf: Any, store: Any, attempts: tuple[str, ...] = ()) -> None:
+        self.parts, self.rows, self.shelf = parts, RowTable(parts), shelf
         self._store, self._attempts = store, attempts
         self.names = tuple(shelf.records)
         self.places = {name: n for n, name in enumerate(self.names)}
@@ -163,11 +163,11 @@ class Shelves:
         return self.parts.values[self.rows.rows[number][len(self.names) + n]]
 
 
-class Hardware:
+class InstanceGroup:
     """The machines, of which there are always the same ones."""
 
-    def __init__(self, parts: Parts, machines: list[Instance]) -> None:
-        self.parts, self.rows, self._machines = parts, Rows(parts), machines
+    def __init__(self, parts: InternedValues, machines: list[ModelInstance]) -> None:
+        self.parts, self.rows, self._machines = parts, RowTable(parts), machines
         self._row = [0] * len(machines)
         self._seen: list[Any] = [_UNSEEN] * len(machines)
         self.inside = -1
@@ -196,11 +196,11 @@ class Hardware:
                     setattr(self._machines[n], name, copy(fields[name]))
 
 
-class Tasks:
+class TaskGroup:
     """The tasks that the cluster knows, in the order of their ids."""
 
-    def __init__(self, parts: Parts, cluster: Cluster) -> None:
-        self.parts, self.rows, self._cluster = parts, Rows(parts), cluster
+    def __init__(self, parts: InternedValues, cluster: ClusterModel) -> None:
+        self.parts, self.rows, self._cluster = parts, RowTable(parts), cluster
         self._pool: dict[str, Task] = {}
         """Every task that there ever was, by its id, to be filled with what it is in one state."""
         self._seen: dict[str, tuple[int, TaskFields]] = {}

@@ -14,22 +14,22 @@ from typing import NamedTuple
 
 from gpu_recovery.core.job.record import WAITING
 
-from sandbox.cluster.model.cluster import Process
-from simulator.explore.compact_store import Cores, Numbered, Rows
-from simulator.explore.in_flight_events import Events
+from sandbox.cluster.model.cluster import ProcessState
+from simulator.explore.compact_store import Cores, Numbered, PackedRows
+from simulator.explore.in_flight_events import EventTable
 from simulator.explore.interning import WorkStep
-from simulator.explore.memoization import Changes, Memory, Remembered
-from simulator.explore.properties import Broken, Judge, without_words
+from simulator.explore.memoization import Changes, EffectMemory, RememberedEffects
+from simulator.explore.properties import PropertyChecker, PropertyViolated, without_notifications
 from simulator.explore.small_world import SmallWorld, look_away
-from simulator.explore.state_capture import Copier, Core
-from simulator.invocations import Killed, Step
+from simulator.explore.state_capture import Core, StateCapture
+from simulator.invocations import Effect, Killed
 
 DELIVER, STEP, SCHEDULER, RECONCILER, TIME = "deliver", "step", "scheduler", "reconciler", "time"
 INVOCATIONS = (DELIVER, SCHEDULER, RECONCILER)
 BY_TIME_OR_CLOCK = (SCHEDULER, RECONCILER, TIME)
 _BITS = 16
 """For the number of an event or an action."""
-SAYS_ONLY = ("PutEvents", "SendMessage")
+NOTIFIES_ONLY = ("PutEvents", "SendMessage")
 """Effects after which the world is what it was: whoever dies after one might as well have died before it. Mail is none
 of them: that a job has failed must be told, and is told again after one who died having told it."""
 
@@ -42,7 +42,7 @@ class Action(NamedTuple):
     number: int = -1
 
 
-class Follows(NamedTuple):
+class NextState(NamedTuple):
     """The state that follows, and the events that were emitted."""
 
     core: int
@@ -53,22 +53,22 @@ class Death(NamedTuple):
     """An invocation that died before its effect number `effect`, and what follows from that."""
 
     effect: int
-    follows: Follows
+    follows: NextState
 
 
 class Done(NamedTuple):
     """One transition: what follows if nothing goes wrong, after how many effects, and the deaths on the way."""
 
-    after: Follows
+    after: NextState
     effects: int
     deaths: tuple[Death, ...] | None
 
 
-def dies_before(effect: int) -> Callable[[Step], None]:
+def dies_before(effect: int) -> Callable[[Effect], None]:
     """Who kills an invocation when it is about to make its effect number `effect`, counted from 0."""
     made = 0
 
-    def look(step: Step) -> None:
+    def look(step: Effect) -> None:
         nonlocal made
         made += 1
         if made > effect:
@@ -77,26 +77,26 @@ def dies_before(effect: int) -> Callable[[Step], None]:
     return look
 
 
-class Stage:
+class Transitions:
     """Carries out transitions in `world`. States of the world are known by number."""
 
     def __init__(self, world: SmallWorld) -> None:
         self.world = world
-        self.copier = Copier(world)
-        self.judge = Judge(world, self.copier)
-        self.events = Events({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.machines()})
+        self.copier = StateCapture(world)
+        self.checker = PropertyChecker(world, self.copier)
+        self.events = EventTable({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.model_instances()})
         self.cores = Cores()
         self.finals = bytearray()
         self.carried_out = 0
         self._numbers: dict[bytes, int] = {}
-        self._memory = Memory(self.copier)
+        self._memory = EffectMemory(self.copier)
         self._moves: dict[tuple[object, ...], tuple[Core, tuple[int, ...]]] = {}
         """What follows from what machines do, by what is so on them: they know of no record."""
         self._took: list[Core] = []
         """The states taken out in the transition under way."""
         self._actions: Numbered[Action] = Numbered()
         self._emitted: Numbered[tuple[int, ...]] = Numbered()
-        self._done = Rows()
+        self._done = PackedRows()
         self._news: dict[int, bool] = {}
         self._begun: Core
         """The state in which the transition under way began."""
@@ -126,35 +126,35 @@ class Stage:
 
     def _read(self, row: array[int]) -> Done:
         emitted = self._emitted.values
-        after, deaths = Follows(row[1], emitted[row[2]]), None
+        after, deaths = NextState(row[1], emitted[row[2]]), None
         if row[-1] >= 0:
             found = range(3, len(row) - 1, 3)
-            deaths = tuple([Death(row[n], Follows(row[n + 1], emitted[row[n + 2]])) for n in found])
+            deaths = tuple([Death(row[n], NextState(row[n + 1], emitted[row[n + 2]])) for n in found])
         return Done(after, row[0], deaths)
 
-    def again(self, core: int, action: Action) -> Follows:
+    def again(self, core: int, action: Action) -> NextState:
         """The same carried out once more, for what the journal says of it."""
         return self._carried_out(core, action, False).after
 
-    def unbroken(self, action: Action, steps: tuple[WorkStep, ...]) -> Follows:
+    def unbroken(self, action: Action, steps: tuple[WorkStep, ...]) -> NextState:
         """What follows from `action` in the state that the world happens to be in, `steps` being about to happen."""
         return self._watched(action, steps, look_away, lambda: steps)
 
-    def overlapped(self, core: int, outer: Action, effect: int, inner: Action) -> Follows:
+    def overlapped(self, core: int, outer: Action, effect: int, inner: Action) -> NextState:
         """What follows if `inner` happens as a whole before effect number `effect` of `outer`."""
         made = 0
         steps = self._put(core)
 
-        def look(step: Step) -> None:
+        def look(step: Effect) -> None:
             nonlocal made, steps
             if made == effect:
-                self.world.eyes.act = look_away
+                self.world.hook.act = look_away
                 steps = self._happen(inner, steps)
             made += 1
 
         return self._watched(outer, steps, look, lambda: steps)
 
-    def killed(self, core: int, action: Action, effect: int) -> Follows:
+    def killed(self, core: int, action: Action, effect: int) -> NextState:
         """What follows if the invocation dies before its effect number `effect`; as in `done`, but for its journal."""
         steps = self._put(core)
         return self._watched(action, steps, dies_before(effect), lambda: steps)
@@ -181,7 +181,7 @@ class Stage:
             return done
         after, emitted = follows
         return Done(
-            Follows(
+            NextState(
                 self._numbered(
                     core._replace(fields=after.fields, hardware=after.hardware, tasks=after.tasks, steps=after.steps),
                     is_in_the_world=False,
@@ -192,31 +192,31 @@ class Stage:
             () if with_deaths else None,
         )
 
-    def _remembered(self, core: Core, known: Remembered, with_deaths: bool) -> Done:
-        deaths: dict[Follows, Death] = {}
+    def _remembered(self, core: Core, known: RememberedEffects, with_deaths: bool) -> Done:
+        deaths: dict[NextState, Death] = {}
         changed = self.copier.changed
         for effect, changes in known.deaths:
-            follows = Follows(self._numbered(changed(core, changes), is_in_the_world=False))
+            follows = NextState(self._numbered(changed(core, changes), is_in_the_world=False))
             deaths.setdefault(follows, Death(effect, follows))
-        after = Follows(self._numbered(changed(core, known.changes), is_in_the_world=False))
+        after = NextState(self._numbered(changed(core, known.changes), is_in_the_world=False))
         deaths.pop(after, None)
         return Done(after, known.effects, tuple(deaths.values()) if with_deaths else None)
 
     def _carried_out(
         self, number: int, action: Action, with_deaths: bool, key: tuple[object, ...] | None = None
     ) -> Done:
-        died: list[tuple[int, Follows]] = []
+        died: list[tuple[int, NextState]] = []
         effects, last = 0, ""
         steps = self._put(number)
 
-        def look(step: Step) -> None:
+        def look(step: Effect) -> None:
             nonlocal effects, last
-            if effects and with_deaths and last not in SAYS_ONLY:
+            if effects and with_deaths and last not in NOTIFIES_ONLY:
                 died.append((effects, self._taken(steps, of_the_dead=True)))
             effects, last = effects + 1, step.name
 
         after = self._watched(action, steps, look, lambda: steps)
-        deaths: dict[Follows, Death] = {}
+        deaths: dict[NextState, Death] = {}
         for effect, follows in died:
             deaths.setdefault(follows, Death(effect, follows))
         if key is not None:
@@ -224,7 +224,9 @@ class Stage:
         deaths.pop(after, None)
         return Done(after, effects, tuple(deaths.values()) if with_deaths else None)
 
-    def _remember(self, key: tuple[object, ...], effects: int, died: list[tuple[int, Follows]], after: Follows) -> None:
+    def _remember(
+        self, key: tuple[object, ...], effects: int, died: list[tuple[int, NextState]], after: NextState
+    ) -> None:
         reads, took, memory = self.world.reads, self._took, self._memory
         if reads.is_everything or after.emitted or any(follows.emitted for _, follows in died):
             return
@@ -235,7 +237,7 @@ class Stage:
                 return
             changes.append(found)
         deaths = tuple((effect, change) for (effect, _), change in zip(died, changes, strict=False))
-        memory.keep(key, self._begun, reads.places, Remembered(effects, changes[-1], deaths))
+        memory.keep(key, self._begun, reads.places, RememberedEffects(effects, changes[-1], deaths))
 
     def _put(self, number: int) -> tuple[WorkStep, ...]:
         self.carried_out += 1
@@ -249,17 +251,17 @@ class Stage:
         self,
         action: Action,
         steps: tuple[WorkStep, ...],
-        look: Callable[[Step], None],
+        look: Callable[[Effect], None],
         left: Callable[[], tuple[WorkStep, ...]],
-    ) -> Follows:
+    ) -> NextState:
         world = self.world
-        world.eyes.act = look
+        world.hook.act = look
         try:
             after_it = self._happen(action, steps)
         except Exception as error:
-            raise Broken([f"{action.name} raised: {one}" for one in _sentences(error)]) from error
+            raise PropertyViolated([f"{action.name} raised: {one}" for one in _sentences(error)]) from error
         finally:
-            world.eyes.act = look_away
+            world.hook.act = look_away
         return self._taken(after_it if action.name == STEP else left())
 
     def _happen(self, action: Action, steps: tuple[WorkStep, ...]) -> tuple[WorkStep, ...]:
@@ -282,23 +284,23 @@ class Stage:
                 getattr(world, name)()
         return steps
 
-    def _taken(self, steps: tuple[WorkStep, ...], *, of_the_dead: bool = False) -> Follows:
+    def _taken(self, steps: tuple[WorkStep, ...], *, of_the_dead: bool = False) -> NextState:
         world = self.world
         emitted: list[int] = []
         more: list[WorkStep] = []
         for one in sorted(world.timeline.due, key=lambda due: due.number):
             if one.happen == world.deliver:
-                if world.is_heard(one.about[0]):
+                if world.is_selected(one.about[0]):
                     emitted.append(self.events.number(one.about[0]))
             else:
                 more.append((one.happen, one.about))
         core = self.copier.take(tuple(one for one in (*steps, *more) if not self._is_over(one)))
         with self.world.reads.looking_away():
-            self.judge.judge_way(self._begun, core)
+            self.checker.check_step(self._begun, core)
         if of_the_dead:
-            core = without_words(core, self.copier)
+            core = without_notifications(core, self.copier)
         self._took.append(core)
-        return Follows(self._numbered(core, is_in_the_world=True), tuple(emitted))
+        return NextState(self._numbered(core, is_in_the_world=True), tuple(emitted))
 
     def _numbered(self, core: Core, *, is_in_the_world: bool) -> int:
         """The number of a state of the world; one that is new is judged."""
@@ -308,16 +310,16 @@ class Stage:
             if not is_in_the_world:
                 self.copier.put(core)
             with self.world.reads.looking_away():
-                self.judge.judge(core)
+                self.checker.check(core)
             number = self._numbers[name] = len(self.cores)
             self.cores.append(core)
-            self.finals.append(self.judge.is_final(core))
+            self.finals.append(self.checker.is_final(core))
         return number
 
     def _is_over(self, step: WorkStep) -> bool:
         """Whether the step is about a process that has ended: it changes nothing, whenever it comes."""
         task = self.world.cluster.tasks.get(step[1][0])
-        return task is not None and task.process in (Process.ENDED, Process.FAILED_TO_START)
+        return task is not None and task.process in (ProcessState.ENDED, ProcessState.FAILED_TO_START)
 
     # -- what can happen -----------------------------------------------------------------------------------------------
 
@@ -328,7 +330,7 @@ class Stage:
         if known is None:
             state, told = self.cores[core], self.events.known[event]
             held = told.is_held(self.copier.records(state, "machines"), self.copier.progress(state))
-            known = not (held and self.done(core, Action(DELIVER, event)).after == Follows(core))
+            known = not (held and self.done(core, Action(DELIVER, event)).after == NextState(core))
             self._news[key] = known
         return known
 
@@ -350,7 +352,7 @@ class Stage:
 
     def time_may_pass(self, core: int) -> bool:
         """Whether something is due later, and nothing is left to be done before: then time goes on to what is due."""
-        if any(self.done(core, action).after != Follows(core) for action in self.woken(core)):
+        if any(self.done(core, action).after != NextState(core) for action in self.woken(core)):
             return False
         self.copier.put(self.cores[core])
         return any(at > self.world.timeline.now for at in self._due()) and not self.world.trains_in_peace()
@@ -363,12 +365,12 @@ class Stage:
     def unsettled(self, core: int, *, must_succeed: bool) -> list[str]:
         """What must be so in a final state and is not."""
         self.copier.put(self.cores[core])
-        return self.judge.unsettled(must_succeed=must_succeed)
+        return self.checker.unsettled(must_succeed=must_succeed)
 
     def ending(self, core: int) -> str:
         """How the job and the machines are."""
         self.copier.put(self.cores[core])
-        return self.judge.ending()
+        return self.checker.ending()
 
     def _due(self) -> list[datetime]:
         memory = self.world.memory

@@ -4,7 +4,7 @@ The reconciler looks at everything each minute, and almost nothing has changed s
 or a container instance in its `version`, so what was read of a version holds for it; of an instance only the time of
 the look is another, which is told of nobody whom the tables know as they are. EC2 counts nothing, but all machines that
 run with nothing wrong and nothing planned look the same, and a question about many of them has the same answer until
-`Fleet.changes` says that something has moved.
+`VirtualFleet.changes` says that something has moved.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpu_recovery.aws.ecs_events import Overrides, overrides_of
 from gpu_recovery.aws.fields import PROSE_CHARACTERS_MAX, Fields
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import Instance as Record
-from gpu_recovery.core.state_machine import altered
+from gpu_recovery.core.state_machine import replace_fields
 from gpu_recovery.core.task import LastStatus, TaskFact
-from gpu_recovery.ports.values import Machine, MachineStatus
-from gpu_recovery.reconciler.resync import says_more
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
+from gpu_recovery.reconciler.resync import is_newer
 
-from sandbox.cluster.model.cluster import Ec2State, Instance, Task, TaskStatus
-from simulator.cloud.fleet import Fleet
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task, TaskStatus
+from simulator.cloud.fleet import VirtualFleet
 
 Shown = tuple[str, InstanceObserved]
 TASKS_KEPT_MAX = 50_000
@@ -31,13 +31,13 @@ MANY = 50
 """Machines in one question, from which on its answer is worth keeping."""
 
 
-class EcsLooks:
+class EcsDescribeCache:
     """The facts of tasks and container instances by their versions. `read` is the production's own reading.
 
     record_of: what the tables know of an instance at this moment.
     """
 
-    def __init__(self, fleet: Fleet, record_of: Callable[[str], Record | None]) -> None:
+    def __init__(self, fleet: VirtualFleet, record_of: Callable[[str], Record | None]) -> None:
         self.fleet, self.cluster, self.record_of = fleet, fleet.cluster, record_of
         self._tasks: dict[str, TaskFact] = {}
         self._last: tuple[Sequence[str], int, tuple[TaskFact, ...]] | None = None
@@ -66,7 +66,7 @@ class EcsLooks:
         task = self.cluster.tasks.get(fact.task_id)
         if task is not None and task.version == fact.version and task.last_status is TaskStatus.RUNNING:
             changes = {"at": task.started_at or task.created_at, "created_at": task.created_at}
-            self._tasks[task.task_id] = altered(fact, changes)
+            self._tasks[task.task_id] = replace_fields(fact, changes)
 
     def _gone_on(self, task: Task) -> bool:
         """Whether all that a look would show of the task is known: of one that lives hardly anything ever changes."""
@@ -80,7 +80,7 @@ class EcsLooks:
             "stop_code": str(task.stop_code or ""),
             "stopped_reason": reason,
         }
-        self._tasks[task.task_id] = altered(known, changes)
+        self._tasks[task.task_id] = replace_fields(known, changes)
         return True
 
     def tasks(
@@ -103,7 +103,7 @@ class EcsLooks:
         return answer
 
     def instances(
-        self, shown: Sequence[Instance], now: datetime, read: Callable[[Sequence[str]], Sequence[Shown]]
+        self, shown: Sequence[ModelInstance], now: datetime, read: Callable[[Sequence[str]], Sequence[Shown]]
     ) -> list[Shown]:
         """What DescribeContainerInstances shows of each of `shown`, seen now where it is news to the tables."""
         kept, record_of = self._instances, self.record_of
@@ -115,11 +115,11 @@ class EcsLooks:
             kept[one.instance_id] = fact
         seen = [kept[one.instance_id] for one in shown]
         return [
-            one if (record := record_of(one[0])) is not None and not says_more(one[1], record) else _seen_at(now, one)
+            one if (record := record_of(one[0])) is not None and not is_newer(one[1], record) else _seen_at(now, one)
             for one in seen
         ]
 
-    def _changed(self, instance: Instance, now: datetime) -> bool:
+    def _changed(self, instance: ModelInstance, now: datetime) -> bool:
         """Whether all that a look would show of the instance is known: its machine and its registration stay."""
         name, known = self._instances.get(instance.instance_id, ("", None))
         if known is None or known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
@@ -131,20 +131,20 @@ class EcsLooks:
             "agent_connected": instance.agent_connected,
             "gpus_free": len(self.cluster.free_gpus(instance)),
         }
-        self._instances[name] = (name, altered(known, changes))
+        self._instances[name] = (name, replace_fields(known, changes))
         return True
 
 
 def _seen_at(now: datetime, one: Shown) -> Shown:
-    return one if one[1].at == now else (one[0], altered(one[1], {"at": now}))
+    return one if one[1].at == now else (one[0], replace_fields(one[1], {"at": now}))
 
 
-class Ec2Looks:
+class Ec2DescribeCache:
     """What EC2 shows of machines. `read` is the production's own reading."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet, self.cluster = fleet, fleet.cluster
-        self._last: tuple[Sequence[str], tuple[Any, ...], Mapping[str, Machine]] | None = None
+        self._last: tuple[Sequence[str], tuple[Any, ...], Mapping[str, Ec2Instance]] | None = None
         self._at = -1
         """The count of changes at which the last answer was as good as new."""
 
@@ -154,8 +154,8 @@ class Ec2Looks:
         return tuple([(one.ec2_state, one.lifecycle, one.root_device, *one.tags.items()) for one in every])
 
     def machines(
-        self, instance_ids: Sequence[str], read: Callable[[Sequence[str]], Mapping[str, Machine]]
-    ) -> Mapping[str, Machine]:
+        self, instance_ids: Sequence[str], read: Callable[[Sequence[str]], Mapping[str, Ec2Instance]]
+    ) -> Mapping[str, Ec2Instance]:
         """What DescribeInstances shows, each in the order in which EC2 gives them."""
         if len(instance_ids) < MANY:
             return read(instance_ids)
@@ -172,8 +172,11 @@ class Ec2Looks:
         return self._last[2]
 
     def statuses(
-        self, instance_ids: Sequence[str], at_once: int, read: Callable[[Sequence[str]], Mapping[str, MachineStatus]]
-    ) -> Mapping[str, MachineStatus]:
+        self,
+        instance_ids: Sequence[str],
+        at_once: int,
+        read: Callable[[Sequence[str]], Mapping[str, Ec2InstanceStatus]],
+    ) -> Mapping[str, Ec2InstanceStatus]:
         """What DescribeInstanceStatus shows, asked of `at_once` machines at a time: in each answer they come in the
         order in which they were launched."""
         machines = {one.instance_id: one for one in self.cluster.known_to_ec2(self.fleet.timeline.now)}
@@ -183,7 +186,7 @@ class Ec2Looks:
         plain = next((one for one in instance_ids if _is_plain(machines[one])), None)
         same = read([plain])[plain] if plain is not None else None
         order = {one: number for number, one in enumerate(machines)}
-        found: dict[str, MachineStatus] = {}
+        found: dict[str, Ec2InstanceStatus] = {}
         for start in range(0, len(instance_ids), at_once):
             for one in sorted(instance_ids[start : start + at_once], key=order.__getitem__):
                 status = others.get(one, same)
@@ -192,5 +195,5 @@ class Ec2Looks:
         return found
 
 
-def _is_plain(machine: Instance) -> bool:
+def _is_plain(machine: ModelInstance) -> bool:
     return machine.ec2_state is Ec2State.RUNNING and not machine.impaired and not machine.scheduled

@@ -22,7 +22,7 @@ class Checking(StrEnum):
 
 
 @dataclass(frozen=True)
-class Economy:
+class Fidelity:
     """How much is remembered, checked and repeated.
 
     remembers: a transcript, every step, every message to other systems, every old attempt and verdict.
@@ -37,9 +37,9 @@ class Economy:
     everything_every: int = 20_000
 
 
-THOROUGH = Economy()
-LARGE = Economy(remembers=False, checking=Checking.RECORDS, skips=True, everything_every=100_000)
-FASTEST = Economy(remembers=False, checking=Checking.NEVER, skips=True)
+THOROUGH = Fidelity()
+LARGE = Fidelity(remembers=False, checking=Checking.RECORDS, skips=True, everything_every=100_000)
+FASTEST = Fidelity(remembers=False, checking=Checking.NEVER, skips=True)
 COLLECT_AFTER = 200_000
 """Containers made before the garbage collector looks for cycles: a large world makes very many and hardly any cycles,
 and looking at all that it keeps, each time, takes a quarter of the time."""

@@ -3,7 +3,7 @@
 A tick of the clock on which the reconciler or the scheduler is woken is passed over, if the last one that was not did
 nothing, and nothing that it has looked at can be otherwise since:
 
-- nothing was written to the store and no machine or task has moved (`Lives`, `Fleet.changes`);
+- nothing was written to the store and no machine or task has moved (`Invocations`, `VirtualFleet.changes`);
 - no record is due: deadlines, looks and claims of the dead are all in the store's due times;
 - time alone changes nothing of what it sees. That is so of everything but these, each of which is waited for: EC2 shows
   a failing status check only as a word about the machine after five minutes (so nothing is passed over while one
@@ -17,7 +17,7 @@ A tick of the scheduler reads what the last pass has left, and nothing else unle
 changed.
 
 After an hour everything is looked at in any case. What alters a machine behind the fleet's back must count it in
-`Fleet.changes`.
+`VirtualFleet.changes`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.core.job.record import WAITING
-from gpu_recovery.reconciler.cycle import Round
-from gpu_recovery.reconciler.resync import COMPARISONS
+from gpu_recovery.reconciler.cycle import Cycle
+from gpu_recovery.reconciler.resync import RESYNCS
 
-from sandbox.cluster.model.cluster import TERMINATED_MACHINES_KEPT
+from sandbox.cluster.model.cluster import TERMINATED_INSTANCES_MAX
 from simulator.memory_store.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ LONGEST = timedelta(hours=1)
 State = tuple[Any, ...]
 
 
-class Idling:
+class IdleSkip:
     """Says of each tick of a function whether it may be passed over, and of each round what it may leave out."""
 
     def __init__(self, world: World, store: MemoryStore) -> None:
         self.world, self.store = world, store
-        self.skipped = self.not_compared = 0
+        self.skipped = self.resyncs_skipped = 0
         """How many ticks were passed over, and how many further rounds were made without a comparison."""
         self._began: dict[str, State] = {}
         self._idle: dict[str, tuple[State, datetime]] = {}
@@ -71,7 +71,7 @@ class Idling:
 
     def _reads_no_more_than_the_last_pass(self) -> bool:
         """Whether a tick of the scheduler is alone in its queue and the last pass saw nothing that waits for time."""
-        last = self.store.last_pass()
+        last = self.store.load_last_pass()
         return last.at is not None and not last.waiting and last.next_at is None and not self.world.functions.asked
 
     def begins(self, name: str) -> None:
@@ -85,7 +85,7 @@ class Idling:
             self._idle[name] = (self._state(), self._until())
 
     def _state(self) -> State:
-        lives, world = self.world.lives, self.world
+        lives, world = self.world.invocations, self.world
         return lives.taken + lives.asked, world.fleet.changes, len(world.failures) + len(lives.killed)
 
     def _something_fails(self) -> bool:
@@ -97,7 +97,7 @@ class Idling:
         changes = self.world.fleet.changes
         if self._machines is None or self._machines[0] != changes:
             every = self.world.cluster.instances.values()
-            gone = [one.terminated_at + TERMINATED_MACHINES_KEPT for one in every if one.terminated_at is not None]
+            gone = [one.terminated_at + TERMINATED_INSTANCES_MAX for one in every if one.terminated_at is not None]
             self._machines = changes, any(one.impaired for one in every), tuple(gone)
         return self._machines[1:]
 
@@ -118,22 +118,22 @@ class Idling:
 
     # -- comparisons ---------------------------------------------------------------------------------------------------
 
-    def comparisons(self) -> Iterator[Callable[[Round], object]]:
+    def resyncs(self) -> Iterator[Callable[[Cycle], object]]:
         """What the reconciler's round is to compare: nothing, if that would find nothing. Asked for when its turn has
         come, for what the round has done by then may have changed the world."""
         if self._same is not None and self._same[0] == self._read() and self.world.timeline.now < self._same[1]:
-            self.not_compared += 1
+            self.resyncs_skipped += 1
             return
         self._same, self._compared = None, 0
         self._written.clear()
         before = self._state()
-        for compare in COMPARISONS:
+        for compare in RESYNCS:
             yield self._counted(compare)
-        if before == self._state() and self._compared == len(COMPARISONS) and not self._something_fails():
+        if before == self._state() and self._compared == len(RESYNCS) and not self._something_fails():
             self._same = (self._read(), self._until_forgotten())
 
-    def _counted(self, compare: Callable[[Round], object]) -> Callable[[Round], object]:
-        def counting(this: Round) -> None:
+    def _counted(self, compare: Callable[[Cycle], object]) -> Callable[[Cycle], object]:
+        def counting(this: Cycle) -> None:
             compare(this)
             self._compared += 1
 

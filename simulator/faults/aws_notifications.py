@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.model import health
-from sandbox.cluster.model.cluster import Instance, StatusCheck
-from simulator.faults.schedule import MachineFault
+from sandbox.cluster.model.cluster import ModelInstance, StatusCheck
+from simulator.faults.schedule import InstanceFault
 
 if TYPE_CHECKING:
     from simulator.world import World
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpotInterruption(MachineFault):
+class SpotInterruption(InstanceFault):
     """Two minutes' notice, then the machine is taken away."""
 
     kind = "spot"
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         world.happens(f"{machine.instance_id} gets two minutes' notice")
         machine.lifecycle = "spot"
         world.fleet.interrupt(machine)
@@ -27,55 +27,55 @@ class SpotInterruption(MachineFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusCheckFails(MachineFault):
+class StatusCheckFails(InstanceFault):
     """One of EC2's status checks, `check` system or instance, fails for `for_s`, unless a new boot cures it."""
 
     kind = "status_check"
     check: str = "instance"
     for_s: float = 3600
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         check = StatusCheck(self.check)
         world.happens(f"EC2's {check} check of {machine.instance_id} fails")
-        world.fleet.say(health.impair, machine, check)
+        world.fleet.announce(health.impair, machine, check)
         world.timeline.after(self.for_s, machine.impaired.pop, check, None)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaintenancePlanned(MachineFault):
+class MaintenancePlanned(InstanceFault):
     """EC2 plans `code` (instance-retirement, system-reboot, …) for `in_s` from then."""
 
     kind = "maintenance"
     code: str = "instance-retirement"
     in_s: float = 3600
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         world.happens(f"EC2 plans {self.code} of {machine.instance_id} in {self.in_s:.0f} s")
         world.fleet.plan(machine, self.code, self.in_s)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthReported(MachineFault):
+class EcsHealthReported(InstanceFault):
     """ECS finds the machine's GPUs `status`, IMPAIRED or OK, whatever is so."""
 
     kind = "health"
     status: str = "IMPAIRED"
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         reason = "XID_79" if self.status == "IMPAIRED" else None
         world.happens(f"ECS reports the GPUs of {machine.instance_id} {self.status}")
-        world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", self.status, reason)
+        world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", self.status, reason)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class RebalanceRecommended(MachineFault):
+class RebalanceRecommended(InstanceFault):
     """EC2 finds the machine more likely than usual to be interrupted."""
 
     kind = "rebalance"
 
-    def _strike(self, world: World, machine: Instance) -> bool:
-        world.fleet.say(health.recommend_rebalance, machine)
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
+        world.fleet.announce(health.recommend_rebalance, machine)
         return True

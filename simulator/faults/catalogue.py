@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simulator.faults.aws_notifications import (
-    HealthReported,
+    EcsHealthReported,
     MaintenancePlanned,
     RebalanceRecommended,
     SpotInterruption,
@@ -29,15 +29,15 @@ from simulator.faults.operators import (
     JobCanceled,
     JobResumed,
     JobSuspended,
+    ManagedTagRemoved,
+    QuarantinedByHand,
     RebootedByHand,
     Released,
     RepairsPaused,
     StartedAgain,
-    TakenBack,
-    TakenOut,
 )
 from simulator.faults.schedule import FunctionSleeps, TimedFault
-from simulator.faults.training_reports import GangStalls, LogSays, RankTells
+from simulator.faults.training_reports import GangStalls, LogMisleads, RankReports
 from simulator.faults.transient import CALL_FAULTS, EVENT_FAULTS
 
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
@@ -63,14 +63,14 @@ TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
         JobSuspended,
         JobResumed,
         Released,
-        TakenOut,
-        HealthReported,
+        QuarantinedByHand,
+        EcsHealthReported,
         RebalanceRecommended,
         RepairsPaused,
         StartedAgain,
-        TakenBack,
-        LogSays,
-        RankTells,
+        ManagedTagRemoved,
+        LogMisleads,
+        RankReports,
         GangStalls,
     )
 }

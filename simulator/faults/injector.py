@@ -25,7 +25,7 @@ from simulator.faults.transient import (
     Overlapped,
     kind_of,
 )
-from simulator.invocations import Step
+from simulator.invocations import Effect
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -38,10 +38,10 @@ class Source(Protocol):
 
     def of_event(self, event: str, nth: int) -> EventFault | None: ...
 
-    def of_call(self, step: Step, nth: int) -> CallFault | None: ...
+    def of_call(self, step: Effect, nth: int) -> CallFault | None: ...
 
 
-class Given:
+class ScriptedFaults:
     """The faults of a scenario."""
 
     def __init__(self, faults: Iterable[Fault]) -> None:
@@ -52,12 +52,12 @@ class Given:
     def of_event(self, event: str, nth: int) -> EventFault | None:
         return self.events.get((event, nth))
 
-    def of_call(self, step: Step, nth: int) -> CallFault | None:
+    def of_call(self, step: Effect, nth: int) -> CallFault | None:
         return self.calls.get((step.name, nth))
 
 
 @dataclass
-class Drawn:
+class RandomFaults:
     """Faults as one seed has them.
 
     rates: the chance of each kind to strike whatever it can, from 0 to 1.
@@ -82,7 +82,7 @@ class Drawn:
             return Duplicated(event=event, nth=nth, after_s=late_s)
         return Delayed(event=event, nth=nth, by_s=late_s) if kind == "delay" else None
 
-    def of_call(self, step: Step, nth: int) -> CallFault | None:
+    def of_call(self, step: Effect, nth: int) -> CallFault | None:
         kind = self._kind(CALL_FAULTS)
         if kind is None or not CALL_FAULTS[kind].may_strike(step) or step.name not in self.only.get(kind, (step.name,)):
             return None
@@ -99,7 +99,7 @@ class Drawn:
         return None
 
 
-class Trouble:
+class FaultInjector:
     """Nemesis and delivery of one world, until `quiet_s` of virtual time: then faults stop, and all must end well."""
 
     def __init__(self, source: Source, quiet_s: float) -> None:
@@ -125,7 +125,7 @@ class Trouble:
         self.struck.append(fault)
         return fault.arrivals()
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         world = self._awake()
         self._seen[step.name] += 1
         fault = self.source.of_call(step, self._seen[step.name]) if world else None
@@ -139,7 +139,7 @@ class Trouble:
             self._overlapped = outermost
         self._striking[step.number] = fault
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         fault = self._striking.pop(step.number, None)
         if fault is not None and self._world is not None:
             fault.after(self._world)

@@ -11,62 +11,62 @@ from gpu_recovery import fleet_controls
 from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
-from sandbox.cluster.model.cluster import Instance, InstanceStatus
+from sandbox.cluster.model.cluster import ContainerInstanceStatus, ModelInstance
 from sandbox.cluster.model.instances import MANAGED_TAG
-from simulator.faults.schedule import MachineFault, TimedFault
+from simulator.faults.schedule import InstanceFault, TimedFault
 
 if TYPE_CHECKING:
     from simulator.world import World
 
 
 @dataclass(frozen=True, kw_only=True)
-class RebootedByHand(MachineFault):
+class RebootedByHand(InstanceFault):
     """A person, or EC2, reboots the machine, whoever works there."""
 
     kind = "reboot_by_hand"
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         world.happens(f"somebody reboots {machine.instance_id}")
         world.fleet.reboot(machine.instance_id)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ordered(MachineFault):
+class OperatorInstanceAction(InstanceFault):
     """A person's order about a machine. It needs a record: nobody can name a machine that the product does not know."""
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         if world.store.load_instance(machine.instance_id) is None:
             return False
         self._order(world, machine)
         return True
 
     @abstractmethod
-    def _order(self, world: World, machine: Instance) -> None:
+    def _order(self, world: World, machine: ModelInstance) -> None:
         """Give the order."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Ordered):
+class Released(OperatorInstanceAction):
     """A person vouches for the machine, in whatever state it is."""
 
     kind = "release"
 
-    def _order(self, world: World, machine: Instance) -> None:
+    def _order(self, world: World, machine: ModelInstance) -> None:
         world.happens(f"a person releases {machine.instance_id}")
         world.release(machine)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenOut(Ordered):
+class QuarantinedByHand(OperatorInstanceAction):
     """A person takes the machine out of service."""
 
     kind = "quarantine"
 
-    def _order(self, world: World, machine: Instance) -> None:
+    def _order(self, world: World, machine: ModelInstance) -> None:
         world.happens(f"a person quarantines {machine.instance_id}")
         order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-        world.ask(lambda: world.recovery.tell(machine.instance_id, order))
+        world.ask(lambda: world.recovery.handle(machine.instance_id, order))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,11 @@ class StartedAgain(TimedFault):
             return False
         job = min(over, key=lambda one: one.job_id)
         gpus = job.spec.gpus_per_node
-        placeable = [one for one in world.machines() if one.agent_connected and one.status is InstanceStatus.ACTIVE]
+        placeable = [
+            one
+            for one in world.model_instances()
+            if one.agent_connected and one.status is ContainerInstanceStatus.ACTIVE
+        ]
         free = [one for one in placeable if len(world.cluster.free_gpus(one)) >= gpus]
         if len(free) < job.spec.nnodes:
             return False
@@ -114,13 +118,13 @@ class StartedAgain(TimedFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakenBack(MachineFault):
+class ManagedTagRemoved(InstanceFault):
     """The machine's owners take its tag off it for `for_s`: what nobody handed over is not repaired."""
 
     kind = "taken_back"
     for_s: float = 900
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         value = machine.tags.pop(MANAGED_TAG, None)
         if value is None:
             return False
@@ -130,7 +134,7 @@ class TakenBack(MachineFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wished(TimedFault):
+class OperatorJobAction(TimedFault):
     """A person's wish about the job that was submitted as number `job`, in whatever status it is, ended or not."""
 
     job: int = 0
@@ -147,7 +151,7 @@ class Wished(TimedFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSuspended(Wished):
+class JobSuspended(OperatorJobAction):
     """A person suspends the job: it is held until it is resumed."""
 
     kind = "suspend"
@@ -158,7 +162,7 @@ class JobSuspended(Wished):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobResumed(Wished):
+class JobResumed(OperatorJobAction):
     """A person resumes the job, whoever had suspended it."""
 
     kind = "resume"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from sandbox.cluster.model.cluster import Ec2State, Instance
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -30,7 +30,7 @@ class TimedFault(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineFault(TimedFault):
+class InstanceFault(TimedFault):
     """Something that happens to `machines`, all at once: two of them fail together, or a whole rack."""
 
     machines: tuple[int, ...] = (0,)
@@ -39,13 +39,13 @@ class MachineFault(TimedFault):
         """Let it happen to every machine that runs; whether it happened to any."""
         struck = False
         for number in dict.fromkeys(number % len(world.cluster.instances) for number in self.machines):
-            machine = world.machine(number)
+            machine = world.model_instance(number)
             if machine.ec2_state is Ec2State.RUNNING:
                 struck = self._strike(world, machine) or struck
         return struck
 
     @abstractmethod
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         """Let it happen to one machine, if it can; whether it did."""
 
 

@@ -5,28 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpu_recovery.core.diagnosis.observations import Check, Delivery, EventReport, Progress, Report, StageReport
+from gpu_recovery.core.diagnosis.observations import (
+    Check,
+    Delivery,
+    EventReport,
+    Observation,
+    ProgressReport,
+    StageReport,
+)
 
-from sandbox.cluster.model.cluster import Instance, Process, Task
-from simulator.cloud.log_output import Saying
+from sandbox.cluster.model.cluster import ModelInstance, ProcessState, Task
+from simulator.cloud.log_output import LogStory
 from simulator.cloud.workloads import environment
-from simulator.faults.schedule import MachineFault
+from simulator.faults.schedule import InstanceFault
 
 if TYPE_CHECKING:
     from simulator.world import World
 
-TELLS_EVERY_S = 60.0
+REPORTS_EVERY_S = 60.0
 """How often a rank says how far it is."""
 
 
-def _ranks_on(world: World, machine: Instance) -> list[Task]:
+def _ranks_on(world: World, machine: ModelInstance) -> list[Task]:
     """The ranks of jobs that run there and say whose they are."""
     here = [task for task in world.fleet.running() if task.instance_id == machine.instance_id]
     return [task for task in here if "CHECK_ID" not in environment(task) and "JOB_ID" in environment(task)]
 
 
-def _keep(world: World, task: Task, attempt: int, report: Report) -> None:
-    world.store.add_reports(environment(task)["JOB_ID"], attempt, task.instance_id, (report,))
+def _keep(world: World, task: Task, attempt: int, report: Observation) -> None:
+    world.store.add_observations(environment(task)["JOB_ID"], attempt, task.instance_id, (report,))
 
 
 def _attempt(world: World, task: Task) -> int | None:
@@ -37,23 +44,23 @@ def _attempt(world: World, task: Task) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogSays(MachineFault):
-    """The next rank that ends on the machine writes what `says` (a `Saying`) speaks of, whatever is so."""
+class LogMisleads(InstanceFault):
+    """The next rank that ends on the machine writes what `says` (a `LogStory`) speaks of, whatever is so."""
 
     kind = "log_says"
-    says: str = Saying.GPU
+    says: str = LogStory.GPU
 
     def __post_init__(self) -> None:
-        if self.says not in set(Saying):
-            raise ValueError(f"says must be one of {', '.join(Saying)}, not {self.says!r}")
+        if self.says not in set(LogStory):
+            raise ValueError(f"says must be one of {', '.join(LogStory)}, not {self.says!r}")
 
-    def _strike(self, world: World, machine: Instance) -> bool:
-        world.writing.next[machine.instance_id] = Saying(self.says)
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
+        world.log_output.next[machine.instance_id] = LogStory(self.says)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankTells(MachineFault):
+class RankReports(InstanceFault):
     """Each rank on the machine tells, which is heard `late_s` later, of a notice that nobody acted on (`notice`) or of
     a GPU that fails its probe (`gpu`), whatever is so.
     """
@@ -66,7 +73,7 @@ class RankTells(MachineFault):
         if self.of not in ("notice", "gpu"):
             raise ValueError(f"of must be notice or gpu, not {self.of!r}")
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         told = False
         for task in _ranks_on(world, machine) if world.policy.diagnose else ():
             attempt = _attempt(world, task)
@@ -76,7 +83,7 @@ class RankTells(MachineFault):
                 told = True
         return told
 
-    def _report(self, world: World, task: Task) -> Report:
+    def _report(self, world: World, task: Task) -> Observation:
         at_s, rank = world.timeline.now.timestamp(), int(environment(task)["RANK"])
         report_id, instance_id = f"{self.of}/{task.task_id}", task.instance_id
         if self.of == "gpu":
@@ -105,7 +112,7 @@ class RankTells(MachineFault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GangStalls(MachineFault):
+class GangStalls(InstanceFault):
     """The gang that has a rank on the machine does nothing more and ends by no error of its own.
 
     Its ranks still say how far they are. Without a diagnosis nobody would ever notice.
@@ -113,7 +120,7 @@ class GangStalls(MachineFault):
 
     kind = "stalls"
 
-    def _strike(self, world: World, machine: Instance) -> bool:
+    def _strike(self, world: World, machine: ModelInstance) -> bool:
         ranks = _ranks_on(world, machine) if world.policy.diagnose else []
         for rank in ranks:
             world.happens(f"{environment(rank)['JOB_ID']} does nothing more")
@@ -124,11 +131,11 @@ class GangStalls(MachineFault):
 
 
 def _say_progress(world: World, task: Task, since_s: float) -> None:
-    if task.process is not Process.RUNNING:
+    if task.process is not ProcessState.RUNNING:
         return
     now_s, attempt = world.timeline.now.timestamp(), _attempt(world, task)
     if attempt is not None and task.instance_id not in world.fleet.hung:
-        report = Progress(
+        report = ProgressReport(
             report_id=f"progress/{task.task_id}/{now_s:.0f}",
             at_s=now_s,
             instance_id=task.instance_id,
@@ -137,4 +144,4 @@ def _say_progress(world: World, task: Task, since_s: float) -> None:
             unchanged_s=now_s - since_s,
         )
         _keep(world, task, attempt, report)
-    world.timeline.after(TELLS_EVERY_S, _say_progress, world, task, since_s)
+    world.timeline.after(REPORTS_EVERY_S, _say_progress, world, task, since_s)

@@ -15,7 +15,7 @@ from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 
 from simulator.faults.delivery import PROMPT_S, Envelope
-from simulator.invocations import Killed, Step
+from simulator.invocations import Effect, Killed
 
 if TYPE_CHECKING:
     from simulator.world import World
@@ -89,9 +89,9 @@ class CallFault:
         """Once it has taken place, before its caller hears of it."""
 
     @classmethod
-    def may_strike(cls, step: Step) -> bool:
+    def may_strike(cls, step: Effect) -> bool:
         """Whether this can happen to the step at all. A person's own call fails only by a function that dies."""
-        return step.life != "job_api"
+        return step.invocation != "job_api"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class KilledBefore(CallFault):
         raise Killed
 
     @classmethod
-    def may_strike(cls, step: Step) -> bool:
+    def may_strike(cls, step: Effect) -> bool:
         return True
 
 
@@ -151,7 +151,7 @@ class ConditionFails(CallFault):
         raise StaleRecord(f"{self.call} was refused")
 
     @classmethod
-    def may_strike(cls, step: Step) -> bool:
+    def may_strike(cls, step: Effect) -> bool:
         return super().may_strike(step) and step.name in ("store.save_job", "store.save_instance")
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import mean
 
 from simulator.goodput.assumptions import Conditions
-from simulator.goodput.policy import Episode, Run
+from simulator.goodput.policy import Episode, PolicyRun
 
 WRITING = "writing checkpoints"
 PHASES = ("shows", "notice", "stop", "check", "repair", "start", "rejoin", "lost work")
@@ -43,7 +43,7 @@ def trained(seconds: float, conditions: Conditions, *, broken: bool) -> Trained:
     return Trained(kept, work - kept, writing)
 
 
-def stretches(run: Run, seconds: float) -> Iterator[tuple[float, Episode | None]]:
+def stretches(run: PolicyRun, seconds: float) -> Iterator[tuple[float, Episode | None]]:
     """How long each stretch of training was, with the episode that ended it; None: the end of the run did."""
     began: float | None = 0.0
     for episode in run.episodes:
@@ -55,7 +55,7 @@ def stretches(run: Run, seconds: float) -> Iterator[tuple[float, Episode | None]
         yield seconds - began, None
 
 
-def ettr(run: Run, seconds: float, conditions: Conditions) -> float:
+def ettr(run: PolicyRun, seconds: float, conditions: Conditions) -> float:
     """The share of the run that went into steps that count: effective training time ratio."""
     parts = [trained(length, conditions, broken=episode is not None) for length, episode in stretches(run, seconds)]
     return sum(part.kept for part in parts) / seconds
@@ -106,7 +106,7 @@ class Account:
     spare_hours: float
 
 
-def account(run: Run, seconds: float, gpus: int, gpus_per_instance: int, conditions: Conditions) -> Account:
+def account(run: PolicyRun, seconds: float, gpus: int, gpus_per_instance: int, conditions: Conditions) -> Account:
     """The figures of a run of `seconds` whose gang has `gpus` GPUs."""
     by_cause, by_phase = defaultdict[str, float](float), dict.fromkeys(PHASES, 0.0)
     kept = 0.0
@@ -128,7 +128,7 @@ def account(run: Run, seconds: float, gpus: int, gpus_per_instance: int, conditi
         mttr_s={f"p{percent}": percentile(down, percent / 100) for percent in (50, 90, 99)},
         episodes=len(run.episodes),
         relapses=sum(one.is_relapse for one in run.episodes),
-        unfelt=run.unfelt,
+        unfelt=run.unnoticed,
         unrecovered=len(run.episodes) - len(ended),
         reboots=len(run.reboots),
         false_reboots=sum(not one.needed for one in run.reboots),

@@ -13,7 +13,7 @@ LEVELS = (1, 2, 3)
 """DCGM run levels that the table knows; level 4 takes hours and is no answer to a fault."""
 
 
-class FactsInvalid(ValueError):
+class AssumptionsInvalid(ValueError):
     """The table is wrong; the message names the entry."""
 
 
@@ -44,7 +44,7 @@ class Shows(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Assumption:
     """One number, its unit and where it is from; `low` and `high` are the range that is swept."""
 
     name: str
@@ -159,19 +159,19 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Assumptions:
     """The whole table. `digest` is of its text: two reports with the same one come from the same numbers."""
 
     digest: str
-    facts: Mapping[str, Fact]
+    facts: Mapping[str, Assumption]
     profiles: Mapping[str, Profile]
     conditions: Conditions
     tuned: Mapping[str, Tuned]
 
     def profile(self, name: str) -> Profile:
-        """A profile by its name; FactsInvalid says which there are."""
+        """A profile by its name; AssumptionsInvalid says which there are."""
         if name not in self.profiles:
-            raise FactsInvalid(f"there is no profile {name!r}; there are {', '.join(self.profiles)}")
+            raise AssumptionsInvalid(f"there is no profile {name!r}; there are {', '.join(self.profiles)}")
         return self.profiles[name]
 
     def tuned_conditions(self) -> Conditions:

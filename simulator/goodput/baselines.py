@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulator.goodput.assumptions import Cure, Shows
-from simulator.goodput.failure_trace import Course
-from simulator.goodput.lower_bound import Steps, recovery
-from simulator.goodput.policy import REPEATS_MAX, Run
-from simulator.goodput.policy_model import NEVER, Answer, Felt, Gang, Rules, Tally, shown_at
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.lower_bound import RecoveryTimes, recovery
+from simulator.goodput.policy import REPEATS_MAX, PolicyRun
+from simulator.goodput.policy_model import (
+    NEVER,
+    ActionCounts,
+    FailureNoticed,
+    PolicyModel,
+    PolicyOutcome,
+    PolicyRules,
+    shown_at,
+)
 
 
-def _steps(felt: Felt, course: Course) -> Steps:
+def _steps(felt: FailureNoticed, course: FailureTrace) -> RecoveryTimes:
     return recovery(course.profile, course.conditions, felt.failure.shows, None)
 
 
@@ -21,7 +29,7 @@ class HumanRules:
     They wait for the machine that they repair: there is no spare. What they find they find rightly.
     """
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """One page, one right answer."""
         failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
         detected = shown_at(felt, course) + steps.detected
@@ -37,7 +45,7 @@ class HumanRules:
         tally.messages += 1
         tally.called += 1
         started = ready + steps.started
-        return Answer(
+        return PolicyOutcome(
             detected,
             stopped,
             known,
@@ -45,7 +53,7 @@ class HumanRules:
             started,
             started + steps.training,
             known,
-            moved=failure.cure is Cure.REPLACE,
+            moved_hosts=failure.cure is Cure.REPLACE,
             waited_for=frozenset({Cure.PERSON, failure.cure}),
             was_short=failure.of_machine,
         )
@@ -61,7 +69,7 @@ class ReplaceRules:
     Both services replace no more than 20 % of the machines at once. One gang that waits for each never comes near it.
     """
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """Replace the machine if the monitor sees it, and wait for the rest of the gang to end."""
         failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
         seen = failure.shows is Shows.GONE or failure.is_seen(conditions, 1)
@@ -81,7 +89,7 @@ class ReplaceRules:
         if cured and failure.of_machine and ready > ended:
             waited.add(Cure.REPLACE)
         started = ready + steps.started
-        return Answer(
+        return PolicyOutcome(
             min(detected, ended),
             ended,
             ended,
@@ -89,7 +97,7 @@ class ReplaceRules:
             started,
             started + steps.training,
             ended if cured else NEVER,
-            moved=cured and failure.of_machine,
+            moved_hosts=cured and failure.of_machine,
             waited_for=frozenset(waited),
             was_short=failure.of_machine,
         )
@@ -101,7 +109,7 @@ class RebootRules:
     again. What has come back often enough is a person's.
     """
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """Reboot whoever ended first, whatever it was."""
         failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
         detected = shown_at(felt, course) + steps.detected
@@ -131,7 +139,7 @@ class RebootRules:
         if cured and failure.cure is Cure.REPLACE and ready > stopped:
             waited.add(Cure.REPLACE)
         started = ready + steps.started
-        return Answer(
+        return PolicyOutcome(
             detected,
             stopped,
             stopped,
@@ -139,7 +147,7 @@ class RebootRules:
             started,
             started + steps.training,
             stopped if cured else NEVER,
-            moved=cured and failure.cure is Cure.REPLACE,
+            moved_hosts=cured and failure.cure is Cure.REPLACE,
             waited_for=frozenset(waited),
             was_short=failure.of_machine,
         )
@@ -151,14 +159,14 @@ class ConstantRules:
 
     seconds: float
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """The same for everything."""
         again = felt.at_s + self.seconds
-        return Answer(felt.at_s, again, again, again, again, again, again)
+        return PolicyOutcome(felt.at_s, again, again, again, again, again, again)
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class BaselinePolicy:
     """A contender that is a small model."""
 
     name: str
@@ -171,28 +179,28 @@ class Model:
         return None
 
     @property
-    def takes_minutes(self) -> bool:
+    def is_slow(self) -> bool:
         """It takes milliseconds."""
         return False
 
-    def run(self, course: Course) -> Run:
+    def run(self, course: FailureTrace) -> PolicyRun:
         """Go through the course."""
-        rules: Rules = self.rules()
-        return Gang(course, rules).run()
+        rules: PolicyRules = self.rules()
+        return PolicyModel(course, rules).run()
 
 
-HUMAN_ONLY = Model(
+HUMAN_ONLY = BaselinePolicy(
     "human only", "a model: a person is called for every failure, is always right, and waits for the repair", HumanRules
 )
-REPLACE_ONLY = Model(
+REPLACE_ONLY = BaselinePolicy(
     "replace only",
     "a model of node repair as on ECS Managed Instances and EKS: replaces what a monitor sees (20 % "
     "at once at most, which one gang never reaches), and leaves the gang to its time-outs",
     ReplaceRules,
 )
-REBOOT_ONLY = Model(
+REBOOT_ONLY = BaselinePolicy(
     "reboot only",
     "a model of a script: stops the gang, reboots the machine whose rank ended first, starts all again",
     RebootRules,
 )
-OTHERS = (HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY)
+BASELINES = (HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 OURS, BOUND = ("#0b69a3", "#40c3f7"), "#9aa5b1"
-OTHERS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97")
+BASELINE_COLOURS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97")
 CAUSES = ("#0b69a3", "#4098d7", "#84c5f4", "#b44d12", "#e0a458", "#6b7a3a", "#c5cdd6")
 CAUSES_MOST = len(CAUSES) - 1
 STYLE: Any = {
@@ -55,7 +55,7 @@ def _save(figure: Figure, path: Path, kind: str) -> Path:
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    ours, others = iter(OURS), iter(OTHERS * len(names))
+    ours, others = iter(OURS), iter(BASELINE_COLOURS * len(names))
     return {
         name: BOUND
         if name.startswith("floor")

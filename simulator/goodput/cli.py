@@ -10,17 +10,17 @@ from pathlib import Path
 
 from gpu_recovery.core.errors import SpecInvalid
 
-from simulator.goodput.assumptions import FactsInvalid
+from simulator.goodput.assumptions import AssumptionsInvalid
 from simulator.goodput.assumptions_file import TABLE, read
 from simulator.goodput.baselines import HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY
 from simulator.goodput.charts import draw
-from simulator.goodput.failure_trace import course
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Contender
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import Policy
 from simulator.goodput.production import adaptive, seed_001
 from simulator.goodput.report import report
 from simulator.goodput.report_text import text
-from simulator.goodput.segments import LegsDoNotFit
+from simulator.goodput.segments import SegmentsDoNotFit
 
 OK, FAILED, USAGE = 0, 1, 2
 SIZES = (64, 128, 256, 512, 2_048)
@@ -48,12 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def contenders(level: int, spares: int, *, models: bool, product: bool) -> list[Contender]:
+def policies(level: int, spares: int, *, models: bool, product: bool) -> list[Policy]:
     """Those that are compared: the other ways, the product, and the bound.
 
     models: without the product; `product`: nothing but the product with its spares and the bound.
     """
-    with_spares = Floor(level, spares)
+    with_spares = LowerBound(level, spares)
     if models:
         return [HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY, with_spares]
     if product:
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         facts = read(args.facts)
         profile = facts.profile(args.profile)
-    except (FactsInvalid, OSError) as wrong:
+    except (AssumptionsInvalid, OSError) as wrong:
         print(wrong, file=sys.stderr)
         return USAGE
     if args.instances is not None:
@@ -83,15 +83,15 @@ def run(args: argparse.Namespace) -> int:
             print(f"--days must be more than 0 and at most {profile.days:g}, the profile's", file=sys.stderr)
             return USAGE
         profile = profile.shortened(args.days)
-    given = course(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
-    floor, sizes = Floor(args.level, args.spares), SIZES if args.charts is not None else ()
-    compared = contenders(args.level, args.spares, models=args.models, product=args.product)
+    given = failure_trace(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
+    floor, sizes = LowerBound(args.level, args.spares), SIZES if args.charts is not None else ()
+    compared = policies(args.level, args.spares, models=args.models, product=args.product)
     try:
         found = report(given, facts, compared, floor, sizes, args.workers, args.legs)
     except SpecInvalid as refused:
         print(f"the product takes no such job: {refused}", file=sys.stderr)
         return FAILED
-    except LegsDoNotFit as unfit:
+    except SegmentsDoNotFit as unfit:
         print(f"--legs {args.legs}: {unfit}", file=sys.stderr)
         return FAILED
     print(json.dumps(found, indent=2) if args.json else text(found))

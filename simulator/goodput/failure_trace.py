@@ -43,7 +43,7 @@ class Failure:
     relapse_s: float
     human_s: float
     accused: tuple[int, ...]
-    told: float
+    named_draw: float
 
     @property
     def of_machine(self) -> bool:
@@ -54,13 +54,13 @@ class Failure:
         """Whether a check of this level finds the machine."""
         return self.of_machine and self.depth < conditions.seen(level)
 
-    def is_told(self, conditions: Conditions) -> bool:
+    def is_named_in_log(self, conditions: Conditions) -> bool:
         """Whether the rank that ends first says in its log what its machine has."""
-        return self.of_machine and self.shows is Shows.EXIT and self.told < conditions.told_share
+        return self.of_machine and self.shows is Shows.EXIT and self.named_draw < conditions.told_share
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FailureTrace:
     """One run that every contender goes through, or a `leg` of it: from when to when of the whole run, in seconds.
 
     Times are seconds since the whole run began, also in a leg; the failures are those of the whole run, by number.
@@ -70,20 +70,20 @@ class Course:
     conditions: Conditions
     failures: tuple[Failure, ...]
     seed: int
-    leg: tuple[float, float] | None = None
+    segment: tuple[float, float] | None = None
 
     @property
     def begins_s(self) -> float:
         """When it begins."""
-        return self.leg[0] if self.leg is not None else 0.0
+        return self.segment[0] if self.segment is not None else 0.0
 
     @property
     def ends_s(self) -> float:
         """When it is over."""
-        return self.leg[1] if self.leg is not None else self.profile.seconds
+        return self.segment[1] if self.segment is not None else self.profile.seconds
 
 
-def course(profile: Profile, conditions: Conditions, seed: int) -> Course:
+def failure_trace(profile: Profile, conditions: Conditions, seed: int) -> FailureTrace:
     """The failures of a run, in order of time.
 
     Their number is the expected one and their times are uniform: a Poisson process, given how often it struck. Causes
@@ -100,7 +100,7 @@ def course(profile: Profile, conditions: Conditions, seed: int) -> Course:
         _failure(i, at_s, cause, profile, conditions, lemons, seed)
         for i, (at_s, cause) in enumerate(zip(times, causes, strict=True))
     )
-    return Course(profile, conditions, failures, seed)
+    return FailureTrace(profile, conditions, failures, seed)
 
 
 def _apportioned(mix: Sequence[CauseOfFailure], number: int, offset: float) -> list[CauseOfFailure]:
@@ -148,7 +148,7 @@ def _failure(
         relapse_s=relapse * conditions.relapse_s,
         human_s=conditions.human_s * math.exp(human * conditions.human_spread),
         accused=_accused(profile.instances, conditions.false_alarm, accused, at),
-        told=told if cause.seen else 1.0,
+        named_draw=told if cause.seen else 1.0,
     )
 
 

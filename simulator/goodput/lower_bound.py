@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from simulator.goodput.assumptions import Conditions, Cure, Profile, Shows
-from simulator.goodput.failure_trace import Course, Failure
-from simulator.goodput.policy import REPEATS_MAX, Episode, Run
-from simulator.goodput.policy_model import NEVER, Answer, Felt, Gang, Tally, shown_at
-from simulator.goodput.token_bucket import Calls
+from simulator.goodput.failure_trace import Failure, FailureTrace
+from simulator.goodput.policy import REPEATS_MAX, Episode, PolicyRun
+from simulator.goodput.policy_model import NEVER, ActionCounts, FailureNoticed, PolicyModel, PolicyOutcome, shown_at
+from simulator.goodput.token_bucket import TokenBucket
 
 SUSPECT_AFTER = PRESETS[Preset.ADAPTIVE].suspect_after
 """The floor goes the way of the product."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class RecoveryTimes:
     """One recovery, seconds from one of its moments to the next, as in `Episode`."""
 
     shown: float
@@ -45,9 +45,9 @@ class Steps:
         return self.until_placed + self.started + self.training
 
 
-def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int | None) -> Steps:
+def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int | None) -> RecoveryTimes:
     """The least that a recovery takes that waits for no machine and checks at this level (None: not at all)."""
-    calls, event_s = Calls(conditions), conditions.event_s
+    calls, event_s = TokenBucket(conditions), conditions.event_s
     shown = {Shows.EXIT: conditions.exit_s, Shows.HANG: conditions.hang_s, Shows.GONE: 0.0}[shows]
     stopped = 0.0  # a gang that hung has ended as a whole
     if shows is not Shows.HANG:
@@ -58,12 +58,12 @@ def recovery(profile: Profile, conditions: Conditions, shows: Shows, level: int 
         checked = asked + conditions.start_s + conditions.check_s(level) + event_s
     started = calls.last(profile.instances, checked) + conditions.start_s
     rejoin = conditions.rejoin(profile.instances * profile.gpus)
-    return Steps(shown, event_s, stopped, checked - stopped, started - checked, rejoin)
+    return RecoveryTimes(shown, event_s, stopped, checked - stopped, started - checked, rejoin)
 
 
-def recovery_from(failure: Failure, course: Course, level: int | None) -> Steps:
+def recovery_from(failure: Failure, course: FailureTrace, level: int | None) -> RecoveryTimes:
     """As `recovery`: nobody waits for checks where the log of the rank that ended names its machine."""
-    told = failure.is_told(course.conditions)
+    told = failure.is_named_in_log(course.conditions)
     return recovery(course.profile, course.conditions, failure.shows, None if told else level)
 
 
@@ -85,7 +85,7 @@ def repair_s(failure: Failure, conditions: Conditions, level: int) -> float:
     return conditions.reboot_s + check
 
 
-def least_s(episode: Episode, course: Course, level: int | None) -> float:
+def least_s(episode: Episode, course: FailureTrace, level: int | None) -> float:
     """The floor of one episode: what was unavoidable as things really were, whatever the policy chose to wait for.
 
     A person's time is in it only where nothing but a person ends the failure, a repair only where too few healthy
@@ -103,14 +103,14 @@ def least_s(episode: Episode, course: Course, level: int | None) -> float:
     if failure.shows is Shows.GONE:  # its successor comes from the beginning
         return steps.total + max(0.0, conditions.replace_s - steps.until_placed)
     if level is not None:
-        aside_s = checked_s(conditions, level) if failure.is_told(conditions) else 0.0
+        aside_s = checked_s(conditions, level) if failure.is_named_in_log(conditions) else 0.0
         return steps.total + aside_s + repair_s(failure, conditions, level)
     unproved = {Cure.REBOOT: conditions.reboot_s, Cure.REPLACE: conditions.replace_s}
     return steps.total + (unproved.get(failure.cure, 0.0) if failure.cure in episode.waited_for else 0.0)
 
 
 @dataclass
-class FloorRules:
+class LowerBoundRules:
     """The product's policy, without any time or error of its own.
 
     leave_out_after: a machine whose rank has ended first so often in a row is left out though no check blames it, as
@@ -128,10 +128,10 @@ class FloorRules:
     def __post_init__(self) -> None:
         self._ready = [0.0] * self.spares
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """Stop all, check all, take out whom the check blames, launch on what is healthy."""
         failure, conditions = felt.failure, course.conditions
-        knows_whom = failure.is_told(conditions) or (self.trusts_exits and failure.shows is Shows.EXIT)
+        knows_whom = failure.is_named_in_log(conditions) or (self.trusts_exits and failure.shows is Shows.EXIT)
         steps = recovery(course.profile, conditions, failure.shows, None if knows_whom else self.level)
         detected = shown_at(felt, course) + steps.detected
         stopped = detected + steps.stopped
@@ -147,7 +147,7 @@ class FloorRules:
         placed = max(checked, ready)
         started = placed + steps.started
         waited = {failure.cure if seen or suspected else Cure.REBOOT} if ready > checked else set[Cure]()
-        return Answer(
+        return PolicyOutcome(
             detected,
             stopped,
             checked,
@@ -155,17 +155,19 @@ class FloorRules:
             started,
             started + steps.training,
             checked if cured else detected + failure.human_s if asks else NEVER,
-            moved=cured and failure.of_machine,
+            moved_hosts=cured and failure.of_machine,
             waited_for=frozenset(waited),
             was_short=ready > checked,
         )
 
-    def _suspects(self, felt: Felt) -> bool:
+    def _suspects(self, felt: FailureNoticed) -> bool:
         """Whether the machine is left out because of what it did, whatever its check says."""
         often = self.leave_out_after is not None and felt.times >= self.leave_out_after
         return often and felt.failure.shows is Shows.EXIT and felt.failure.of_machine
 
-    def _machines(self, felt: Felt, course: Course, checked: float, tally: Tally, *, out: bool, aside: bool) -> float:
+    def _machines(
+        self, felt: FailureNoticed, course: FailureTrace, checked: float, tally: ActionCounts, *, out: bool, aside: bool
+    ) -> float:
         """Send the blamed to their repairs and take the first that are ready in their stead; when the last one is.
 
         aside: only the machine that is `out` is checked, and that from now on.
@@ -191,7 +193,7 @@ class FloorRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LowerBound:
     """The floor as a contender: what no implementation of this policy could do better under these conditions."""
 
     level: int = 2
@@ -200,7 +202,7 @@ class Floor:
     trusts_exits: bool = False
 
     @property
-    def takes_minutes(self) -> bool:
+    def is_slow(self) -> bool:
         """It takes milliseconds."""
         return False
 
@@ -217,7 +219,7 @@ class Floor:
             f"what is blamed, relaunch on healthy machines ({self.spares} spare), deciding in no time"
         )
 
-    def run(self, course: Course) -> Run:
+    def run(self, course: FailureTrace) -> PolicyRun:
         """Go through the course."""
-        rules = FloorRules(self.level, self.spares, self.leave_out_after, self.trusts_exits)
-        return Gang(course, rules, self.spares).run()
+        rules = LowerBoundRules(self.level, self.spares, self.leave_out_after, self.trusts_exits)
+        return PolicyModel(course, rules, self.spares).run()

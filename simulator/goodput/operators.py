@@ -11,24 +11,24 @@ from typing import Any
 
 from gpu_recovery.core.commands import Channel, NotifyOperator
 
-from simulator.goodput.failure_trace import Course, Failure
+from simulator.goodput.failure_trace import Failure, FailureTrace
 from simulator.goodput.policy import REPEATS_MAX
 from simulator.goodput.trainer import Trainer
 from simulator.world import World
 
 
 @dataclass
-class People:
+class Operators:
     """Those who read the mails of one run."""
 
     world: World
-    course: Course
+    course: FailureTrace
     trainer: Trainer = field(init=False)
     mails: int = 0
     called: int = 0
     _asked: set[int] = field(default_factory=set)
 
-    def told(self, message: NotifyOperator) -> None:
+    def on_message(self, message: NotifyOperator) -> None:
         """A message went out."""
         if message.channel is not Channel.MAIL:
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simulator.goodput.assumptions import Cure
-from simulator.goodput.failure_trace import Course
+from simulator.goodput.failure_trace import FailureTrace
 
 REPEATS_MAX = 2
 """How often a failure may come back, whatever the policy, before a person is asked to look into it."""
@@ -50,7 +50,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Reboot:
+class InstanceReboot:
     """One instance rebooted at `at_s`; it was needless unless it had a fault that a reboot cures."""
 
     at_s: float
@@ -58,7 +58,7 @@ class Reboot:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """What a contender made of a course.
 
     spares:   machines that it needs beyond those of the gang
@@ -68,15 +68,15 @@ class Run:
     """
 
     episodes: tuple[Episode, ...]
-    reboots: tuple[Reboot, ...] = ()
+    reboots: tuple[InstanceReboot, ...] = ()
     replacements: int = 0
     messages: int = 0
     called: int = 0
-    unfelt: int = 0
+    unnoticed: int = 0
     spares: int = 0
 
 
-class Contender(Protocol):
+class Policy(Protocol):
     """A policy that can be compared."""
 
     @property
@@ -92,8 +92,8 @@ class Contender(Protocol):
         """The level at which it checks every machine before a relaunch; None: it does not."""
 
     @property
-    def takes_minutes(self) -> bool:
+    def is_slow(self) -> bool:
         """Whether a course is worth going through in legs."""
 
-    def run(self, course: Course) -> Run:
+    def run(self, course: FailureTrace) -> PolicyRun:
         """Go through the course."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from simulator.goodput.assumptions import Cure, Shows
-from simulator.goodput.failure_trace import Course, Failure
-from simulator.goodput.policy import Episode, Reboot, Run
+from simulator.goodput.failure_trace import Failure, FailureTrace
+from simulator.goodput.policy import Episode, InstanceReboot, PolicyRun
 
 NEVER = math.inf
 
 
 @dataclass(frozen=True, slots=True)
-class Felt:
+class FailureNoticed:
     """A failure that stops the training at `at_s`; `times` is how often it has done so, this time included."""
 
     failure: Failure
@@ -33,7 +33,7 @@ class Felt:
 
 
 @dataclass(slots=True)
-class Answer:
+class PolicyOutcome:
     """What the policy made of it; the times are those of `Episode`, and never before the one above them."""
 
     detected_at: float
@@ -44,46 +44,46 @@ class Answer:
     training_at: float
     cured_at: float
     """From when on it does not come back; NEVER: it will."""
-    moved: bool = False
+    moved_hosts: bool = False
     """Whether another machine stands in its place."""
     waited_for: frozenset[Cure] = frozenset()
     was_short: bool = False
 
 
 @dataclass
-class Tally:
+class ActionCounts:
     """What the rules count along the way."""
 
-    reboots: list[Reboot] = field(default_factory=list)
+    reboots: list[InstanceReboot] = field(default_factory=list)
     replacements: int = 0
     messages: int = 0
     called: int = 0
 
     def reboot(self, at_s: float, *, needed: bool) -> None:
         """An instance is rebooted."""
-        self.reboots.append(Reboot(at_s, needed))
+        self.reboots.append(InstanceReboot(at_s, needed))
 
 
-class Rules(Protocol):
+class PolicyRules(Protocol):
     """One policy, as a function of what is felt."""
 
-    def answer(self, felt: Felt, course: Course, tally: Tally) -> Answer:
+    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
         """What it does about it, and when the gang trains again."""
 
 
-def shown_at(felt: Felt, course: Course) -> float:
+def shown_at(felt: FailureNoticed, course: FailureTrace) -> float:
     """When the first rank, or the host, has ended."""
     conditions = course.conditions
     waits = {Shows.EXIT: conditions.exit_s, Shows.HANG: conditions.hang_s, Shows.GONE: 0.0}
     return felt.at_s + waits[felt.failure.shows]
 
 
-class Gang:
+class PolicyModel:
     """One run of a gang under one set of rules."""
 
-    def __init__(self, course: Course, rules: Rules, spares: int = 0) -> None:
+    def __init__(self, course: FailureTrace, rules: PolicyRules, spares: int = 0) -> None:
         self.course, self.rules, self.spares = course, rules, spares
-        self.tally, self.episodes, self.unfelt = Tally(), list[Episode](), 0
+        self.tally, self.episodes, self.unfelt = ActionCounts(), list[Episode](), 0
         self._sick: dict[int, Failure] = {}
         self._moved: set[int] = set()
         self._cured_at: dict[int, float] = {}
@@ -91,14 +91,14 @@ class Gang:
         self._began = 0.0
         self._next = 0
 
-    def run(self) -> Run:
+    def run(self) -> PolicyRun:
         """From the first failure to the end of the course."""
         while (felt := self._feel()) is not None:
-            answer = self.rules.answer(felt, self.course, self.tally)
+            answer = self.rules.respond(felt, self.course, self.tally)
             self.episodes.append(self._episode(felt, answer))
             self._settle(felt, answer)
         tally = self.tally
-        return Run(
+        return PolicyRun(
             tuple(self.episodes),
             tuple(tally.reboots),
             tally.replacements,
@@ -108,7 +108,7 @@ class Gang:
             self.spares,
         )
 
-    def _feel(self) -> Felt | None:
+    def _feel(self) -> FailureNoticed | None:
         """What stops the training that began at `_began`, if anything does before the end of the run."""
         failures, end = self.course.failures, self.course.profile.seconds
         self._sick = {place: one for place, one in self._sick.items() if self._cured(one) > self._began}
@@ -123,7 +123,7 @@ class Gang:
         if failure is new:
             self._next += 1
         self._times[failure.number] += 1
-        return Felt(failure, at_s, self._times[failure.number])
+        return FailureNoticed(failure, at_s, self._times[failure.number])
 
     def _skip(self) -> None:
         """Pass over what happened before the training began: it met nothing, or a machine that will show it."""
@@ -146,9 +146,9 @@ class Gang:
     def _cured(self, failure: Failure) -> float:
         return self._cured_at.get(failure.number, NEVER)
 
-    def _settle(self, felt: Felt, answer: Answer) -> None:
+    def _settle(self, felt: FailureNoticed, answer: PolicyOutcome) -> None:
         failure, place = felt.failure, felt.failure.place
-        if answer.moved:
+        if answer.moved_hosts:
             self._moved.add(place)
         self._cured_at[failure.number] = min(answer.cured_at, self._cured(failure))
         if self._cured(failure) <= answer.training_at:
@@ -157,7 +157,7 @@ class Gang:
             self._sick[place] = failure
         self._began = answer.training_at
 
-    def _episode(self, felt: Felt, answer: Answer) -> Episode:
+    def _episode(self, felt: FailureNoticed, answer: PolicyOutcome) -> Episode:
         in_time = answer.training_at < self.course.profile.seconds
         return Episode(
             felt.failure.number,

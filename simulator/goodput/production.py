@@ -10,15 +10,15 @@ from typing import Any
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 
 from sandbox.cluster.model.health import GROUP_TAG
-from simulator.cloud.fleet import Timings
+from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE, rare_collections
 from simulator.goodput.assumptions import Conditions
-from simulator.goodput.failure_trace import Course
-from simulator.goodput.operators import People
-from simulator.goodput.policy import Reboot, Run
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.operators import Operators
+from simulator.goodput.policy import InstanceReboot, PolicyRun
 from simulator.goodput.trainer import Trainer
-from simulator.invocations import Step
+from simulator.invocations import Effect
 from simulator.world import World
 
 GROUP = "training"
@@ -34,9 +34,9 @@ FOR_MONTHS: Mapping[str, Any] = {
 for everything, and machines that may be replaced."""
 
 
-def timings(conditions: Conditions, level: int) -> Timings:
+def timings(conditions: Conditions, level: int) -> FleetTimings:
     """The conditions as the virtual world takes them."""
-    return Timings(
+    return FleetTimings(
         start_s=conditions.start_s,
         leave_s=conditions.leave_s,
         down_s=SHUTS_DOWN_S,
@@ -52,7 +52,7 @@ def costs(conditions: Conditions) -> Costs:
     return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
 
 
-class Witness:
+class ProductObserver:
     """Sees when the product notices a failure, and what it does to machines."""
 
     unwatched = (
@@ -71,10 +71,10 @@ class Witness:
 
     def __init__(self) -> None:
         self.trainer: Trainer
-        self.reboots: list[Reboot] = []
+        self.reboots: list[InstanceReboot] = []
         self.replacements = 0
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         """The first thing that the product writes after a failure shows is its notice of it."""
         broken = self.trainer.broken
         if broken is not None and broken.detected_at is None and step.name == "store.save_job":
@@ -83,9 +83,9 @@ class Witness:
                 broken.detected_at = now
         if step.name == "RebootInstances":
             needed = self.trainer.needs_reboot(step.given["instance"])
-            self.reboots.append(Reboot(self.trainer.elapsed(), needed))
+            self.reboots.append(InstanceReboot(self.trainer.elapsed(), needed))
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Replacements, once they are accepted."""
         self.replacements += step.name == "TerminateInstanceInAutoScalingGroup"
 
@@ -101,7 +101,7 @@ class Production:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def takes_minutes(self) -> bool:
+    def is_slow(self) -> bool:
         """Every event of every rank goes through the product's own code."""
         return True
 
@@ -118,10 +118,10 @@ class Production:
         """The policy that it runs under."""
         return replace(PRESETS[self.preset], **self.settings)
 
-    def run(self, course: Course) -> Run:
+    def run(self, course: FailureTrace) -> PolicyRun:
         """Go through the course."""
         conditions, profile = course.conditions, course.profile
-        witness = Witness()
+        witness = ProductObserver()
         world = World(
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
@@ -134,17 +134,17 @@ class Production:
             diagnose=self.policy().diagnose,
             seed=f"goodput/{profile.name}/{course.seed}",
         )
-        people = People(world, course)
+        people = Operators(world, course)
         trainer = Trainer(world, course, self.level, people.came_back)
         witness.trainer = people.trainer = trainer
-        for machine in world.machines():
+        for machine in world.model_instances():
             machine.tags[GROUP_TAG] = GROUP
-        world.actions.told = people.told
+        world.actions.on_message = people.on_message
         world.submit(profile.instances, profile.gpus)
         with rare_collections():
             self._pass(world, trainer, course.ends_s - course.begins_s)
         last = trainer.unfinished()
-        return Run(
+        return PolicyRun(
             (*trainer.episodes, *(() if last is None else (last,))),
             tuple(witness.reboots),
             witness.replacements,

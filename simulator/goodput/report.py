@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.goodput.accounting import account
-from simulator.goodput.assumptions import Facts, Mark
-from simulator.goodput.failure_trace import Course
+from simulator.goodput.assumptions import Assumptions, Mark
+from simulator.goodput.failure_trace import FailureTrace
 from simulator.goodput.formula import expected_ettr, simulated_ettr
-from simulator.goodput.lower_bound import Floor, least_s
-from simulator.goodput.policy import Contender, Run
+from simulator.goodput.lower_bound import LowerBound, least_s
+from simulator.goodput.policy import Policy, PolicyRun
 from simulator.goodput.runner import play
 from simulator.goodput.sensitivity import by_sizes, sensitivity
 
@@ -23,7 +23,7 @@ BOUNDS = (
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )
-IN_LEGS = (
+IN_SEGMENTS = (
     "the product's own runs, and no others, are of legs side by side: each leg begins with a new fleet, in which the "
     "machines that fail often are back and nothing is sick, out or remembered"
 )
@@ -31,10 +31,10 @@ FORMULA_RECOVERY_S = 300.0
 
 
 def report(
-    given: Course,
-    facts: Facts,
-    contenders: Sequence[Contender],
-    floor: Floor,
+    given: FailureTrace,
+    facts: Assumptions,
+    contenders: Sequence[Policy],
+    floor: LowerBound,
     sizes: Sequence[int] = (),
     workers: int = 1,
     legs: int = 1,
@@ -91,11 +91,11 @@ def report(
             for fact in facts.facts.values()
             if fact.mark is Mark.ASSUMPTION
         ],
-        "bounds": [*BOUNDS, *((IN_LEGS,) if legs > 1 else ())],
+        "bounds": [*BOUNDS, *((IN_SEGMENTS,) if legs > 1 else ())],
     }
 
 
-def policy(given: Course, contender: Contender, run: Run) -> dict[str, Any]:
+def policy(given: FailureTrace, contender: Policy, run: PolicyRun) -> dict[str, Any]:
     """The figures of one policy."""
     profile = given.profile
     figures = account(run, profile.seconds, profile.instances * profile.gpus, profile.gpus, given.conditions)
@@ -124,7 +124,7 @@ def policy(given: Course, contender: Contender, run: Run) -> dict[str, Any]:
     }
 
 
-def overhead(given: Course, contender: Contender, run: Run, *, relapses: bool = True) -> float | None:
+def overhead(given: FailureTrace, contender: Policy, run: PolicyRun, *, relapses: bool = True) -> float | None:
     """All recoveries together / their floors together; None if nothing recovered.
 
     relapses: with those of a failure that came back, which a policy may answer with a pause on purpose.

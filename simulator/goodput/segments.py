@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from simulator.goodput.failure_trace import Course
-from simulator.goodput.policy import Run
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.policy import PolicyRun
 
 LEFT_S = 60.0
 """Between a cut and the failure that follows it."""
@@ -25,47 +25,47 @@ FEWEST = 4
 """Failures in a leg."""
 
 
-class LegsDoNotFit(ValueError):
+class SegmentsDoNotFit(ValueError):
     """The course cannot be gone through in so many legs; the message says why."""
 
 
-def legs_of(course: Course, number: int) -> tuple[Course, ...]:
-    """The course in `number` legs, in order, with about as many failures each. LegsDoNotFit if it has too few."""
+def segments_of(course: FailureTrace, number: int) -> tuple[FailureTrace, ...]:
+    """The course in `number` legs, in order, with about as many failures each. SegmentsDoNotFit if it has too few."""
     if number == 1:
         return (course,)
     per_leg = len(course.failures) / number
     if per_leg < FEWEST:
-        raise LegsDoNotFit(f"{len(course.failures)} failures are too few for {number} legs")
+        raise SegmentsDoNotFit(f"{len(course.failures)} failures are too few for {number} legs")
     leeway = max(1, round(LEEWAY * per_leg))
     cuts = [_cut(course, round(leg * per_leg), leeway) for leg in range(1, number)]
     bounds = [course.begins_s, *cuts, course.ends_s]
-    return tuple(replace(course, leg=leg) for leg in pairwise(bounds))
+    return tuple(replace(course, segment=leg) for leg in pairwise(bounds))
 
 
-def _cut(course: Course, near: int, leeway: int) -> float:
+def _cut(course: FailureTrace, near: int, leeway: int) -> float:
     """Shortly before one of the failures around the one in the place `near`, at most `leeway` places off."""
     times = [one.at_s for one in course.failures]
     after = max(range(near - leeway, near + leeway + 1), key=lambda n: times[n] - times[n - 1])
     if times[after] - times[after - 1] <= LEFT_S:
-        raise LegsDoNotFit("there is no calm in which it could be cut")
+        raise SegmentsDoNotFit("there is no calm in which it could be cut")
     return times[after] - LEFT_S
 
 
-def joined(runs: Sequence[Run]) -> Run:
+def joined(runs: Sequence[PolicyRun]) -> PolicyRun:
     """The run of a whole course from those of its legs, in order.
 
-    Raises LegsDoNotFit if a leg other than the last ended in the middle of a recovery.
+    Raises SegmentsDoNotFit if a leg other than the last ended in the middle of a recovery.
     """
     for run in runs[:-1]:
         if run.episodes and run.episodes[-1].training_at is None:
             at_h = run.episodes[-1].fault_at / 3_600
-            raise LegsDoNotFit(f"the recovery that began in hour {at_h:.1f} was not over at the end of its leg")
-    return Run(
+            raise SegmentsDoNotFit(f"the recovery that began in hour {at_h:.1f} was not over at the end of its leg")
+    return PolicyRun(
         tuple(one for run in runs for one in run.episodes),
         tuple(one for run in runs for one in run.reboots),
         sum(run.replacements for run in runs),
         sum(run.messages for run in runs),
         sum(run.called for run in runs),
-        sum(run.unfelt for run in runs),
+        sum(run.unnoticed for run in runs),
         runs[0].spares,
     )

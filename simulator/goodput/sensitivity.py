@@ -12,11 +12,11 @@ from statistics import mean
 from typing import Any
 
 from simulator.goodput.accounting import ettr
-from simulator.goodput.assumptions import LEVELS, Conditions, Facts
-from simulator.goodput.failure_trace import Course, course
+from simulator.goodput.assumptions import LEVELS, Assumptions, Conditions
+from simulator.goodput.failure_trace import FailureTrace, failure_trace
 from simulator.goodput.formula import best_checkpoint_s
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Contender, Run
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import Policy, PolicyRun
 from simulator.goodput.runner import play
 
 SPARES = (0, 1, 2, 4, 8)
@@ -28,7 +28,9 @@ EVERY_STEP = ("checkpoint_s", "stall_s", "persist_s")
 """The tuned conditions of a trainer that keeps every step."""
 
 
-def sensitivity(given: Course, facts: Facts, floor: Floor, runs: Mapping[str, Run]) -> dict[str, Any]:
+def sensitivity(
+    given: FailureTrace, facts: Assumptions, floor: LowerBound, runs: Mapping[str, PolicyRun]
+) -> dict[str, Any]:
     """Every sweep of the report; `runs` are the runs of all policies on the course."""
     return {
         "checkpoint_s": checkpoints(given, runs, facts),
@@ -45,12 +47,12 @@ def sensitivity(given: Course, facts: Facts, floor: Floor, runs: Mapping[str, Ru
         "leave_out_after": [
             {"times": times, "ettr": _ettr(given, replace(floor, leave_out_after=times))} for times in (None, 2, 1)
         ],
-        "ladder": ladder(given, facts, floor),
+        "ladder": improvements(given, facts, floor),
         "conditions": ranges(given, facts, floor),
     }
 
 
-def ladder(given: Course, facts: Facts, floor: Floor) -> list[dict[str, Any]]:
+def improvements(given: FailureTrace, facts: Assumptions, floor: LowerBound) -> list[dict[str, Any]]:
     """What would raise the ETTR, one thing on top of the other; `by` is who could do it."""
     every = [("as it is", "", floor, dict[str, float]())]
     floor = replace(floor, trusts_exits=True)
@@ -65,7 +67,7 @@ def ladder(given: Course, facts: Facts, floor: Floor) -> list[dict[str, Any]]:
     return [{"what": what, "by": by, "ettr": _under(given, under, **now)} for what, by, under, now in every]
 
 
-def checkpoints(given: Course, runs: Mapping[str, Run], facts: Facts) -> list[dict[str, Any]]:
+def checkpoints(given: FailureTrace, runs: Mapping[str, PolicyRun], facts: Assumptions) -> list[dict[str, Any]]:
     """The ETTR of every policy by the interval between checkpoints, at the best interval, and with every step kept."""
     profile, conditions = given.profile, given.conditions
     best = best_checkpoint_s(profile.failures_per_s, conditions.stall_s) if conditions.stall_s else 0.0
@@ -81,7 +83,7 @@ def checkpoints(given: Course, runs: Mapping[str, Run], facts: Facts) -> list[di
     return found
 
 
-def ranges(given: Course, facts: Facts, floor: Floor) -> list[dict[str, Any]]:
+def ranges(given: FailureTrace, facts: Assumptions, floor: LowerBound) -> list[dict[str, Any]]:
     """Each condition at both ends of its range, those that matter most first."""
     found = []
     for name in Conditions.__slots__:
@@ -96,7 +98,11 @@ def ranges(given: Course, facts: Facts, floor: Floor) -> list[dict[str, Any]]:
 
 
 def by_sizes(
-    given: Course, contenders: Sequence[Contender], runs: Mapping[str, Run], sizes: Sequence[int], workers: int = 1
+    given: FailureTrace,
+    contenders: Sequence[Policy],
+    runs: Mapping[str, PolicyRun],
+    sizes: Sequence[int],
+    workers: int = 1,
 ) -> dict[str, Any]:
     """The ETTR of each contender on clusters of these numbers of machines that fail as often as the profile's.
 
@@ -115,16 +121,16 @@ def by_sizes(
     return {"instances": list(sizes), "ettr": ettrs}
 
 
-def _courses(given: Course, size: int) -> list[Course]:
+def _courses(given: FailureTrace, size: int) -> list[FailureTrace]:
     resized = given.profile.resized(size)
     enough = round(FAILURES_ENOUGH / (resized.failures_per_s * resized.seconds))
     times = max(1, min(SEEDS_MOST, enough))
-    return [course(resized, given.conditions, seed) for seed in range(given.seed, given.seed + times)]
+    return [failure_trace(resized, given.conditions, seed) for seed in range(given.seed, given.seed + times)]
 
 
-def _under(given: Course, floor: Floor, **changed: float) -> float:
-    return _ettr(course(given.profile, replace(given.conditions, **changed), given.seed), floor)
+def _under(given: FailureTrace, floor: LowerBound, **changed: float) -> float:
+    return _ettr(failure_trace(given.profile, replace(given.conditions, **changed), given.seed), floor)
 
 
-def _ettr(given: Course, floor: Floor) -> float:
+def _ettr(given: FailureTrace, floor: LowerBound) -> float:
     return ettr(floor.run(given), given.profile.seconds, given.conditions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.goodput.assumptions import Conditions
 
 
-class Calls:
+class TokenBucket:
     """The bucket of ECS for RunTask, StopTask and the like, full at the beginning."""
 
     def __init__(self, conditions: Conditions) -> None:

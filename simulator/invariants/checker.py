@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simulator.world import World
 
 
-class Everything:
+class FullChecker:
     """Asks of all there is, each time."""
 
     def __init__(self, world: World) -> None:
@@ -39,7 +39,7 @@ class Everything:
             self._seen[one.instance_id] = one
 
 
-class Changes:
+class IncrementalChecker:
     """Asks of what has changed since it was last asked; of processes only if `checking` is CHANGES."""
 
     def __init__(self, world: World, store: MemoryStore, checking: Checking, everything_every: int) -> None:

@@ -5,7 +5,7 @@ place before another that stands before it, asks for no more, and may start. Wha
 the queue let go: gangs that recover, jobs that are sure to end before the head of the line can start, jobs for which
 room was made, and those whose users have not used up their quota while its user has.
 
-`Patience` watches who stands first and would fit: whoever does for longer than any pass takes is waited upon in vain.
+`TimeBudget` watches who stands first and would fit: whoever does for longer than any pass takes is waited upon in vain.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy, within
 from gpu_recovery.core.queue import place
-from gpu_recovery.core.queue.ordering import place_in_line
+from gpu_recovery.core.queue.ordering import queue_position_key
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.core.queue.quota import QuotaKey, parse_key, parse_limits
-from gpu_recovery.core.queue.snapshot import Host, Snapshot, Waiting
+from gpu_recovery.core.queue.snapshot import Host, Snapshot, WaitingJob
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler import schedule
@@ -31,7 +31,7 @@ from simulator.invariants import quotas
 if TYPE_CHECKING:
     from simulator.world import World
 
-PATIENCE = timedelta(minutes=10)
+WAIT_MAX = timedelta(minutes=10)
 """Twice as long as a pass may be put off by one that found nothing to do."""
 IN_TURN = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
 """The statuses of jobs in line that have nothing to go before others with."""
@@ -55,7 +55,7 @@ def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
             continue
         for job_id, instances in given.items():
             other = jobs[job_id]
-            if _goes_before(first, other, policy, now) and not _may_pass(other, first, instances, hosts, lasts):
+            if _is_ahead_of(first, other, policy, now) and not _may_pass(other, first, instances, hosts, lasts):
                 yield f"I10: {job_id} gets a place before {first.job_id}, in line since {first.queued_at:%H:%M:%S}"
 
 
@@ -63,7 +63,7 @@ def _snapshot(recovery: Recovery, store: Store) -> Snapshot:
     return schedule.read_snapshot(replace(recovery, store=store))
 
 
-def _goes_before(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) -> bool:
+def _is_ahead_of(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) -> bool:
     """Whether `first` stands before `other` in the line of its group, asking for no more."""
     mine, its = _standing(first, policy, now), _standing(other, policy, now)
     spec, wanted = first.spec, other.spec
@@ -106,20 +106,20 @@ def _may_start(job: Job, now: datetime) -> bool:
     return not job.held and (job.not_before is None or job.not_before <= now)
 
 
-class Patience:
+class FairnessCheck:
     """Remembers since when each job that stands first could have started."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._since: dict[str, datetime] = {}
 
-    def look(self) -> Iterator[str]:
+    def check(self) -> Iterator[str]:
         """Who has waited for nothing, now that faults in passing have stopped. Asked every minute."""
         world, now = self.world, self.world.timeline.now
         able = set(self._able()) if world.asleep.get("scheduler", now) <= now else set()
         self._since = {job_id: self._since.get(job_id, now) for job_id in sorted(able)}
         for job_id, since in self._since.items():
-            if now - since >= PATIENCE:
+            if now - since >= WAIT_MAX:
                 yield f"I10: {job_id} stands first and fits since {since:%H:%M:%S}, and is not started"
 
     def _able(self) -> Iterator[str]:
@@ -130,7 +130,7 @@ class Patience:
         snapshot = _snapshot(self.world.recovery, store)
         holders = [job for job in self.world.jobs() if quotas.taken(job)]
         seen: set[str] = set()
-        for job in sorted(snapshot.waiting, key=place_in_line):
+        for job in sorted(snapshot.waiting, key=queue_position_key):
             if job.group in seen or (not job.holds_quota and _is_refused(store, job, holders)):
                 continue
             seen.add(job.group)
@@ -147,7 +147,7 @@ class Patience:
                 yield job.job_id
 
 
-def _is_refused(store: Store, job: Waiting, holders: Collection[Job]) -> bool:
+def _is_refused(store: Store, job: WaitingJob, holders: Collection[Job]) -> bool:
     """Whether a limit stands against the job's start as things are; the places of all who run are counted."""
     limits = parse_limits(store.load_limits()[0])
     key = QuotaKey(job.user, job.asked, job.group)

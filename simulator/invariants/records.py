@@ -13,7 +13,7 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import due_at
 
-from sandbox.cluster.model.cluster import Process, Task
+from sandbox.cluster.model.cluster import ProcessState, Task
 from simulator.cloud.workloads import environment
 from simulator.invariants import quotas
 
@@ -117,7 +117,7 @@ def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[st
             continue
         if "--a" in started_by:
             ranks[(started_by, env["RANK"])] += 1
-        if task.process is Process.RUNNING and ("--a" in started_by or env["JOB_ID"] in adopted):
+        if task.process is ProcessState.RUNNING and ("--a" in started_by or env["JOB_ID"] in adopted):
             live[env["JOB_ID"]].add(started_by)
     for job_id, attempts in live.items():
         if len(attempts) > 1:
@@ -193,7 +193,7 @@ def unannounced_failures(world: World) -> Iterator[str]:
         told = [m for _, m in world.actions.notified if m.incident_id == job.incident_id and "FAILED" in m.subject]
         if not told:
             yield f"I7: nobody was told that {job.job_id} failed"
-        if len(told) > 1 + world.lives.interrupted:
+        if len(told) > 1 + world.invocations.interrupted:
             yield f"I7: {len(told)} messages say that {job.job_id} failed"
 
 

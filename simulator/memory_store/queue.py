@@ -14,7 +14,7 @@ from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 
-class MemoryLine:
+class MemoryQueue:
     """See `ports.Store` for what each function promises. `jobs`: the shelf of their records."""
 
     jobs: Any
@@ -25,21 +25,21 @@ class MemoryLine:
         self.run_times: dict[str, dict[int, int]] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
 
-    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+    def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         entries = (entry_of(job) for job in self.jobs.records.values())
         return tuple(entry for entry in entries if entry is not None)
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
         return tuple(job for job in self.jobs.records.values() if is_in_the_pool(job))
 
-    def last_pass(self) -> LastPass:
+    def load_last_pass(self) -> LastPass:
         return self.scheduler
 
     def begin_term(self) -> int:
         self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1, at=None)
         return self.scheduler.term
 
-    def end_pass(self, ended: LastPass) -> None:
+    def save_pass(self, ended: LastPass) -> None:
         if ended.term == self.scheduler.term:
             self.scheduler = ended
 

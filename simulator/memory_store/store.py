@@ -13,27 +13,27 @@ from datetime import datetime
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Pending, QuotaChange, altered, due_at
+from gpu_recovery.core.state_machine import PendingCommand, QuotaChange, due_at, replace_fields
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED, Addition, JobPage
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, ProgressUpdate
 
-from simulator.memory_store.heartbeats import MemoryBeats
-from simulator.memory_store.observations import MemoryReports
-from simulator.memory_store.queue import MemoryLine
+from simulator.memory_store.heartbeats import MemoryHeartbeats
+from simulator.memory_store.observations import MemoryObservations
+from simulator.memory_store.queue import MemoryQueue
 
 Record = TypeVar("Record", Job, Instance)
 
 
 @dataclass
-class Shelf(Generic[Record]):
+class RecordTable(Generic[Record]):
     """Records of one kind by id, and when each is due.
 
     The due time is kept apart because, as in the table, only a write that knows the whole record moves it.
@@ -49,7 +49,7 @@ class Shelf(Generic[Record]):
         stored = self.records.get(name)
         if (stored.revision if stored else 0) != record.revision:
             raise StaleRecord(f"{name} was written since revision {record.revision}")
-        kept = altered(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
+        kept = replace_fields(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
         self.records[name] = kept
         for news in self.listeners:
             news[name] = None
@@ -60,7 +60,7 @@ class Shelf(Generic[Record]):
         """Write fields that no decision is made of; whoever has read the record is refused all the same."""
         for news in self.listeners:
             news[name] = None
-        self.records[name] = changed = altered(record, {**fields, "revision": record.revision + 1})
+        self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
         return changed
 
     def settle(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
@@ -94,25 +94,25 @@ class Shelf(Generic[Record]):
             self.due[name] = at
 
 
-def in_order(commands: Sequence[Pending]) -> tuple[Pending, ...]:
+def in_order(commands: Sequence[PendingCommand]) -> tuple[PendingCommand, ...]:
     """Pending commands in the order they were given: by record version, then number."""
     if len(commands) < 2:
         return tuple(commands)
     return tuple(sorted(commands, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
-class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
+class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
     """See `ports.Store` for what each function promises."""
 
     def __init__(self) -> None:
-        MemoryBeats.__init__(self)
-        MemoryLine.__init__(self)
-        MemoryReports.__init__(self)
-        self.jobs: Shelf[Job] = Shelf()
-        self.machines: Shelf[Instance] = Shelf()
+        MemoryHeartbeats.__init__(self)
+        MemoryQueue.__init__(self)
+        MemoryObservations.__init__(self)
+        self.jobs: RecordTable[Job] = RecordTable()
+        self.machines: RecordTable[Instance] = RecordTable()
         self.submitted: dict[str, str] = {}
         self.plans: dict[tuple[str, int], Plan] = {}
-        self.progress: dict[tuple[str, int], Progress] = {}
+        self.progress: dict[tuple[str, int], AttemptProgress] = {}
         self.registered: dict[str, str] = {}
         self.fleet = Fleet()
         self.attempts_kept: int | None = None
@@ -140,7 +140,7 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         self.count(quota)
         return saved
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         self.jobs.settle(job.job_id, job, done, deferred)
 
     def jobs_in(
@@ -152,7 +152,7 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
-        statuses = (status,) if status else LISTED
+        statuses = (status,) if status else LISTED_STATUSES
         at, after = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
             raise CursorInvalid("the cursor belongs to another listing")
@@ -181,13 +181,13 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
             old = (plan.job_id, plan.attempt - self.attempts_kept)
             self.plans.pop(old, None)
             self.progress.pop(old, None)
-        self.progress.setdefault(key, Progress(*key, world=len(plan.instances)))
+        self.progress.setdefault(key, AttemptProgress(*key, world=len(plan.instances)))
         return self.plans.setdefault(key, plan)
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         return self.plans.get((job_id, attempt))
 
-    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         return self.progress.get((job_id, attempt))
 
     def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
@@ -201,15 +201,15 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         if kept is not None:
             self.plans[plan.job_id, plan.attempt] = replace(kept, task_ids=plan.task_ids)
 
-    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         known = self.load_progress(job_id, attempt)
         if known is None or rank >= known.world:
             return None
         if rank in known.running or rank in known.stopped:
             return None
-        return Addition(self._progressed(replace(known, running=known.running | {rank})))
+        return ProgressUpdate(self._progressed(replace(known, running=known.running | {rank})))
 
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         known = self.load_progress(job_id, attempt)
         if known is None or rank >= known.world or rank in known.stopped:
             return None
@@ -217,15 +217,15 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
         own_ends = known.own_ends + (failure is not None and failure.ending.is_own)
         failed = failure if first else known.failure
         after = replace(known, stopped=known.stopped | {rank}, failure=failed, own_ends=own_ends)
-        return Addition(self._progressed(after), first)
+        return ProgressUpdate(self._progressed(after), first)
 
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         known = self.load_progress(job_id, attempt)
         if known is None or rank in known.checked:
             return None
-        return Addition(self._progressed(replace(known, checked={**known.checked, rank: result})))
+        return ProgressUpdate(self._progressed(replace(known, checked={**known.checked, rank: result})))
 
-    def _progressed(self, after: Progress) -> Progress:
+    def _progressed(self, after: AttemptProgress) -> AttemptProgress:
         self.progress[after.job_id, after.attempt] = after
         return after
 
@@ -258,7 +258,7 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
     def remember_registration(self, instance: Instance) -> None:
         self.registered.setdefault(instance.container_instance_id, instance.instance_id)
 
-    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         self.machines.settle(instance.instance_id, instance, done, deferred)
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
@@ -285,7 +285,7 @@ class MemoryStore(MemoryBeats, MemoryLine, MemoryReports):
             left = {job: claim for job, claim in instance.claims.items() if job != job_id}
             past = instance.past
             if left_out_at is not None:
-                past = (*past, noticed(left_out_at, LemonSignal.LEFT_OUT))
+                past = (*past, signal_at(left_out_at, LemonSignal.LEFT_OUT))
             instance = self.machines.change(instance_id, instance, claims=left, past=past)
         if instance is not None and instance.reserved_for == job_id:
             self.machines.change(instance_id, instance, reserved_for="")

@@ -11,7 +11,7 @@ UNKNOWN = 1e300
 """The estimate of a job that has none: in line, and never in time."""
 
 
-class SizeLine:
+class SizeQueue:
     """Those in line that want as many GPUs. A tree of minima over their estimates finds who ends in time.
 
     All jobs of the size that ever come are leaves; one that is not in line has the estimate GONE.
@@ -55,14 +55,14 @@ class SizeLine:
             least[at] = smaller
 
 
-class TraceLine:
+class TraceQueue:
     """Everybody in line, the first to come first."""
 
     def __init__(self, jobs: Sequence[TraceJob]) -> None:
         by_size: dict[int, list[TraceJob]] = {}
         for job in jobs:
             by_size.setdefault(job.size, []).append(job)
-        self._lines = {size: SizeLine(of_size) for size, of_size in sorted(by_size.items())}
+        self._lines = {size: SizeQueue(of_size) for size, of_size in sorted(by_size.items())}
         self.length = 0
 
     def join(self, job: TraceJob) -> None:
@@ -80,6 +80,6 @@ class TraceLine:
         heads = (line.first() for line in self._lines.values())
         return min((one for one in heads if one is not None), key=lambda job: job.number, default=None)
 
-    def sizes(self) -> Iterator[SizeLine]:
+    def sizes(self) -> Iterator[SizeQueue]:
         """The lines of each size, the smallest first."""
         return iter(self._lines.values())

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from gpu_recovery.core.queue.run_time_estimates import slot_of, usual
+from gpu_recovery.core.queue.run_time_estimates import slot_of, usual_run_time
 
-from simulator.queue.job_index import TraceLine
+from simulator.queue.job_index import TraceQueue
 from simulator.queue.job_trace import TraceJob
 
 
@@ -24,11 +24,11 @@ class Discipline(Protocol):
     def end(self, job: TraceJob) -> None:
         """Give it back."""
 
-    def serve(self, line: TraceLine, now: float, start: Callable[[TraceJob], None]) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Callable[[TraceJob], None]) -> None:
         """Start whoever may; `start` takes the job out of the line and what it uses from the cluster."""
 
 
-class Past:
+class RunTimeHistory:
     """How long jobs of a kind ran that have ended, as the production code keeps it: of whom, of which size."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class Past:
 
     def estimated(self, job: TraceJob) -> TraceJob:
         """The job with the estimate that there is of its kind, whatever its user said."""
-        return replace(job, estimate_s=usual(self._ran.get((job.whose, job.size), {}).values()))
+        return replace(job, estimate_s=usual_run_time(self._ran.get((job.whose, job.size), {}).values()))
 
 
-def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, past: Past | None = None) -> list[float]:
+def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, past: RunTimeHistory | None = None) -> list[float]:
     """Seconds that each job waited, by its number. `past`: how long those before it ran is all that is known of one."""
-    line = TraceLine(jobs)
+    line = TraceQueue(jobs)
     waited = [0.0] * len(jobs)
     ends: list[tuple[float, int]] = []
     now = 0.0

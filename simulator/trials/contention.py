@@ -10,14 +10,14 @@ from typing import Any
 from gpu_recovery.core.queue.priority import Priority
 
 from simulator.cloud.workloads import SUSPENDED_EXIT
-from simulator.faults import instances as machines
+from simulator.faults import instances as instance_faults
 from simulator.faults import operators
 from simulator.faults.schedule import TimedFault
 from simulator.trials.scenario import ClusterOf, JobOf
 
 JOBS_MIN, JOBS_MAX = 4, 7
 UNTIL_S = 1200.0
-WISHES_MAX = 3
+OPERATOR_ACTIONS_MAX = 3
 MACHINES_MAX = 3
 TRAINS_S = (300.0, 600.0, 900.0)
 USERS = ("ada", "ben", "cleo")
@@ -84,14 +84,14 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(every), train_s
 
 
-def wishes(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFault, ...]:
+def operator_actions(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFault, ...]:
     """What people want of jobs, and jobs of themselves: in every second crowd nothing.
 
     Wishes about one job follow each other closely: the statuses between running and suspended last for seconds.
     """
     found: list[TimedFault] = []
     begins = sorted(job.at_s for job in jobs)
-    for _ in range(draw.choice((0, draw.randint(1, WISHES_MAX)))):
+    for _ in range(draw.choice((0, draw.randint(1, OPERATOR_ACTIONS_MAX)))):
         number = draw.randrange(len(jobs))
         at_s = draw.choice((begins[number] + 0.5, draw.uniform(60, until_s), draw.uniform(60, until_s)))
         found.append(operators.JobSuspended(job=number, at_s=round(at_s, 1)))
@@ -100,5 +100,5 @@ def wishes(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFa
             found.append(draw.choice(AGAIN)(job=number, at_s=round(at_s, 1)))
         if draw.random() < 0.5:
             at_s, where = round(draw.uniform(60, until_s), 1), draw.randrange(MACHINES_MAX)
-            found.append(machines.RankExits(code=SUSPENDED_EXIT, machines=(where,), at_s=at_s))
+            found.append(instance_faults.RankExits(code=SUSPENDED_EXIT, machines=(where,), at_s=at_s))
     return tuple(found)

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_recovery.core.policy import Preset
 
-from simulator.cloud.log_output import TRUTH, Saying
+from simulator.cloud.log_output import TRUTH, LogStory
 from simulator.faults import aws_notifications, instances, operators, training_reports
 from simulator.faults.schedule import TimedFault
 from simulator.trials.scenario import ClusterOf, JobOf
@@ -21,7 +21,7 @@ EVERY, AT = 4, 2
 """Every fourth seed, from the third on."""
 STORIES_MAX = 3
 MACHINES_MAX = 6
-HABITS = (TRUTH, TRUTH, TRUTH, *Saying)
+HABITS = (TRUTH, TRUTH, TRUTH, *LogStory)
 """What programs write: mostly what is so, else always the same, which is a lie more often than not."""
 IMPATIENT_S = 900
 """How long a job may stand in line, in a few of these runs."""
@@ -33,14 +33,14 @@ STARTING_S = (15.5, 60.0)
 Draw = random.Random
 
 
-def with_witnesses(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...]]:
+def with_evidence(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...]]:
     """The same cluster and jobs, and whoever may speak of them. `classic` looks into nothing."""
     looks = cluster.policy.get("preset") != Preset.CLASSIC
     cluster = replace(cluster, diagnose=looks, lemons=looks)
     return cluster, tuple(replace(job, writes=draw.choice(HABITS)) for job in jobs)
 
 
-def impatient(draw: Draw, cluster: ClusterOf) -> ClusterOf:
+def with_short_queue_timeout(draw: Draw, cluster: ClusterOf) -> ClusterOf:
     """Now and then nobody stands in line for long."""
     waits = {"queue_timeout_s": IMPATIENT_S} if draw.random() < 0.15 else {}
     return replace(cluster, policy={**cluster.policy, **waits})
@@ -72,22 +72,22 @@ def _fails(draw: Draw, where: Where) -> list[TimedFault]:
     return [_ends(draw, where)]
 
 
-def _lies(draw: Draw, where: Where) -> list[TimedFault]:
+def _misleads(draw: Draw, where: Where) -> list[TimedFault]:
     """The log of the rank that ends speaks of anything."""
     broken: TimedFault = instances.GpuBreaks(
         fault=draw.choice(("xid79", "ecc", "hidden")), **_later(draw, where, 1, 60)
     )
-    says = draw.choice(tuple(Saying))
+    says = draw.choice(tuple(LogStory))
     return [
-        training_reports.LogSays(says=says, **where),
+        training_reports.LogMisleads(says=says, **where),
         broken if draw.random() < 0.5 else _ends(draw, _later(draw, where, 1, 60)),
     ]
 
 
-def _tells(draw: Draw, where: Where) -> list[TimedFault]:
+def _reports(draw: Draw, where: Where) -> list[TimedFault]:
     """A rank tells of something, and soon ends: perhaps sooner than is heard what it told."""
     late_s = draw.choice((0.0, 0.0, 60.0, 400.0))
-    told = training_reports.RankTells(of=draw.choice(("notice", "gpu")), late_s=late_s, **where)
+    told = training_reports.RankReports(of=draw.choice(("notice", "gpu")), late_s=late_s, **where)
     return [told, _ends(draw, _later(draw, where, 1, 60))]
 
 
@@ -98,7 +98,7 @@ def _stalls(draw: Draw, where: Where) -> list[TimedFault]:
 def _refused(draw: Draw, where: Where) -> list[TimedFault]:
     """A machine is blamed, and its owners take it back at about the time of its repair."""
     broken = instances.GpuBreaks(fault=draw.choice(("xid79", "ecc")), **where)
-    return [broken, operators.TakenBack(for_s=draw.choice((300.0, 3_600.0)), **_later(draw, where, 0, 120))]
+    return [broken, operators.ManagedTagRemoved(for_s=draw.choice((300.0, 3_600.0)), **_later(draw, where, 0, 120))]
 
 
 def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
@@ -106,9 +106,9 @@ def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
     broken = instances.GpuBreaks(fault="ecc", cured_by="replace", **where)
     then, silent = _later(draw, where, 60, 400), {**where, "at_s": max(30.0, where["at_s"] - SILENT_BEFORE_S)}
     beside: tuple[TimedFault, ...] = (
-        operators.TakenOut(**then),
+        operators.QuarantinedByHand(**then),
         instances.RebootsGoWrong(how="silent", **then),
-        aws_notifications.HealthReported(**then),
+        aws_notifications.EcsHealthReported(**then),
         instances.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **silent),
         instances.HostHangs(**then),
     )
@@ -136,8 +136,8 @@ def _too_soon(draw: Draw, where: Where) -> list[TimedFault]:
 
 STORIES: tuple[tuple[Callable[[Draw, Where], list[TimedFault]], int], ...] = (
     (_fails, 4),
-    (_lies, 5),
-    (_tells, 4),
+    (_misleads, 5),
+    (_reports, 4),
     (_stalls, 3),
     (_refused, 2),
     (_replaced, 2),

@@ -10,7 +10,7 @@ from typing import Any
 from gpu_recovery.core.job.adoption import Adoption
 
 from simulator.faults import aws_notifications, instances, operators
-from simulator.faults.injector import Drawn
+from simulator.faults.injector import RandomFaults
 from simulator.faults.schedule import FunctionSleeps, TimedFault
 from simulator.trials import contention, diagnosis
 from simulator.trials.scenario import ClusterOf, JobOf, Scenario
@@ -62,22 +62,22 @@ def scenario_of(seed: int) -> Scenario:
     if seed % CROWD_EVERY == 1:
         cluster, jobs, train_s = contention.drawn(queue, cluster, jobs)
         undisturbed = queue.random() < contention.UNDISTURBED
-        faults = () if undisturbed else (*faults, *contention.wishes(queue, jobs, FAULTS_UNTIL_S))
+        faults = () if undisturbed else (*faults, *contention.operator_actions(queue, jobs, FAULTS_UNTIL_S))
     else:
         jobs = tuple(job if job.by_hand else replace(job, **contention.of_somebody(queue)) for job in jobs)
     if seed % diagnosis.EVERY == diagnosis.AT:
         witnesses = Draw(f"diagnosing {seed}")
-        cluster, jobs = diagnosis.with_witnesses(witnesses, cluster, jobs)
+        cluster, jobs = diagnosis.with_evidence(witnesses, cluster, jobs)
         if faults:  # else it must end as if nothing had gone wrong in passing either
-            cluster = diagnosis.impatient(witnesses, cluster)
+            cluster = diagnosis.with_short_queue_timeout(witnesses, cluster)
             faults = (*faults, *diagnosis.stories(witnesses, FAULTS_UNTIL_S))
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
-def in_passing(seed: int) -> Drawn:
+def in_passing(seed: int) -> RandomFaults:
     """The faults that strike events and calls in the seed's run."""
     draw = Draw(f"rates {seed}")
-    return Drawn(seed, draw.choice(RATES), late_max_s=draw.choice((10.0, 240.0, 900.0)))
+    return RandomFaults(seed, draw.choice(RATES), late_max_s=draw.choice((10.0, 240.0, 900.0)))
 
 
 def _cluster(draw: Draw) -> ClusterOf:
@@ -170,8 +170,8 @@ LIKELIHOOD: tuple[tuple[Callable[[Draw, dict[str, Any]], TimedFault], int], ...]
     (lambda draw, where: FunctionSleeps(function=_function(draw), for_s=900.0, at_s=where["at_s"]), 2),
     (lambda draw, where: operators.JobCanceled(job=draw.randint(0, 2), at_s=where["at_s"]), 2),
     (lambda draw, where: operators.Released(**where), 2),
-    (lambda draw, where: operators.TakenOut(**where), 2),
-    (lambda draw, where: aws_notifications.HealthReported(status=draw.choice(("IMPAIRED", "OK")), **where), 2),
+    (lambda draw, where: operators.QuarantinedByHand(**where), 2),
+    (lambda draw, where: aws_notifications.EcsHealthReported(status=draw.choice(("IMPAIRED", "OK")), **where), 2),
     (lambda draw, where: aws_notifications.RebalanceRecommended(**where), 1),
     (lambda draw, where: operators.RepairsPaused(at_s=where["at_s"]), 1),
 )

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import gpu_recovery
 import pytest
-from gpu_recovery.auth.authenticator import KEPT_MAX, UNKNOWN_MAX, TokenAuthenticator, TokenInvalid, TokenMissing
+from gpu_recovery.auth.authenticator import (
+    CACHED_TOKENS_MAX,
+    CACHED_UNKNOWN_TOKENS_MAX,
+    TokenAuthenticator,
+    TokenInvalid,
+    TokenMissing,
+)
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList, digest_of, issue, revoke
 from gpu_recovery.ports.errors import TooManyReports
 
@@ -67,22 +73,22 @@ def door(shelf: Shelf) -> TokenAuthenticator:
 def test_what_cannot_be_a_token_is_refused_unread(door: TokenAuthenticator, shelf: Shelf, given: str) -> None:
     """However much of it comes."""
     with pytest.raises(TokenInvalid):
-        door.opened_by(given)
+        door.authenticate(given)
     assert shelf.looks == []
 
 
 def test_no_token_is_another_answer_than_a_bad_one(door: TokenAuthenticator) -> None:
     """401 and 403: the agent's log says what to do."""
     with pytest.raises(TokenMissing):
-        door.opened_by("")
+        door.authenticate("")
 
 
 def test_a_wrong_secret_costs_one_look_for_all_guesses(door: TokenAuthenticator, shelf: Shelf) -> None:
     """Whoever knows an id may guess at its secret without costing anything."""
     for guess in range(1_000):
         with pytest.raises(TokenInvalid):
-            door.opened_by(f"grn_{1:012d}_{guess:043d}")
-    assert door.opened_by(token(1)).holder == A
+            door.authenticate(f"grn_{1:012d}_{guess:043d}")
+    assert door.authenticate(token(1)).holder == A
     assert len(shelf.looks) == 1
 
 
@@ -93,58 +99,58 @@ def test_an_agent_that_goes_on_with_an_unknown_token_costs_one_look_a_minute(
     for seconds in (0, 15, 30, 45, 59, 60, 75):
         shelf.now = later(seconds)
         with pytest.raises(TokenInvalid):
-            door.opened_by(token(2))
+            door.authenticate(token(2))
     assert len(shelf.looks) == 2
 
 
 def test_a_flood_of_invented_tokens_costs_so_many_looks_and_no_more(door: TokenAuthenticator, shelf: Shelf) -> None:
     """The others are asked to wait: an agent whose token is good but not yet known must not be sent away for good."""
-    for number in range(1_000, 1_000 + UNKNOWN_MAX):
+    for number in range(1_000, 1_000 + CACHED_UNKNOWN_TOKENS_MAX):
         with pytest.raises(TokenInvalid):
-            door.opened_by(token(number))
+            door.authenticate(token(number))
     for number in (1, *range(5_000, 5_500)):
         with pytest.raises(TooManyReports) as wait:
-            door.opened_by(token(number))
+            door.authenticate(token(number))
         assert wait.value.retry_after_s == 60
-    assert len(shelf.looks) == UNKNOWN_MAX
+    assert len(shelf.looks) == CACHED_UNKNOWN_TOKENS_MAX
     shelf.now = later(60)
-    assert door.opened_by(token(1)).holder == A
+    assert door.authenticate(token(1)).holder == A
 
 
 def test_a_known_token_passes_through_a_flood(door: TokenAuthenticator) -> None:
     """Agents that were heard before notice nothing."""
-    door.opened_by(token(1))
-    for number in range(1_000, 1_000 + UNKNOWN_MAX + 10):
+    door.authenticate(token(1))
+    for number in range(1_000, 1_000 + CACHED_UNKNOWN_TOKENS_MAX + 10):
         with pytest.raises((TokenInvalid, TooManyReports)):
-            door.opened_by(token(number))
-    assert door.opened_by(token(1)).holder == A
+            door.authenticate(token(number))
+    assert door.authenticate(token(1)).holder == A
 
 
 def test_what_is_remembered_is_bounded(door: TokenAuthenticator, shelf: Shelf) -> None:
     """A function lives for hours and must not grow; the oldest is forgotten first."""
-    for number in range(2, KEPT_MAX + 2):
+    for number in range(2, CACHED_TOKENS_MAX + 2):
         kept = Token(NODE, f"{number:012d}", A, digest_of(token(number)), NOW, NOW + timedelta(days=1), "a test")
         shelf.tokens[kept.token_id] = kept
-    for number in range(1, KEPT_MAX + 2):
-        door.opened_by(token(number))
-    assert len(door._read) == KEPT_MAX
+    for number in range(1, CACHED_TOKENS_MAX + 2):
+        door.authenticate(token(number))
+    assert len(door._read) == CACHED_TOKENS_MAX
     shelf.looks.clear()
-    door.opened_by(token(KEPT_MAX + 1))
+    door.authenticate(token(CACHED_TOKENS_MAX + 1))
     assert shelf.looks == []
-    door.opened_by(token(1))
+    door.authenticate(token(1))
     assert len(shelf.looks) == 1
 
 
 def test_invented_tokens_keep_no_known_one_out(door: TokenAuthenticator, shelf: Shelf) -> None:
     """Anybody can send sixty ids a minute; a fleet must not fall silent for it."""
-    assert door.opened_by(token(1)).holder == A
+    assert door.authenticate(token(1)).holder == A
     shelf.now = later(61)
-    for number in range(2, UNKNOWN_MAX + 2):
+    for number in range(2, CACHED_UNKNOWN_TOKENS_MAX + 2):
         with pytest.raises(TokenInvalid):
-            door.opened_by(token(number))
+            door.authenticate(token(number))
     with pytest.raises(TooManyReports):
-        door.opened_by(token(UNKNOWN_MAX + 5))
-    assert door.opened_by(token(1)).holder == A
+        door.authenticate(token(CACHED_UNKNOWN_TOKENS_MAX + 5))
+    assert door.authenticate(token(1)).holder == A
 
 
 def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf, door: TokenAuthenticator) -> None:
@@ -152,11 +158,11 @@ def test_gap_6_a_token_is_kept_hashed_is_replaced_in_turn_and_ends(shelf: Shelf,
     first = issue(shelf, A, NOW, "ada", {"expires_in_s": 3_600})
     second = issue(shelf, A, NOW, "ada", {})
     assert first.token not in repr(shelf.tokens) and first.token.split("_", 2)[2] not in repr(shelf.tokens)
-    assert [door.opened_by(one.token).holder for one in (first, second)] == [A, A]
+    assert [door.authenticate(one.token).holder for one in (first, second)] == [A, A]
     shelf.now = later(3_700)
     with pytest.raises(TokenInvalid):
-        door.opened_by(first.token)
-    assert door.opened_by(second.token).holder == A
+        door.authenticate(first.token)
+    assert door.authenticate(second.token).holder == A
 
 
 def test_secrets_are_compared_in_constant_time_and_in_no_other_way() -> None:
@@ -187,8 +193,8 @@ def test_a_revoked_token_opens_nothing_a_minute_later(door: TokenAuthenticator, 
 
     shelf.save_token = save  # type: ignore[method-assign]
     given = issue(shelf, A, NOW, "ada", {})
-    assert door.opened_by(given.token).holder == A
+    assert door.authenticate(given.token).holder == A
     revoke(shelf, A, given.token.split("_")[1], NOW)
     shelf.now = later(61)
     with pytest.raises(TokenInvalid):
-        door.opened_by(given.token)
+        door.authenticate(given.token)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery.aws.health_events import words_of
-from gpu_recovery.ecs_events.health import PassedOver, Warned, Word
+from gpu_recovery.aws.health_events import notifications_of
+from gpu_recovery.ecs_events.health import HealthNotification, InstanceHealthEvent, SkippedNotification
 
 from tests.aws.records import NOW, A
 
@@ -26,23 +26,23 @@ def published(name: str) -> dict[str, Any]:
     return loaded
 
 
-def the(event: dict[str, Any], now: datetime = NOW) -> Word:
+def the(event: dict[str, Any], now: datetime = NOW) -> HealthNotification:
     """The one thing that the event says."""
-    (word,) = words_of(event, now)
+    (word,) = notifications_of(event, now)
     return word
 
 
 def warning(event: dict[str, Any]) -> Any:
     """The core's event in an event that warns one instance."""
     word = the(event)
-    assert isinstance(word, Warned)
+    assert isinstance(word, InstanceHealthEvent)
     return word.event
 
 
 def passed_over(event: dict[str, Any]) -> str:
     """Why nothing follows from the event."""
     word = the(event)
-    assert isinstance(word, PassedOver)
+    assert isinstance(word, SkippedNotification)
     return word.sentence
 
 

@@ -15,7 +15,7 @@ from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
 from gpu_recovery.aws.ecs import InstanceStatusRefused
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.job.record import JobStatus
@@ -34,7 +34,7 @@ def actions(monkeypatch: pytest.MonkeyPatch) -> AwsActions:
     """The actions of a function whose calls are all stubbed."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    return AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+    return AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def read(actions: AwsActions, body: bytes) -> Verdict | None:
     with Stubber(actions._s3) as s3:
         asked = {"Bucket": "verdicts-of-checks", "Key": f"verdicts/{CHECK}.json"}
         s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, asked)
-        return actions.verdict(CHECK)
+        return actions.load_verdict(CHECK)
 
 
 def test_a_verdict_is_read_from_its_document(actions: AwsActions) -> None:
@@ -342,10 +342,10 @@ def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> No
     """NoSuchKey is an answer; any other error of S3 is raised."""
     with Stubber(actions._s3) as s3:
         s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-        assert actions.verdict(CHECK) is None
+        assert actions.load_verdict(CHECK) is None
         s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
         with pytest.raises(ClientError):
-            actions.verdict(CHECK)
+            actions.load_verdict(CHECK)
 
 
 def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:

@@ -11,8 +11,8 @@ from botocore.stub import Stubber
 from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.ports.values import Machine, MachineStatus
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
 
 from tests.aws.described_instances import reserved, shown
 from tests.aws.records import NOW, A, B, later
@@ -26,17 +26,17 @@ def test_no_client_is_made_before_it_is_needed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(boto3, "client", lambda service, config: made.append(service))
     wrapper = Ec2(("team", "healed"), lambda: NOW)
     assert made == []
-    assert wrapper.machines(()) == wrapper.machine_statuses(()) == {}
+    assert wrapper.describe(()) == wrapper.describe_status(()) == {}
     assert made == []
 
 
 # -- machines ----------------------------------------------------------------------------------------------------------
 
 
-def machine(ec2: Ec2, told: Stubber, one: Any) -> Machine:
+def machine(ec2: Ec2, told: Stubber, one: Any) -> Ec2Instance:
     """What is made of one instance."""
     told.add_response("describe_instances", reserved(one))
-    return ec2.machines((A,))[A]
+    return ec2.describe((A,))[A]
 
 
 def test_machines_are_asked_for_by_filter(ec2: Ec2, told: Stubber) -> None:
@@ -49,15 +49,15 @@ def test_machines_are_asked_for_by_filter(ec2: Ec2, told: Stubber) -> None:
     told.add_response("describe_instances", reserved(shown("i-1")) | {"NextToken": "more"}, asked(ids[:200]))
     told.add_response("describe_instances", reserved(shown("i-2")), asked(ids[:200], NextToken="more"))
     told.add_response("describe_instances", reserved(shown("i-200", "stopped")), asked(ids[200:]))
-    assert {name: one.state for name, one in ec2.machines(ids).items()} == {
-        "i-1": MachineState.RUNNING,
-        "i-2": MachineState.RUNNING,
-        "i-200": MachineState.STOPPED,
+    assert {name: one.state for name, one in ec2.describe(ids).items()} == {
+        "i-1": Ec2InstanceState.RUNNING,
+        "i-2": Ec2InstanceState.RUNNING,
+        "i-200": Ec2InstanceState.STOPPED,
     }
 
 
-@pytest.mark.parametrize("state", MachineState)
-def test_every_state_of_a_machine_is_read(ec2: Ec2, told: Stubber, state: MachineState) -> None:
+@pytest.mark.parametrize("state", Ec2InstanceState)
+def test_every_state_of_a_machine_is_read(ec2: Ec2, told: Stubber, state: Ec2InstanceState) -> None:
     """In EC2's own words."""
     assert machine(ec2, told, shown(state=state.value)).state is state
 
@@ -66,7 +66,7 @@ def test_a_state_that_nobody_has_described_is_an_error(ec2: Ec2, told: Stubber) 
     """Left out, the machine would count as forgotten by EC2, and so as gone."""
     told.add_response("describe_instances", reserved(shown(state="hibernated")))
     with pytest.raises(EventUnreadable, match="hibernated"):
-        ec2.machines((A,))
+        ec2.describe((A,))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_state_that_nobody_has_described_is_an_error(ec2: Ec2, told: Stubber) 
 )
 def test_a_machine_is_ours_by_its_tag_alone(ec2: Ec2, told: Stubber, tags: dict[str, str], handed_over: bool) -> None:
     """The deployment's tag with the deployment's value."""
-    assert machine(ec2, told, shown(tags=tags)).handed_over is handed_over
+    assert machine(ec2, told, shown(tags=tags)).managed is handed_over
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_a_machine_is_ours_by_its_tag_alone(ec2: Ec2, told: Stubber, tags: dict[
 def test_a_machine_under_maintenance_is_kept_back(ec2: Ec2, told: Stubber, value: str, kept_back: bool) -> None:
     """By the tag, whatever its value says, unless it says `false`."""
     tags = {"team": "healed", "gpu-recovery:maintenance": value}
-    assert machine(ec2, told, shown(tags=tags)) == Machine(
-        MachineState.RUNNING, handed_over=True, kept_back=kept_back, restartable=True
+    assert machine(ec2, told, shown(tags=tags)) == Ec2Instance(
+        Ec2InstanceState.RUNNING, managed=True, in_maintenance=kept_back, restartable=True
     )
 
 
@@ -127,10 +127,10 @@ def status(instance_id: str = A, system: Any = None, own: Any = None, events: An
     }
 
 
-def seen(ec2: Ec2, told: Stubber, one: Any) -> MachineStatus:
+def seen(ec2: Ec2, told: Stubber, one: Any) -> Ec2InstanceStatus:
     """What is made of one item."""
     told.add_response("describe_instance_status", {"InstanceStatuses": [one]})
-    return ec2.machine_statuses((A,))[A]
+    return ec2.describe_status((A,))[A]
 
 
 def reported(kind: HealthKind, status: HealthStatus, sentence: str = "") -> HealthReported:
@@ -178,7 +178,7 @@ def test_every_status_has_its_word(ec2: Ec2, told: Stubber, word: str, expected:
 def test_a_status_that_says_nothing_is_none(ec2: Ec2, told: Stubber, word: str) -> None:
     """A machine that is off has none."""
     off = {"Status": word}
-    assert seen(ec2, told, status(system=off, own=off, state="stopped")) == MachineStatus(MachineState.STOPPED)
+    assert seen(ec2, told, status(system=off, own=off, state="stopped")) == Ec2InstanceStatus(Ec2InstanceState.STOPPED)
 
 
 def planned(code: str, description: str = "", **more: Any) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def planned(code: str, description: str = "", **more: Any) -> dict[str, Any]:
 def test_a_scheduled_event_is_a_departure(ec2: Ec2, told: Stubber, code: str, kind: DepartureKind) -> None:
     """No reboot cures the host of a machine that is to be retired or stopped."""
     event = planned(code, "Degraded hardware", NotBefore=later(3600))
-    assert seen(ec2, told, status(events=[event])).departures == (
+    assert seen(ec2, told, status(events=[event])).interruptions == (
         DepartureAnnounced(
             at=NOW,
             kind=kind,
@@ -216,14 +216,14 @@ def test_a_scheduled_event_is_a_departure(ec2: Ec2, told: Stubber, code: str, ki
 )
 def test_an_event_that_is_over_is_called_off(ec2: Ec2, told: Stubber, description: str, called_off: bool) -> None:
     """EC2 shows it for a week after its end."""
-    (found,) = seen(ec2, told, status(events=[planned("instance-stop", description)])).departures
+    (found,) = seen(ec2, told, status(events=[planned("instance-stop", description)])).interruptions
     assert found.called_off is called_off
 
 
 def test_an_event_without_id_time_or_known_code_does_no_harm(ec2: Ec2, told: Stubber) -> None:
     """The code stands for the id, the look for the time; a code of tomorrow is left out."""
     bare = [{"Code": "instance-stop"}, {"Code": "instance-holiday"}]
-    (found,) = seen(ec2, told, status(events=bare)).departures
+    (found,) = seen(ec2, told, status(events=bare)).interruptions
     assert (found.source, found.leaves_at) == ("instance-stop", NOW)
 
 
@@ -237,7 +237,7 @@ def test_statuses_are_asked_for_a_hundred_at_a_time(ec2: Ec2, told: Stubber) -> 
     ids = [f"i-{n}" for n in range(101)]
     told.add_response("describe_instance_status", {"InstanceStatuses": [status("i-1")]}, asked(*ids[:100]))
     told.add_response("describe_instance_status", {"InstanceStatuses": [status("i-100")]}, asked("i-100"))
-    assert set(ec2.machine_statuses(ids)) == {"i-1", "i-100"}
+    assert set(ec2.describe_status(ids)) == {"i-1", "i-100"}
 
 
 def test_an_instance_that_ec2_has_forgotten_costs_the_others_nothing(ec2: Ec2, told: Stubber) -> None:
@@ -248,11 +248,11 @@ def test_an_instance_that_ec2_has_forgotten_costs_the_others_nothing(ec2: Ec2, t
     told.add_client_error("describe_instance_status", "InvalidInstanceID.NotFound", expected_params=asked("i-2", "i-3"))
     told.add_client_error("describe_instance_status", "InvalidInstanceID.NotFound", expected_params=asked("i-2"))
     told.add_response("describe_instance_status", {"InstanceStatuses": [status("i-3")]}, asked("i-3"))
-    assert set(ec2.machine_statuses(ids)) == {"i-1", "i-3"}
+    assert set(ec2.describe_status(ids)) == {"i-1", "i-3"}
 
 
 def test_any_other_error_of_the_status_is_raised(ec2: Ec2, told: Stubber) -> None:
     """No answer is not the answer that there is no such instance."""
     told.add_client_error("describe_instance_status", "UnauthorizedOperation")
     with pytest.raises(ClientError, match="UnauthorizedOperation"):
-        ec2.machine_statuses((A, B))
+        ec2.describe_status((A, B))

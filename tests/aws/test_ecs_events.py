@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ecs_events import EventUnreadable, detail_of, instance_fact, task_fact, time_of
-from gpu_recovery.core.task import Container, EndingKind, ending
+from gpu_recovery.core.task import ContainerFact, EndingKind, ending
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,14 +168,14 @@ def test_a_task_without_version_start_or_cluster_is_understood() -> None:
     """The smallest published event: no version, no startedBy, no group, no overrides."""
     fact = task_fact(detail_of(event("ecs_task_stopped_minimal_runvoy.json")), NOW)
     assert (fact.version, fact.started_by, fact.group, fact.environment) == (0, "", "", {})
-    assert fact.containers == (Container("runner", 0),)
+    assert fact.containers == (ContainerFact("runner", 0),)
     assert fact.at == datetime(2024, 11, 7, 17, 27, tzinfo=UTC)
 
 
 def test_a_running_task_may_hold_a_container_that_stopped_with_zero() -> None:
     """What the task says of itself counts."""
     fact = task_fact(detail_of(event("ecs_task_running_ec2_service_2016.json")), NOW)
-    assert fact.last_status == "RUNNING" and fact.containers == (Container("xray", 0),)
+    assert fact.last_status == "RUNNING" and fact.containers == (ContainerFact("xray", 0),)
 
 
 def test_a_persons_stop_with_exit_code_zero_is_no_success() -> None:

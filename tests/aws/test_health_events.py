@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.health_events import is_watchers, words_of
-from gpu_recovery.ecs_events.health import Warned
+from gpu_recovery.aws.health_events import is_health_event, notifications_of
+from gpu_recovery.ecs_events.health import InstanceHealthEvent
 
 from tests.aws.health_events import EVENTS, PUBLISHED, published
 from tests.aws.records import NOW
@@ -19,9 +19,9 @@ OTHERS = sorted({path.stem for path in EVENTS.glob("*.json")} - set(PUBLISHED))
 def test_every_published_event_of_a_watcher_is_understood(name: str) -> None:
     """None raises; the times that come out of them are aware and not in the future."""
     event = published(name)
-    assert is_watchers(event)
-    for word in words_of(event, NOW):
-        if isinstance(word, Warned):
+    assert is_health_event(event)
+    for word in notifications_of(event, NOW):
+        if isinstance(word, InstanceHealthEvent):
             assert word.instance_id.startswith("i-")
             assert word.event.at <= NOW
 
@@ -29,21 +29,21 @@ def test_every_published_event_of_a_watcher_is_understood(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in OTHERS if not name.startswith("detail_")])
 def test_other_events_are_not_ours_to_read(name: str) -> None:
     """Tasks, container instances, services, Auto Scaling."""
-    assert not is_watchers(published(name))
+    assert not is_health_event(published(name))
 
 
 @pytest.mark.parametrize("kind", [None, "", ["EC2 Instance State-change Notification"], {"a": 1}, 7, "EC2 " * 4096])
 def test_a_detail_type_that_is_none_is_not_ours(kind: Any) -> None:
     """Over-long, absent, or no text at all."""
-    assert not is_watchers({"detail-type": kind})
-    assert not is_watchers({})
+    assert not is_health_event({"detail-type": kind})
+    assert not is_health_event({})
 
 
 @pytest.mark.parametrize("event", [None, [], "text", 7])
 def test_what_is_no_object_is_unreadable(event: Any) -> None:
     """Whatever got into the queue."""
     with pytest.raises(EventUnreadable):
-        is_watchers(event)
+        is_health_event(event)
 
 
 @pytest.mark.parametrize("detail", [None, [], "text", 7])
@@ -51,4 +51,4 @@ def test_what_is_no_object_is_unreadable(event: Any) -> None:
 def test_an_event_without_a_detail_is_unreadable(name: str, detail: Any) -> None:
     """The error says what is missing."""
     with pytest.raises(EventUnreadable, match="detail"):
-        words_of({**published(name), "detail": detail}, NOW)
+        notifications_of({**published(name), "detail": detail}, NOW)

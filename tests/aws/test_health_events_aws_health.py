@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.health_events import words_of
+from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.ecs_events.health import PassedOver, Warned
+from gpu_recovery.ecs_events.health import InstanceHealthEvent, SkippedNotification
 
 from tests.aws.health_events import RETIREMENT, at, health, passed_over, published, the, warning
 from tests.aws.records import NOW, A, B
@@ -18,10 +18,10 @@ from tests.aws.records import NOW, A, B
 
 def test_a_retirement_as_it_was_recorded() -> None:
     """Its times are those of e-mail; the ARN tells it from other plans."""
-    (word,) = words_of(published(RETIREMENT), NOW)
+    (word,) = notifications_of(published(RETIREMENT), NOW)
     code = "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED"
     arn = f"arn:aws:health:us-east-1::event/EC2/{code}/{code}3d776ac7-512d-4a3b-8ea4-73c33993a906"
-    assert word == Warned(
+    assert word == InstanceHealthEvent(
         "i-00ddbf07ce6372082",
         DepartureAnnounced(
             at=at(2018, 11, 1, 22),
@@ -74,15 +74,22 @@ def test_the_plans_of_other_services_are_none_of_ours(service: str | None) -> No
 
 def test_the_subject_may_be_no_instance() -> None:
     """Hosts and capacity reservations among the entities leave the instance among them alone."""
-    words = words_of(health("AWS_EC2_INSTANCE_STOP_SCHEDULED", "cr-01234567890abcdef", f" {A} ", "h-1", {}), NOW)
-    assert [type(word) for word in words] == [PassedOver, Warned, PassedOver, PassedOver]
-    assert words[1] == Warned(A, warning(health("AWS_EC2_INSTANCE_STOP_SCHEDULED")))
+    words = notifications_of(
+        health("AWS_EC2_INSTANCE_STOP_SCHEDULED", "cr-01234567890abcdef", f" {A} ", "h-1", {}), NOW
+    )
+    assert [type(word) for word in words] == [
+        SkippedNotification,
+        InstanceHealthEvent,
+        SkippedNotification,
+        SkippedNotification,
+    ]
+    assert words[1] == InstanceHealthEvent(A, warning(health("AWS_EC2_INSTANCE_STOP_SCHEDULED")))
 
 
 @pytest.mark.parametrize("entities", [None, []])
 def test_a_plan_for_nobody_says_nothing(entities: Any) -> None:
     """Some events come without their entities."""
-    assert words_of(health(affectedEntities=entities), NOW) == ()
+    assert notifications_of(health(affectedEntities=entities), NOW) == ()
 
 
 def test_every_page_of_a_long_event_has_instances_of_its_own() -> None:
@@ -91,8 +98,8 @@ def test_every_page_of_a_long_event_has_instances_of_its_own() -> None:
         health("AWS_EC2_INSTANCE_STOP_SCHEDULED", one, page=str(n), totalPages="2") for n, one in enumerate((A, B))
     ]
     told = [the(page) for page in pages]
-    assert [word.instance_id for word in told if isinstance(word, Warned)] == [A, B]
-    assert {word.event.source for word in told if isinstance(word, Warned)} == {"arn:1"}  # type: ignore[union-attr]
+    assert [word.instance_id for word in told if isinstance(word, InstanceHealthEvent)] == [A, B]
+    assert {word.event.source for word in told if isinstance(word, InstanceHealthEvent)} == {"arn:1"}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -136,4 +143,4 @@ def test_the_time_of_a_plan_has_two_forms(text: str | None, expected: datetime) 
 def test_a_plan_without_a_name_is_unreadable() -> None:
     """The ARN tells it from others: without it, nothing could ever call it off."""
     with pytest.raises(EventUnreadable, match=r"detail\.eventArn: is missing"):
-        words_of(health(eventArn=" "), NOW)
+        notifications_of(health(eventArn=" "), NOW)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core.events import HealthReported
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.ecs_events.health import Warned
+from gpu_recovery.ecs_events.health import InstanceHealthEvent
 
 from tests.aws.health_events import PUBLISHED, alarm, at, passed_over, published, the, warning
 from tests.aws.records import NOW, A
@@ -26,7 +26,7 @@ SINCE = at(2019, 10, 2, 17, 4, 40) + timedelta(milliseconds=989)
 )
 def test_an_alarm_on_a_status_check_is_a_word_about_the_instance(name: str, kind: HealthKind) -> None:
     """Since the alarm came to be in its state."""
-    assert the(alarm(name)) == Warned(
+    assert the(alarm(name)) == InstanceHealthEvent(
         A,
         HealthReported(
             at=at(2019, 10, 2, 17, 4, 40),

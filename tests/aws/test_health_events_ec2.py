@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.health_events import words_of
+from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.ecs_events.health import MachineMoved, Warned, Word
+from gpu_recovery.ecs_events.health import Ec2StateChanged, HealthNotification, InstanceHealthEvent
 
 from tests.aws.health_events import at, passed_over, published, the, warning
 from tests.aws.records import NOW, later
@@ -20,14 +20,14 @@ ID = "i-1234567890abcdef0"
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("ec2_state_change_running_ruler", MachineMoved("i-000000aaaaaa00000", "running")),
-        ("ec2_state_change_stopped_doc", MachineMoved(ID, "stopped")),  # a blank before the id, no version
-        ("ec2_state_change_terminated_doc", MachineMoved(ID, "terminated")),  # a blank before the id
-        ("ec2_state_change_terminated_powertools", MachineMoved(ID, "terminated")),  # instance_id; the ARN has it
-        ("ec2_state_change_uppercase_RUNNING_pipes", MachineMoved("i-0123456789", "running")),
+        ("ec2_state_change_running_ruler", Ec2StateChanged("i-000000aaaaaa00000", "running")),
+        ("ec2_state_change_stopped_doc", Ec2StateChanged(ID, "stopped")),  # a blank before the id, no version
+        ("ec2_state_change_terminated_doc", Ec2StateChanged(ID, "terminated")),  # a blank before the id
+        ("ec2_state_change_terminated_powertools", Ec2StateChanged(ID, "terminated")),  # instance_id; the ARN has it
+        ("ec2_state_change_uppercase_RUNNING_pipes", Ec2StateChanged("i-0123456789", "running")),
     ],
 )
-def test_a_change_of_state_names_the_instance(name: str, word: Word) -> None:
+def test_a_change_of_state_names_the_instance(name: str, word: HealthNotification) -> None:
     """Whatever is odd about its id, and in small letters."""
     assert the(published(name)) == word
 
@@ -42,7 +42,7 @@ def test_a_state_of_tomorrow_is_a_reason_to_look() -> None:
     """Nothing is concluded from the word itself."""
     event = published("ec2_state_change_running_ruler")
     event["detail"]["state"] = "hibernating"
-    assert the(event) == MachineMoved("i-000000aaaaaa00000", "hibernating")
+    assert the(event) == Ec2StateChanged("i-000000aaaaaa00000", "hibernating")
 
 
 @pytest.mark.parametrize("name", ["ec2_state_change_stopped_doc", "ec2_spot_interruption_terminate_karpenter"])
@@ -52,7 +52,7 @@ def test_an_event_of_ec2_that_names_no_instance_is_unreadable(name: str, value: 
     event = {**published(name), "resources": []}
     event["detail"]["instance-id"] = value
     with pytest.raises(EventUnreadable, match=r"detail\.instance-id"):
-        words_of(event, NOW)
+        notifications_of(event, NOW)
 
 
 def test_a_change_to_no_state_is_unreadable() -> None:
@@ -60,7 +60,7 @@ def test_a_change_to_no_state_is_unreadable() -> None:
     event = published("ec2_state_change_stopped_doc")
     del event["detail"]["state"]
     with pytest.raises(EventUnreadable, match=r"detail\.state: is missing"):
-        words_of(event, NOW)
+        notifications_of(event, NOW)
 
 
 # -- interruptions and recommendations ---------------------------------------------------------------------------------
@@ -68,8 +68,8 @@ def test_a_change_to_no_state_is_unreadable() -> None:
 
 def test_a_spot_interruption_is_two_minutes_away() -> None:
     """From the time of the event; the ARN, which has a zone for its region, is not needed."""
-    (word,) = words_of(published("ec2_spot_interruption_terminate_karpenter"), NOW)
-    assert word == Warned(
+    (word,) = notifications_of(published("ec2_spot_interruption_terminate_karpenter"), NOW)
+    assert word == InstanceHealthEvent(
         "i-0123456789",
         DepartureAnnounced(
             at=at(2022, 8, 11, 14),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.health_events import words_of
+from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.core.events import HealthReported
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.ecs_events.health import PassedOver, Warned
+from gpu_recovery.ecs_events.health import InstanceHealthEvent, SkippedNotification
 
 from tests.aws.health_events import check, health_change, warning
 from tests.aws.records import NOW, A, later
@@ -17,11 +17,11 @@ from tests.aws.records import NOW, A, later
 
 def test_each_health_check_of_an_event_is_a_word_of_its_own() -> None:
     """With the XID where a GPU is impaired; ordered by the status change, which may be later than the update."""
-    gpu, agent = words_of(
+    gpu, agent = notifications_of(
         health_change(check(statusReason="XID_79"), check("AGENT_CONNECTIVITY", "OK", lastStatusChange=None)), NOW
     )
     said = later(-60)
-    assert gpu == Warned(
+    assert gpu == InstanceHealthEvent(
         A,
         HealthReported(
             at=said,
@@ -32,7 +32,7 @@ def test_each_health_check_of_an_event_is_a_word_of_its_own() -> None:
             xid=79,
         ),
     )
-    assert agent == Warned(
+    assert agent == InstanceHealthEvent(
         A, HealthReported(at=said, kind=HealthKind.AGENT_CONNECTIVITY, status=HealthStatus.OK, since=later(-180))
     )
 
@@ -66,9 +66,9 @@ def test_the_xid_is_in_the_reason(reason: str | None, xid: int | None) -> None:
 )
 def test_a_check_that_nobody_has_described_costs_the_others_nothing(kind: str, status: str) -> None:
     """It is passed over with a sentence that names it."""
-    strange, known = words_of(health_change(check(kind, status), check()), NOW)
-    assert isinstance(strange, PassedOver) and repr(kind) in strange.sentence and A in strange.sentence
-    assert isinstance(known, Warned)
+    strange, known = notifications_of(health_change(check(kind, status), check()), NOW)
+    assert isinstance(strange, SkippedNotification) and repr(kind) in strange.sentence and A in strange.sentence
+    assert isinstance(known, InstanceHealthEvent)
 
 
 @pytest.mark.parametrize("change", ["9999-01-01T00:00:00Z", "2026-11-21T09:00:01Z"])
@@ -87,11 +87,11 @@ def test_a_check_without_times_is_ordered_by_its_event() -> None:
 @pytest.mark.parametrize("checks", [[], None])
 def test_an_event_without_checks_says_nothing(checks: Any) -> None:
     """Its overall status names no watcher."""
-    assert words_of(health_change(healthChecks=checks), NOW) == ()
+    assert notifications_of(health_change(healthChecks=checks), NOW) == ()
 
 
 @pytest.mark.parametrize("value", [None, "", " ", 7, "i-\ud800"])
 def test_the_health_of_no_instance_is_unreadable(value: Any) -> None:
     """An id must be there, and be one."""
     with pytest.raises(EventUnreadable, match=r"detail\.ec2InstanceId"):
-        words_of(health_change(check(), ec2InstanceId=value), NOW)
+        notifications_of(health_change(check(), ec2InstanceId=value), NOW)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 from gpu_recovery.aws import heartbeat_store, heartbeat_update
-from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, Beat, GpuHealth
+from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, GpuHealth, Heartbeat
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
@@ -90,7 +90,7 @@ class BothStores(RuleBasedStateMachine):
         if booted_at is not None:
             booted_at += timedelta(seconds=sequence)
         seen = ranks(at, *(sorted(numbers) if present else ()), attempt=attempt)
-        beat = Beat(
+        beat = Heartbeat(
             instance_id,
             at,
             boot,
@@ -102,25 +102,25 @@ class BothStores(RuleBasedStateMachine):
             digest=f"d{sequence}" if health else "",
             run=run if boot else "",
         )
-        self.both("keep_beat", beat, present, by)
+        self.both("save_heartbeat", beat, present, by)
 
     @rule(instance_id=instance_ids, latest=flags)
     def mark_silent(self, instance_id: str, latest: bool) -> None:
         """Since it was last seen, or since some other time."""
-        beat = self.stores[0].beats((instance_id,)).get(instance_id)
-        self.both("mark_silent", instance_id, beat.seen_at if beat is not None and latest else later(-1))
+        beat = self.stores[0].load_heartbeats((instance_id,)).get(instance_id)
+        self.both("mark_heartbeat_missing", instance_id, beat.seen_at if beat is not None and latest else later(-1))
 
     @rule(instance_id=instance_ids, number=st.integers(0, 9), attempt=st.integers(1, 4), latest=flags)
     def mark_rank_silent(self, instance_id: str, number: int, attempt: int, latest: bool) -> None:
         """A rank that is remembered, or one that is not."""
-        beat, name = self.stores[0].beats((instance_id,)).get(instance_id), log(number, attempt=attempt)
+        beat, name = self.stores[0].load_heartbeats((instance_id,)).get(instance_id), log(number, attempt=attempt)
         rank = beat.ranks.get(name) if beat is not None else None
-        self.both("mark_rank_silent", instance_id, int(name), rank.seen_at if rank and latest else later(-1))
+        self.both("mark_rank_heartbeat_missing", instance_id, int(name), rank.seen_at if rank and latest else later(-1))
 
     @rule(instance_id=instance_ids, forgotten=st.sets(st.integers(0, 9), min_size=1, max_size=3), latest=flags)
     def forget_ranks(self, instance_id: str, forgotten: set[int], latest: bool) -> None:
         """Some that are remembered, or not, since they were last seen or since some other time."""
-        beat = self.stores[0].beats((instance_id,)).get(instance_id)
+        beat = self.stores[0].load_heartbeats((instance_id,)).get(instance_id)
         known = [(name, rank.seen_at) for name, rank in sorted(beat.ranks.items())] if beat is not None else []
         chosen = dict(known[n] for n in forgotten if n < len(known)) if latest else {log(0): later(-1)}
         if chosen:
@@ -129,13 +129,13 @@ class BothStores(RuleBasedStateMachine):
     @rule(instance_id=instance_ids, number=st.integers(1, 3), gone=st.lists(st.integers(1, 3), max_size=2, unique=True))
     def orders(self, instance_id: str, number: int, gone: list[int]) -> None:
         """One is given, others are withdrawn."""
-        self.both("give_order", instance_id, order(number))
-        self.both("withdraw_orders", instance_id, tuple(order(one).order_id for one in gone))
+        self.both("add_agent_command", instance_id, order(number))
+        self.both("remove_agent_commands", instance_id, tuple(order(one).order_id for one in gone))
 
     @rule(instance_id=instance_ids, digest=st.sampled_from(("d1", "d2")))
     def inventory(self, instance_id: str, digest: str) -> None:
         """What it says of its GPUs."""
-        self.both("keep_inventory", instance_id, digest, "{}", later(self.seconds))
+        self.both("save_inventory", instance_id, digest, "{}", later(self.seconds))
         self.both("inventory", instance_id)
 
     @invariant()

@@ -16,12 +16,12 @@ from gpu_recovery.aws.dynamodb import plain, typed
 from gpu_recovery.aws.item_codec import NAMED, ItemUnreadable, decode, encode, from_iso, to_iso
 from gpu_recovery.aws.pending_commands import commands_list, commands_map
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import InstanceEvent, JobEvent
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,7 +64,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 def records(kind: Any) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind)
-    if kind is Pending:
+    if kind is PendingCommand:
         hints = hints | {"command": commands.StopAttempt}
     return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
 
@@ -81,14 +81,14 @@ def test_every_command_and_event_survives_in_a_pending_command(kind: type) -> No
     @settings(max_examples=15, deadline=None, derandomize=True, database=None)
     @given(records(kind))
     def survives(order: Any) -> None:
-        one = Pending(f"{JOB}/1/1", order, NOW)
+        one = PendingCommand(f"{JOB}/1/1", order, NOW)
         assert through_dynamodb(one) == one
         assert type(through_dynamodb(one).command) is kind
 
     survives()
 
 
-@pytest.mark.parametrize("kind", [Job, Instance, Plan, Progress], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [Job, Instance, Plan, AttemptProgress], ids=lambda kind: kind.__name__)
 def test_every_record_survives(kind: type) -> None:
     """Every field, whatever its value. (Commands have a map of their own.)"""
 
@@ -154,7 +154,7 @@ def test_numbers_are_numbers_and_sets_are_sets() -> None:
 
 def test_numbers_come_back_whole() -> None:
     """DynamoDB hands out Decimal; nothing of it stays, however deep."""
-    back = through_dynamodb(Pending("x/1/1", commands.PublishEvent("Job State Changed", {"a": [{"b": 3}]}), NOW))
+    back = through_dynamodb(PendingCommand("x/1/1", commands.PublishEvent("Job State Changed", {"a": [{"b": 3}]}), NOW))
     inner = back.command.data["a"][0]["b"]
     assert (inner, type(inner)) == (3, int)
     assert not any(isinstance(v, Decimal) for v in (back.tries, back.refusals))
@@ -163,7 +163,7 @@ def test_numbers_come_back_whole() -> None:
 def test_statuses_come_back_as_their_enum() -> None:
     """Comparisons by identity hold on a record that was read."""
     assert through_dynamodb(job(status=JobStatus.STOPPING)).status is JobStatus.STOPPING
-    checked = through_dynamodb(Progress(JOB, 1, 1, checked={0: events.Checked(CheckOutcome.REBOOT, "")})).checked
+    checked = through_dynamodb(AttemptProgress(JOB, 1, 1, checked={0: events.Checked(CheckOutcome.REBOOT, "")})).checked
     assert checked[0].outcome is CheckOutcome.REBOOT
 
 

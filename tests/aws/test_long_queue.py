@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.dynamodb import typed
-from gpu_recovery.aws.queue_store import line_keys
+from gpu_recovery.aws.queue_store import queue_keys
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.scheduler.schedule import PASS_AT_LEAST, schedule
+from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, schedule
 
 from tests.aws.cost_page import PAGE
 from tests.aws.records import NOW, A, instance, job, spec
@@ -27,7 +27,7 @@ def in_line(count: int) -> Iterator[dict[str, Any]]:
         asked = spec(user=f"user-{number % 50}", nnodes=2)
         known = {"status": JobStatus.PENDING_RESOURCES, "short_of": "gpus" if number == 0 else "turn"}
         record = job(f"sft-{number:05}", spec=asked, queued_at=NOW + timedelta(seconds=number), **known)
-        yield {"job_id_rank": record.job_id, **line_keys(record)}
+        yield {"job_id_rank": record.job_id, **queue_keys(record)}
 
 
 def write(client: Any, table: str, items: Sequence[dict[str, Any]]) -> None:
@@ -52,13 +52,13 @@ def test_an_idle_tick_costs_three_calls_at_most_with_ten_thousand_in_line(world:
     """One read; the pass that looks at everything each five minutes costs what docs/costs.md says."""
     tick = ("#tick/1",)
     schedule(world.recovery, tick)
-    assert world.store.last_pass().waiting == WAITING
+    assert world.store.load_last_pass().waiting == WAITING
     world.aws.forget()
     world.now += timedelta(seconds=60)
     assert schedule(world.recovery, tick) == 0
     assert world.aws.operations() == {"GetItem": 1}
     world.aws.forget()
-    world.now += PASS_AT_LEAST
+    world.now += PASS_INTERVAL_MAX
     assert schedule(world.recovery, tick) == 0
     calls = world.aws.operations()
     assert set(calls) == {"GetItem", "Query", "BatchGetItem", "UpdateItem"}

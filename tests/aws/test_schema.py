@@ -37,7 +37,7 @@ def store(moto_store: DynamoStore) -> DynamoStore:
 
 
 def table_of(store: DynamoStore, key: str) -> Table:
-    return store.jobs if key.startswith(JOB) else store.machines
+    return store.jobs if key.startswith(JOB) else store.table
 
 
 def item(store: DynamoStore, key: str) -> dict[str, Any]:

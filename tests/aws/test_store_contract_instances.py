@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
-from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports.errors import StaleRecord
@@ -73,7 +73,7 @@ def test_settling_an_instance_takes_out_the_done_command_only(store: Store) -> N
     """Whoever wrote it since keeps his change; a deferred command counts its refusal."""
     record = kept(store, instance(commands=(pending(A, 1), pending(A, 2, commands.RunCheck("check/i-0a/1")))))
     store.save_instance(replace(record, agent_connected=False))
-    store.settle_instance(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
+    store.remove_finished_instance_commands(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
     after = read(store)
     assert not after.agent_connected
     assert [(c.command_id, c.refusals, c.acting_until) for c in after.commands] == [(f"{A}/1/2", 1, later(10))]
@@ -85,7 +85,7 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
     kept(store, instance(B, look_at=later(7)))
     assert set(store.due_instances(later(4))) == set()
     assert set(store.due_instances(later(5))) == {A}
-    store.settle_instance(first, (f"{A}/1/1",), {})
+    store.remove_finished_instance_commands(first, (f"{A}/1/1",), {})
     assert set(store.due_instances(later(7))) == {B}
     assert set(store.due_instances(later(50))) == {A, B}
 
@@ -295,13 +295,13 @@ def test_releasing_twice_or_nothing_is_no_error(store: Store) -> None:
 
 def test_what_a_job_leaves_out_is_remembered_with_the_write_that_takes_its_claim(store: Store) -> None:
     """Beside what was remembered before; once, however often it is given back, and not where the claim stays."""
-    known = noticed(NOW, LemonSignal.OUT)
+    known = signal_at(NOW, LemonSignal.OUT)
     kept(store, instance(claims={JOB: claim()}, past=(known,), reserved_for=JOB))
     store.release_instance(A, JOB, True, 1, later(5))
     assert read(store).past == (known,)
     for _ in range(2):
         store.release_instance(A, JOB, False, 1, later(5))
-    assert read(store).past == (known, noticed(later(5), LemonSignal.LEFT_OUT))
+    assert read(store).past == (known, signal_at(later(5), LemonSignal.LEFT_OUT))
     assert read(store).claims == {}
 
 
@@ -314,7 +314,7 @@ def test_a_later_attempts_machine_is_not_left_out_by_an_earlier_one(store: Store
 
 def test_what_is_remembered_of_an_instance_comes_back_as_it_was_kept(store: Store) -> None:
     """To the second, which is what a score is made of."""
-    past = tuple(noticed(later(n), kind) for n, kind in enumerate(LemonSignal))
+    past = tuple(signal_at(later(n), kind) for n, kind in enumerate(LemonSignal))
     kept(store, instance(past=past))
     assert read(store).past == past
 

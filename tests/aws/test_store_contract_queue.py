@@ -6,14 +6,14 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.queue_store import entry_from, line_keys
+from gpu_recovery.aws.queue_store import entry_from, queue_keys
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import PLACED, TERMINAL, WAITING, Job, JobStatus, Suspicion
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.run_time_estimates import RanFor
+from gpu_recovery.core.queue.run_time_estimates import RunTime
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 from gpu_recovery.ports.store import Store
@@ -40,20 +40,20 @@ def kept(store: Store, **changes: Any) -> Job:
 def test_the_line_has_who_waits_and_who_has_a_place(store: Store, status: JobStatus) -> None:
     """And nobody whose job is over."""
     kept(store, status=status)
-    assert [entry.job_id for entry in store.line()] == ([] if status in TERMINAL else [JOB])
-    assert [entry.waits for entry in store.line()] == ([] if status in TERMINAL else [status in WAITING])
+    assert [entry.job_id for entry in store.load_queue()] == ([] if status in TERMINAL else [JOB])
+    assert [entry.waits for entry in store.load_queue()] == ([] if status in TERMINAL else [status in WAITING])
 
 
 def test_a_job_leaves_the_line_with_its_end(store: Store) -> None:
     """In the same write."""
     store.save_job(replace(kept(store), status=JobStatus.CANCELED))
-    assert store.line() == ()
+    assert store.load_queue() == ()
 
 
 def test_a_job_on_ray_is_not_in_our_line(store: Store) -> None:
     """Its GPUs are never ours to give."""
     kept(store, spec=spec(backend=Backend.RAY, task_definition="", entrypoint="python train.py"))
-    assert store.line() == ()
+    assert store.load_queue() == ()
 
 
 def test_an_entry_is_read_back_whole(store: Store) -> None:
@@ -78,7 +78,7 @@ def test_an_entry_is_read_back_whole(store: Store) -> None:
         short_of="gpus",
         suspicions=(Suspicion(2, 0, "i-1"),),
     )
-    (entry,) = store.line()
+    (entry,) = store.load_queue()
     assert entry == entry_of(record)
     assert (entry.asked, entry.not_before, entry.suspects) == (Priority.LOW, later(60), {"i-1": 0})
 
@@ -88,9 +88,9 @@ def test_whatever_a_job_holds_its_entry_survives_the_table(record: Job) -> None:
     """Nothing that a field may hold is lost on the way, neither a nought nor an empty text."""
     entry = entry_of(record)
     if entry is None:
-        assert "line_entry" not in line_keys(record)
+        assert "line_entry" not in queue_keys(record)
     else:
-        assert entry_from(line_keys(record)["line_entry"]) == entry
+        assert entry_from(queue_keys(record)["line_entry"]) == entry
 
 
 def test_an_entry_has_no_field_that_is_not_read_back() -> None:
@@ -98,8 +98,8 @@ def test_an_entry_has_no_field_that_is_not_read_back() -> None:
     least = entry_of(job())
     assert least is not None
     for field in fields(Entry):
-        assert hasattr(entry_from(line_keys(job())["line_entry"]), field.name)
-    assert entry_from(line_keys(job())["line_entry"]) == least
+        assert hasattr(entry_from(queue_keys(job())["line_entry"]), field.name)
+    assert entry_from(queue_keys(job())["line_entry"]) == least
 
 
 # -- terms -------------------------------------------------------------------------------------------------------------
@@ -107,19 +107,19 @@ def test_an_entry_has_no_field_that_is_not_read_back() -> None:
 
 def test_terms_are_counted_and_a_pass_is_remembered(store: Store) -> None:
     """Before the first pass nothing is known."""
-    assert store.last_pass() == LastPass()
+    assert store.load_last_pass() == LastPass()
     assert (store.begin_term(), store.begin_term()) == (1, 2)
     ended = LastPass(2, NOW, later(60), 7)
-    store.end_pass(ended)
-    assert store.last_pass() == ended
+    store.save_pass(ended)
+    assert store.load_last_pass() == ended
 
 
 def test_a_pass_that_was_overtaken_is_not_remembered(store: Store) -> None:
     """What it has found is older than what the next one finds."""
     store.begin_term()
     store.begin_term()
-    store.end_pass(LastPass(1, NOW, later(60), 7))
-    assert store.last_pass() == LastPass(2)
+    store.save_pass(LastPass(1, NOW, later(60), 7))
+    assert store.load_last_pass() == LastPass(2)
 
 
 def test_what_an_earlier_term_decided_is_not_kept(store: Store) -> None:
@@ -237,13 +237,13 @@ def test_what_holds_quota_is_what_has_a_place() -> None:
 def test_run_times_are_kept_with_the_end_of_their_job(store: Store) -> None:
     """A few of a kind, each in its slot; a stale writer keeps none; a kind that nobody ran has none."""
     record = store.save_job(kept(store), QuotaChange(KEY, 2))
-    ended = QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 3, 600))
+    ended = QuotaChange(KEY, -2, ran=RunTime("ana/sft/2x8", 3, 600))
     store.save_job(record, ended)
     with pytest.raises(StaleRecord):
-        store.save_job(record, QuotaChange(KEY, -2, ran=RanFor("ana/sft/2x8", 4, 1)))
+        store.save_job(record, QuotaChange(KEY, -2, ran=RunTime("ana/sft/2x8", 4, 1)))
     other = store.save_job(kept(store, job_id=OTHER_JOB), QuotaChange(KEY, 2))
-    other = store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 12, 700)))
+    other = store.save_job(other, QuotaChange(KEY, -1, ran=RunTime("ana/sft/2x8", 12, 700)))
     found = store.load_run_times(["ana/sft/2x8", "ana/ppo/2x8"])
     assert {kind: sorted(times) for kind, times in found.items()} == {"ana/sft/2x8": [600, 700], "ana/ppo/2x8": []}
-    store.save_job(other, QuotaChange(KEY, -1, ran=RanFor("ana/sft/2x8", 3, 650)))
+    store.save_job(other, QuotaChange(KEY, -1, ran=RunTime("ana/sft/2x8", 3, 650)))
     assert sorted(store.load_run_times(["ana/sft/2x8"])["ana/sft/2x8"]) == [650, 700]

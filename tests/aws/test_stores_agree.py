@@ -132,7 +132,7 @@ class BothStores(RuleBasedStateMachine):
         done = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
         left = [one for one in known if one not in done]
         deferred = data.draw(st.lists(st.sampled_from(left), unique=True)) if left else []
-        method = "settle_job" if name in JOBS else "settle_instance"
+        method = "remove_finished_job_commands" if name in JOBS else "remove_finished_instance_commands"
         for store, record in zip(self.stores, copies, strict=True):
             getattr(store, method)(record, tuple(done), {one: later(until) for one in deferred})
         self.read(name)

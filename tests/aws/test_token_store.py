@@ -26,7 +26,7 @@ SECOND = replace(FIRST, token_id="cdef01234567", digest="cd" * 32, note="")
 @pytest.fixture
 def tokens(moto_store: DynamoStore) -> DynamoTokenStore:
     """A store of tokens beside the store of everything else, on one table."""
-    return DynamoTokenStore(moto_store.machines.client, moto_store.machines.name)
+    return DynamoTokenStore(moto_store.table.client, moto_store.table.name)
 
 
 def raw(tokens: DynamoTokenStore, key: str) -> dict[str, Any]:

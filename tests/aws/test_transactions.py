@@ -80,7 +80,7 @@ def test_a_transaction_is_one_call_of_two_writes(moto_store: DynamoStore) -> Non
     first = save_both(noting)
     noting.save_instance(replace(first, reason="more"))
     noting.save_fleet(noting.load_fleet())
-    assert asked == [[moto_store.machines.name] * 2]
+    assert asked == [[moto_store.table.name] * 2]
 
 
 def conflicts(times: int) -> tuple[list[int], Callable[[Any, dict[str, Any]], Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery_client.diagnosis import gpu_state, reporter, stages
 from gpu_recovery_client.diagnosis.sender import Sender
 
@@ -68,7 +68,7 @@ class Ear:
 
     def reports(self) -> list[Any]:
         """The same as the reports that they are. Not one of them may be one that the server leaves out."""
-        found: list[Report] = []
+        found: list[Observation] = []
         for line in self.lines():
             read, left_out = observed(INSTANCE, [line])
             assert left_out == 0, line

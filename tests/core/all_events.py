@@ -17,17 +17,17 @@ from gpu_recovery.core.commands import RunCheck
 from gpu_recovery.core.diagnosis import taxonomy
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.instance import state_machine
-from gpu_recovery.core.instance.escalation import is_taken_back
-from gpu_recovery.core.instance.health_reports import unanswered
+from gpu_recovery.core.instance.escalation import is_withdrawn
+from gpu_recovery.core.instance.health_reports import unhandled_report
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
-from gpu_recovery.core.job.diagnosis_result import Conclusion
-from gpu_recovery.core.job.record import LIVE, TERMINAL, Cause, Job, JobStatus
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind
 
 from tests.core.build import FLEET, IDS, NOW, SPEC, failure, observed, results, tell
@@ -56,25 +56,31 @@ Telling = tuple[datetime, Any]
 def first_jobs(policy: RecoveryPolicy) -> list[Job]:
     """A job of every way in: of an older release, submitted (with a time limit), adopted to recover or to observe."""
     limited = replace(SPEC, max_runtime_s=3600)
-    of_older_release = replace(job.created("old-1", limited, policy, NOW).record, look_at=NOW)
+    of_older_release = replace(job_state_machine.created("old-1", limited, policy, NOW).record, look_at=NOW)
     return [
         of_older_release,
         replace(of_older_release, status=JobStatus.RECOVERING, attempt=1, instances=IDS, incident_at=NOW),
         replace(of_older_release, status=JobStatus.PENDING_RESOURCES, deadline_at=NOW + timedelta(seconds=60)),
-        job.created("sft-1", limited, policy, NOW).record,
-        job.adopted("run-1", SPEC, False, policy, NOW).record,
-        job.adopted("run-1", SPEC, True, policy, NOW).record,
+        job_state_machine.created("sft-1", limited, policy, NOW).record,
+        job_state_machine.adopted("run-1", SPEC, False, policy, NOW).record,
+        job_state_machine.adopted("run-1", SPEC, True, policy, NOW).record,
     ]
 
 
 CONCLUSIONS = (
-    Conclusion(1, taxonomy.Cause.APPLICATION, "job", (), taxonomy.Remedy.FAIL, 90, True, "ImportError: no such module"),
-    Conclusion(1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 80, True, "the connection timed out"),
-    Conclusion(1, taxonomy.Cause.WORKER_HANG, "instance", IDS[:1], taxonomy.Remedy.LEAVE_OUT, 80, True, "no answer"),
-    Conclusion(
+    DiagnosisResult(
+        1, taxonomy.Cause.APPLICATION, "job", (), taxonomy.Remedy.FAIL, 90, True, "ImportError: no such module"
+    ),
+    DiagnosisResult(
+        1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 80, True, "the connection timed out"
+    ),
+    DiagnosisResult(
+        1, taxonomy.Cause.WORKER_HANG, "instance", IDS[:1], taxonomy.Remedy.LEAVE_OUT, 80, True, "no answer"
+    ),
+    DiagnosisResult(
         1, taxonomy.Cause.GPU_FAULT, "gpu", IDS[:1], taxonomy.Remedy.CHECK, 90, True, "ECC errors", (f"{IDS[0]}/3",)
     ),
-    Conclusion(1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 40, False, "perhaps the network"),
+    DiagnosisResult(1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 40, False, "perhaps the network"),
 )
 """One of each kind that a diagnosis comes to."""
 
@@ -190,7 +196,7 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
         events.QuarantineRequested(at=now, by="ada", because="it is loud"),
         events.ReleaseRequested(at=now, by="ada"),
-        *(events.MachineSeen(at=now, state=state) for state in MachineState),
+        *(events.MachineSeen(at=now, state=state) for state in Ec2InstanceState),
         *warnings(now),
         events.InstanceSilent(at=now, seen_at=now - SILENCE, heard={"sft-1": 1}),
         events.InstanceHeard(at=now, heard={"sft-1": 1}),
@@ -329,7 +335,7 @@ def explore(
                 look = signature(decision.record)
                 shape = shapes.setdefault(look, len(shapes))
                 move = (len(seen), type(event), shape)
-                if decision.outcome is Outcome.APPLIED and move not in moves:
+                if decision.outcome is EventOutcome.APPLIED and move not in moves:
                     moves.add(move)
                     edges.append(Edge(record, event, decision.record, at, path, policy, fleet, shape))
                     front.append((decision.record, at, (*path, event)))
@@ -342,7 +348,7 @@ PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
 
 def _decisions(record: Any, event: Any, policy: RecoveryPolicy, at: datetime) -> Iterator[tuple[Fleet | None, Any]]:
     """What is decided under brakes that let every repair begin, and, if one begins, while a person has paused all."""
-    if not isinstance(record, Instance) or not state_machine.minds_the_brakes(record, event):
+    if not isinstance(record, Instance) or not state_machine.needs_fleet_limits(record, event):
         yield None, tell(record, event, policy, at)
         return
     repairing = frozenset({record.instance_id} if record.under_repair else ())
@@ -380,7 +386,7 @@ def job_signature(record: Job) -> Any:
 
 def _used_up(record: Job) -> Any:
     """The uncounted relaunches so far: for want of resources, and for any other cause, which all act alike."""
-    short = record.attempts_uncounted.get(Cause.INSUFFICIENT_RESOURCES, 0)
+    short = record.attempts_uncounted.get(CloseCause.INSUFFICIENT_RESOURCES, 0)
     return short, sum(record.attempts_uncounted.values()) > short
 
 
@@ -417,11 +423,11 @@ def _warned(record: Instance) -> Any:
     match record.status:
         case InstanceStatus.AVAILABLE:
             kind = record.departure.kind if record.departure is not None else None
-            return kind, unanswered(record), record.deadline_at is None
+            return kind, unhandled_report(record), record.deadline_at is None
         case InstanceStatus.CHECKING:
             refused = any(one.refusals for one in record.commands)
             is_sure = any(one.fault is not None for one in record.health.values())
-            return unanswered(record), refused and record.agent_connected, is_sure
+            return unhandled_report(record), refused and record.agent_connected, is_sure
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
-            return is_taken_back(record, record.need), record.agent_connected
+            return is_withdrawn(record, record.need), record.agent_connected
     return None

@@ -13,15 +13,15 @@ from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Claim, Instance
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.quota import Limits
+from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Placement
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -39,7 +39,7 @@ def later(seconds: int) -> datetime:
 
 def applied(decision: Decision[Any]) -> Any:
     """The record after a decision that must have been applied."""
-    assert decision.outcome is Outcome.APPLIED, decision.reason
+    assert decision.outcome is EventOutcome.APPLIED, decision.reason
     return decision.record
 
 
@@ -65,8 +65,8 @@ def tell(
 ) -> Decision[Any]:
     """What the machine that `event` belongs to decides; an instance as the loop has it decide, with the brakes."""
     if isinstance(event, events.JobEvent):
-        return job.decide(record, event, policy, now)
-    brakes = (fleet or FLEET) if state_machine.minds_the_brakes(record, event) else None
+        return job_state_machine.decide(record, event, policy, now)
+    brakes = (fleet or FLEET) if state_machine.needs_fleet_limits(record, event) else None
     return state_machine.decide(record, event, policy, now, brakes)
 
 
@@ -79,7 +79,7 @@ def overdue(record: Instance, policy: Any = ADAPTIVE, fleet: Fleet = FLEET) -> D
 
 def queued(policy: Any = ADAPTIVE, job_id: str = "sft-1", spec: JobSpec = SPEC, now: datetime = NOW) -> Job:
     """A job that has just been submitted."""
-    return job.created(job_id, spec, policy, now).record
+    return job_state_machine.created(job_id, spec, policy, now).record
 
 
 def placed(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW, ids: tuple[str, ...] = IDS) -> Job:
@@ -101,7 +101,7 @@ class Cluster:
 def place_records(cluster: Cluster, policy: Any = ADAPTIVE, now: datetime = NOW + timedelta(days=30)) -> Placement:
     """What a pass of the scheduler answers to these records, with no limits set."""
     entries = [entry for job in cluster.jobs if (entry := entry_of(job)) is not None]
-    return place(snapshot_of(entries, cluster.instances, policy, now, {}, Limits()), policy, now)
+    return place(snapshot_of(entries, cluster.instances, policy, now, {}, QuotaLimits()), policy, now)
 
 
 def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:

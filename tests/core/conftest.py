@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.instance import state_machine
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 
 from tests.core import all_events
 from tests.core.build import ADAPTIVE, CLASSIC, POLICIES
@@ -23,7 +23,11 @@ def job_edges() -> list[all_events.Edge]:
         edge
         for policy in SHORT_OF_BREATH
         for edge in all_events.explore(
-            job, all_events.first_jobs(policy), all_events.anything_for_job, policy, all_events.job_signature
+            job_state_machine,
+            all_events.first_jobs(policy),
+            all_events.anything_for_job,
+            policy,
+            all_events.job_signature,
         )
     ]
 

@@ -10,7 +10,7 @@ from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.instance.repair_proof import proves_reboot
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ many = settings(max_examples=60, deadline=None)
 def job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
     """Run the job state machine from the job with number `first` through `steps`."""
     firsts = all_events.first_jobs(policy)
-    return run_of(job, firsts[first % len(firsts)], all_events.anything_for_job, policy, steps)
+    return run_of(job_state_machine, firsts[first % len(firsts)], all_events.anything_for_job, policy, steps)
 
 
 def instance_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from hypothesis import strategies as st
 
 from tests.core.build import NOW, tell
@@ -46,7 +46,7 @@ class Run:
         """Tell the record one event and go on from what was decided."""
         decision = tell(self.record, event, self.policy, self.now)
         self.taken.append(Taken(how, self.record, event, decision, self.now))
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             return
         self.record = decision.record
         # A look is an answer we fetch ourselves at its time: nobody delivers it a second time.

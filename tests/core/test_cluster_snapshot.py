@@ -10,16 +10,18 @@ from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.quota import Limits
-from gpu_recovery.core.queue.snapshot import Placement, Shortage
+from gpu_recovery.core.queue.quota import QuotaLimits
+from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
 
 from tests.core.build import ADAPTIVE, NOW, SPEC, Cluster, available, later, place_records, placed, queued
 
 SMALL = replace(SPEC, user="cleo", nnodes=1)
-ONE_EACH = Limits(max_running_jobs_per_user=1)
+ONE_EACH = QuotaLimits(max_running_jobs_per_user=1)
 
 
-def _pass(*jobs: Job, limits: Limits, fleet: tuple[Instance, ...] = (available("i-1"), available("i-2"))) -> Placement:
+def _pass(
+    *jobs: Job, limits: QuotaLimits, fleet: tuple[Instance, ...] = (available("i-1"), available("i-2"))
+) -> Placement:
     entries = [entry for job in jobs if (entry := entry_of(job)) is not None]
     return place(snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, limits), ADAPTIVE, NOW)
 
@@ -40,8 +42,8 @@ def test_a_gang_that_may_not_start_yet_counts_among_the_jobs_that_run() -> None:
     paused, other = _recovering(not_before=later(60)), queued(job_id="new", spec=SMALL)
     placement = _pass(paused, other, limits=ONE_EACH)
     assert placement.assignments == ()
-    assert [(one.job_id, one.short_of) for one in placement.short] == [("new", Shortage.JOBS)]
-    assert [one.job_id for one in _pass(paused, other, limits=Limits()).assignments] == ["new"]
+    assert [(one.job_id, one.short_of) for one in placement.rejected] == [("new", RejectionKind.JOBS)]
+    assert [one.job_id for one in _pass(paused, other, limits=QuotaLimits()).assignments] == ["new"]
 
 
 def test_a_gang_that_may_not_start_yet_gives_no_instance_back() -> None:
@@ -49,7 +51,7 @@ def test_a_gang_that_may_not_start_yet_gives_no_instance_back() -> None:
     spec = replace(SMALL, max_runtime_s=600)
     paused, wanted = replace(_recovering(not_before=later(60)), spec=spec), queued(job_id="new", spec=SPEC)
     fleet = (available("i-1", claims={"a person's": Claim(1, 8)}), available("i-2"))
-    reservation = _pass(paused, wanted, limits=Limits(), fleet=fleet).reservations[0]
+    reservation = _pass(paused, wanted, limits=QuotaLimits(), fleet=fleet).reservations[0]
     assert (reservation.job_id, reservation.at) == ("new", None)
 
 
@@ -63,9 +65,9 @@ def test_a_place_that_is_given_is_nobody_elses_before_its_claim_is_made() -> Non
     """Who makes the claims may have died: the job comes by its place later, not another that asks meanwhile."""
     launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
     other = queued(job_id="second", spec=SMALL)
-    assert _pass(launching, other, limits=Limits(), fleet=(available("i-1"),)).assignments == ()
+    assert _pass(launching, other, limits=QuotaLimits(), fleet=(available("i-1"),)).assignments == ()
     claimed = available("i-1", claims={"first": Claim(1, 8)})
-    assert _pass(launching, other, limits=Limits(), fleet=(claimed,)).assignments == ()
+    assert _pass(launching, other, limits=QuotaLimits(), fleet=(claimed,)).assignments == ()
 
 
 def test_a_place_is_counted_once_when_its_claim_is_made() -> None:
@@ -74,7 +76,9 @@ def test_a_place_is_counted_once_when_its_claim_is_made() -> None:
     launching, other = placed(queued(job_id="first", spec=half), ids=("i-1",)), queued(job_id="second", spec=half)
     for claims in ({}, {"first": Claim(1, 4)}):
         fleet = (available("i-1", claims=claims),)
-        assert [one.job_id for one in _pass(launching, other, limits=Limits(), fleet=fleet).assignments] == ["second"]
+        assert [one.job_id for one in _pass(launching, other, limits=QuotaLimits(), fleet=fleet).assignments] == [
+            "second"
+        ]
 
 
 def test_a_gang_that_is_stopped_keeps_nothing_that_it_has_not_claimed() -> None:
@@ -82,7 +86,7 @@ def test_a_gang_that_is_stopped_keeps_nothing_that_it_has_not_claimed() -> None:
     launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
     stopping = replace(launching, status=JobStatus.STOPPING)
     other = queued(job_id="second", spec=SMALL)
-    given = _pass(stopping, other, limits=Limits(), fleet=(available("i-1"),)).assignments
+    given = _pass(stopping, other, limits=QuotaLimits(), fleet=(available("i-1"),)).assignments
     assert [one.job_id for one in given] == ["second"]
 
 

@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.core.gpu_lock import GRACE, GpuLock, LockRefused, acquired, has_ended, released, renewed
+from gpu_recovery.core.gpu_lock import GRACE, GpuLockRecord, LockRefused, acquired, has_ended, released, renewed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.build import NOW, later
 
-FREE = GpuLock("sft-1", "gpu-0")
+FREE = GpuLockRecord("sft-1", "gpu-0")
 
 
 def take(
-    lock: GpuLock, owner: str, at: float = 0, holder: str = "", *, silent: bool = False, lease_s: int = 60
-) -> GpuLock:
+    lock: GpuLockRecord, owner: str, at: float = 0, holder: str = "", *, silent: bool = False, lease_s: int = 60
+) -> GpuLockRecord:
     """`owner` asks for it so many seconds after the present; the holder's instance may be silent."""
     return acquired(lock, owner, holder or f"{owner}-1", f"i-{owner}", lease_s, later(seconds=at), silent)
 

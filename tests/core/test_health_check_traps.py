@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.health_check import REASON_CHARACTERS_MAX, CheckOutcome, judge_unstarted
+from gpu_recovery.core.health_check import REASON_CHARACTERS_MAX, CheckOutcome, verdict_of_unstarted
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from gpu_recovery.core.health_check import REASON_CHARACTERS_MAX, CheckOutcome, 
 )
 def test_a_host_that_has_no_gpu_for_a_container_is_blamed(reason: str) -> None:
     """It advertises them all the same: without this, job after job would be placed there and never start."""
-    verdict = judge_unstarted(reason)
+    verdict = verdict_of_unstarted(reason)
     assert verdict.outcome is CheckOutcome.REBOOT
     assert reason.split(": ", 1)[1][:40] in verdict.summary
 
@@ -34,7 +34,7 @@ def test_a_host_that_has_no_gpu_for_a_container_is_blamed(reason: str) -> None:
 )
 def test_whatever_else_kept_a_check_from_starting_blames_no_machine(reason: str) -> None:
     """A broken image, a host without NVIDIA's runtime, a full one: could not tell, in ECS's words."""
-    verdict = judge_unstarted(reason)
+    verdict = verdict_of_unstarted(reason)
     assert verdict.outcome is CheckOutcome.INCONCLUSIVE
     assert len(verdict.summary) <= REASON_CHARACTERS_MAX + 50
     assert (reason[:20] or "no reason given") in verdict.summary

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from gpu_recovery.core.heartbeat import Beat, RankBeat
-from gpu_recovery.core.liveness import Liveness, attempts_of, booted, is_fresh, liveness
+from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
+from gpu_recovery.core.liveness import Liveness, latest_attempts, boot_event, is_fresh, liveness
 from gpu_recovery.core.policy import PRESETS, Preset
 
 from tests.core.build import NOW
@@ -38,15 +38,17 @@ def test_a_rank_is_fresh_until_its_instance_would_be_lost() -> None:
 
 def test_of_several_ranks_of_a_job_the_latest_attempt_counts() -> None:
     """Whatever their order in the heartbeat."""
-    ranks = {str(n): RankBeat(job, attempt, 0, NOW) for n, (job, attempt) in enumerate((("a", 2), ("a", 3), ("b", 1)))}
-    assert attempts_of(ranks) == attempts_of(dict(reversed(ranks.items()))) == {"a": 3, "b": 1}
+    ranks = {
+        str(n): RankHeartbeat(job, attempt, 0, NOW) for n, (job, attempt) in enumerate((("a", 2), ("a", 3), ("b", 1)))
+    }
+    assert latest_attempts(ranks) == latest_attempts(dict(reversed(ranks.items()))) == {"a": 3, "b": 1}
 
 
 def test_a_boot_ends_the_ranks_that_were_last_seen_before_it() -> None:
     """A rank that was seen at the time of the boot or later belongs to the new boot."""
     boot = NOW - timedelta(seconds=30)
-    ranks = {"1": RankBeat("before", 1, 0, boot - SECOND), "2": RankBeat("after", 1, 0, boot)}
-    event = booted(Beat("i-0", NOW, "boot-2", boot, ranks=ranks), NOW, "SXid before")
+    ranks = {"1": RankHeartbeat("before", 1, 0, boot - SECOND), "2": RankHeartbeat("after", 1, 0, boot)}
+    event = boot_event(Heartbeat("i-0", NOW, "boot-2", boot, ranks=ranks), NOW, "SXid before")
     assert (event.at, event.boot_id, event.booted_at, event.sentence) == (
         NOW,
         "boot-2",

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator, PokeScheduler, PublishEvent
-from gpu_recovery.core.fleet import Deaf, Fleet, Pause
+from gpu_recovery.core.fleet import Fleet, Pause, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.metrics import (
-    MEASURES,
+    METRICS,
     PHASES,
-    Measure,
+    MetricValue,
     Unit,
-    entered,
     of_decision,
+    of_due_record,
     of_fleet,
-    of_opened,
-    of_word,
+    of_notification,
+    status_metric,
 )
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core import all_events
@@ -65,7 +65,7 @@ def told(
     return decision.record, summed(of_decision(record, decision))
 
 
-def summed(measures: list[Measure]) -> dict[str, float]:
+def summed(measures: list[MetricValue]) -> dict[str, float]:
     """Values by name; a name that comes twice in one decision would be two values, so it is added up."""
     total: dict[str, float] = {}
     for one in measures:
@@ -139,7 +139,7 @@ def test_a_recovery_is_measured_phase_by_phase() -> None:
 
 def test_the_phases_and_the_detection_make_up_the_loss() -> None:
     """Detection and phases together are the time from the failure to running; the GPU-hours are that time's."""
-    total = summed([Measure(name, value) for _, found in recovery() for name, value in found.items()])
+    total = summed([MetricValue(name, value) for _, found in recovery() for name, value in found.items()])
     phases = sum(total[name] for name in set(PHASES.values()))
     assert phases == total["RecoverySeconds"] == 720
     assert total["GpuHoursLost"] == pytest.approx(GPUS * (total["DetectionSeconds"] + phases) / 3600)
@@ -232,8 +232,8 @@ def test_a_clock_that_is_behind_makes_no_negative_time() -> None:
 def test_a_new_record_counts_its_first_status() -> None:
     """Otherwise no job would ever be counted as QUEUED."""
     job = queued()
-    decision = Decision(job, (), "submitted", Outcome.APPLIED)
-    assert of_decision(None, decision) == [Measure("JobQueued")]
+    decision = Decision(job, (), "submitted", EventOutcome.APPLIED)
+    assert of_decision(None, decision) == [MetricValue("JobQueued")]
 
 
 def test_a_reboot_is_counted_when_it_is_ordered() -> None:
@@ -316,14 +316,16 @@ def test_the_breaker_is_counted_by_the_decision_that_opens_it() -> None:
     before = about_to_be_blamed()
     opening = tell(before, verdict_of(before, CheckOutcome.REBOOT), now=later(5), fleet=NEARLY_OPEN)
     assert opening.fleet is not None and opening.fleet.opened_at == later(5)
-    assert Measure("BreakerOpened") in of_decision(before, opening)
+    assert MetricValue("BreakerOpened") in of_decision(before, opening)
     blamed = opening.record
     trying = replace(blamed, status=InstanceStatus.REBOOTING, status_at=later(900), held=None)
-    probing = Decision(trying, (), "it tries", Outcome.APPLIED, replace(opening.fleet, probe=before.instance_id))
-    assert Measure("BreakerOpened") not in of_decision(blamed, probing)
+    probing = Decision(trying, (), "it tries", EventOutcome.APPLIED, replace(opening.fleet, probe=before.instance_id))
+    assert MetricValue("BreakerOpened") not in of_decision(blamed, probing)
     reopened = replace(trying, status=InstanceStatus.QUARANTINED, status_at=later(1800))
-    reopening = Decision(reopened, (), "not healed", Outcome.APPLIED, replace(opening.fleet, opened_at=later(1800)))
-    assert Measure("BreakerOpened") in of_decision(trying, reopening)
+    reopening = Decision(
+        reopened, (), "not healed", EventOutcome.APPLIED, replace(opening.fleet, opened_at=later(1800))
+    )
+    assert MetricValue("BreakerOpened") in of_decision(trying, reopening)
 
 
 def test_the_brakes_are_shown_while_they_hold_something() -> None:
@@ -331,9 +333,9 @@ def test_the_brakes_are_shown_while_they_hold_something() -> None:
     assert of_fleet(Fleet(gpu_instances=8), NOW) == []
     held = Fleet(opened_at=NOW, pause=Pause("ada", "maintenance", later(-60)), repairing=frozenset({"i-1", "i-2"}))
     assert of_fleet(held, later(30)) == [
-        Measure("BreakerOpenSeconds", 30),
-        Measure("PausedSeconds", 90),
-        Measure("UnderRepair", 2),
+        MetricValue("BreakerOpenSeconds", 30),
+        MetricValue("PausedSeconds", 90),
+        MetricValue("UnderRepair", 2),
     ]
 
 
@@ -341,16 +343,16 @@ def test_a_record_that_is_opened_says_how_late_it_is_and_how_old_its_incident() 
     """A recovery that is stuck is seen by its age, and one that the reconciler cannot move by its lateness."""
     job = stopping(failure(EndingKind.CRASHED))
     assert job.deadline_at is not None
-    assert of_opened(job, later(60)) == [Measure("RecoveryAgeSeconds", 60)]
-    late = of_opened(replace(job, deadline_at=later(10)), later(60))
-    assert late == [Measure("OverdueSeconds", 50), Measure("RecoveryAgeSeconds", 60)]
-    assert of_opened(running(), later(60)) == []
+    assert of_due_record(job, later(60)) == [MetricValue("RecoveryAgeSeconds", 60)]
+    late = of_due_record(replace(job, deadline_at=later(10)), later(60))
+    assert late == [MetricValue("OverdueSeconds", 50), MetricValue("RecoveryAgeSeconds", 60)]
+    assert of_due_record(running(), later(60)) == []
 
 
 def test_a_job_that_has_failed_is_no_recovery_under_way() -> None:
     """It is opened now and then while an end is not confirmed."""
     job = replace(stopping(failure(EndingKind.CRASHED)), status=JobStatus.FAILED, deadline_at=None)
-    assert of_opened(job, later(60)) == []
+    assert of_due_record(job, later(60)) == []
 
 
 @pytest.mark.parametrize(
@@ -365,41 +367,44 @@ def test_a_job_that_has_failed_is_no_recovery_under_way() -> None:
 )
 def test_words_are_counted_by_whom_they_did_not_reach(command: Any, said: bool, names: list[str]) -> None:
     """Operators who hear nothing are another matter than a program that does."""
-    assert [one.name for one in of_word(command, said)] == names
+    assert [one.name for one in of_notification(command, said)] == names
 
 
 def test_the_table_holds_every_status_and_every_name_is_pascal_case() -> None:
     """Alarms and dashboard are searched for these names."""
-    assert {entered(status) for status in (*JobStatus, *InstanceStatus)} <= set(MEASURES)
-    assert all(name[0].isupper() and name.isalnum() for name in MEASURES)
-    assert all(Measure(name).unit is kind.unit for name, kind in MEASURES.items())
-    assert all((kind.unit is Unit.SECONDS) == name.endswith("Seconds") for name, kind in MEASURES.items())
+    assert {status_metric(status) for status in (*JobStatus, *InstanceStatus)} <= set(METRICS)
+    assert all(name[0].isupper() and name.isalnum() for name in METRICS)
+    assert all(MetricValue(name).unit is kind.unit for name, kind in METRICS.items())
+    assert all((kind.unit is Unit.SECONDS) == name.endswith("Seconds") for name, kind in METRICS.items())
 
 
 def test_a_measure_that_is_not_in_the_table_is_refused() -> None:
     """A name written in one place only would be sent and never shown."""
     with pytest.raises(KeyError):
-        _ = Measure("GpuHoursWon").unit
+        _ = MetricValue("GpuHoursWon").unit
 
 
 def test_everything_in_the_table_is_measured_by_something(
     job_edges: list[all_events.Edge], instance_edges: list[all_events.Edge]
 ) -> None:
     """A metric that no decision, no look and no word can ever give is one that a dashboard shows in vain."""
-    found = {entered(JobStatus.QUEUED), entered(InstanceStatus.AVAILABLE)}  # of a new record
+    found = {status_metric(JobStatus.QUEUED), status_metric(InstanceStatus.AVAILABLE)}  # of a new record
     for edge in (*job_edges, *instance_edges):
         found |= {one.name for one in of_decision(edge.before, tell(edge.before, edge.event, edge.policy, edge.at))}
-        found |= {one.name for one in of_opened(edge.after, later(10**6))}
+        found |= {one.name for one in of_due_record(edge.after, later(10**6))}
     record = about_to_be_blamed()
     for outcome, fleet in ((CheckOutcome.REBOOT, NEARLY_OPEN), (CheckOutcome.REPLACE, None)):
         blame = tell(record, verdict_of(record, outcome), replace(ADAPTIVE, replace=True), fleet=fleet)
         found |= {one.name for one in of_decision(record, blame)}
     for command in (NOTICE, PokeScheduler("")):
-        found |= {one.name for said in (True, False) for one in of_word(command, said)}
+        found |= {one.name for said in (True, False) for one in of_notification(command, said)}
     found |= {
         one.name
         for one in of_fleet(
-            Fleet(opened_at=NOW, pause=Pause("", "", NOW), repairing=frozenset("i"), deaf=Deaf(NOW, 3, 9, "")), NOW
+            Fleet(
+                opened_at=NOW, pause=Pause("", "", NOW), repairing=frozenset("i"), deaf=ReportingOutage(NOW, 3, 9, "")
+            ),
+            NOW,
         )
     }
-    assert found == set(MEASURES)
+    assert found == set(METRICS)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.instance import state_machine
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from hypothesis import given, settings
 
 from tests.core.build import tell
@@ -31,20 +31,20 @@ def test_an_event_that_moved_a_record_never_moves_it_again(
     """Whatever has happened since, the second delivery of an event changes nothing."""
     for step in run(policy, first, steps).taken:
         if step.how == AGAIN:
-            assert step.decision.outcome is not Outcome.APPLIED, (step.before.status, step.event)
+            assert step.decision.outcome is not EventOutcome.APPLIED, (step.before.status, step.event)
 
 
-@pytest.mark.parametrize("machine", [job, state_machine], ids=["job", "instance"])
+@pytest.mark.parametrize("machine", [job_state_machine, state_machine], ids=["job", "instance"])
 def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request: pytest.FixtureRequest) -> None:
     """The same, for every move that exploring finds: all events of the way there are told once more."""
     told: set[Any] = set()
-    for edge in request.getfixturevalue("job_edges" if machine is job else "instance_edges"):
+    for edge in request.getfixturevalue("job_edges" if machine is job_state_machine else "instance_edges"):
         for event in edge.told_again():
             if (edge.policy, edge.shape, id(event)) in told:
                 continue
             told.add((edge.policy, edge.shape, id(event)))
             again = tell(edge.after, event, edge.policy, edge.at + timedelta(seconds=1), edge.fleet)
-            assert again.outcome is not Outcome.APPLIED, (edge.after.status, event)
+            assert again.outcome is not EventOutcome.APPLIED, (edge.after.status, event)
 
 
 @RUNS
@@ -53,7 +53,7 @@ def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request:
 def test_what_is_not_applied_changes_nothing(run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """A decision that is not applied holds the very record it was given, and orders nothing."""
     for step in run(policy, first, steps).taken:
-        if step.decision.outcome is not Outcome.APPLIED:
+        if step.decision.outcome is not EventOutcome.APPLIED:
             assert step.decision.record is step.before
             assert step.decision.commands == ()
 
@@ -83,7 +83,7 @@ def test_each_applied_decision_is_one_version_with_commands_of_its_own(
     walked = run(policy, first, steps)
     ids: list[str] = []
     for step in walked.taken:
-        if step.decision.outcome is Outcome.APPLIED:
+        if step.decision.outcome is EventOutcome.APPLIED:
             after = step.decision.record
             name = after.job_id if isinstance(after, Job) else after.instance_id
             assert after.version == step.before.version + 1
@@ -129,10 +129,10 @@ def test_every_decision_says_why_in_one_line(run: Any, policy: RecoveryPolicy, f
 # -- of reasons, orders and sizes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("machine", [job, state_machine], ids=["job", "instance"])
+@pytest.mark.parametrize("machine", [job_state_machine, state_machine], ids=["job", "instance"])
 def test_no_record_grows_with_what_is_said_of_it(machine: Any, request: pytest.FixtureRequest) -> None:
     """A reason quotes each part of what it rests on once: after a dozen moves it is as short as after two."""
-    for edge in request.getfixturevalue("job_edges" if machine is job else "instance_edges"):
+    for edge in request.getfixturevalue("job_edges" if machine is job_state_machine else "instance_edges"):
         assert len(edge.after.reason) < REASON_CHARACTERS_MAX, (len(edge.path), edge.after.reason)
 
 

@@ -16,7 +16,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.instance.repair_proof import proves_reboot
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 
 from tests.core import all_events
 from tests.core.build import (
@@ -82,7 +82,7 @@ def test_every_event_is_answered_on_an_old_instance(status: InstanceStatus, poli
     for at, event in all_events.anything_for_instance(record, NOW):
         decision = tell(record, event, policy, at)
         after = decision.record
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             assert after is record
             continue
         if after.status not in (_S.AVAILABLE, _S.GONE):
@@ -139,5 +139,5 @@ def test_an_old_order_to_reboot_that_the_second_look_holds_back_ends_with_its_de
     """There is no need to hold; the machine is not touched, and a person has it in half an hour."""
     record = _as_of_release_1(Instance, rebooting())
     held = events.RepairHeld(at=NOW, epoch=record.epoch, sentence="kept back")
-    assert tell(record, held, ADAPTIVE, NOW, FLEET).outcome is Outcome.IGNORED
+    assert tell(record, held, ADAPTIVE, NOW, FLEET).outcome is EventOutcome.IGNORED
     assert record.deadline_at == later(ADAPTIVE.reboot_timeout_s)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ecs_events import task_fact
-from gpu_recovery.core.task import OUR_STOP, Container, Ending, EndingKind, StopCode, TaskFact, ending
+from gpu_recovery.core.task import OUR_STOP, ContainerFact, Ending, EndingKind, StopCode, TaskFact, ending
 
 from tests.core.build import NOW
 
@@ -30,7 +30,7 @@ def _ended(code: int | None, stop: str = EXITED, stopped_reason: str = "", reaso
         "0a1b",
         "STOPPED",
         NOW,
-        containers=(Container("train", code, reason),),
+        containers=(ContainerFact("train", code, reason),),
         stop_code=stop,
         stopped_reason=stopped_reason,
     )
@@ -137,8 +137,8 @@ def test_running_out_of_host_memory_is_the_programs_failure() -> None:
 
 def test_without_a_name_the_only_container_is_the_main_one() -> None:
     """A person's override may name no container; with two of them nobody can tell."""
-    one = TaskFact("0a1b", "STOPPED", NOW, containers=(Container("train", 0),), stop_code=EXITED)
-    two = TaskFact("0a1b", "STOPPED", NOW, containers=(Container("a", 0), Container("b", 0)), stop_code=EXITED)
+    one = TaskFact("0a1b", "STOPPED", NOW, containers=(ContainerFact("train", 0),), stop_code=EXITED)
+    two = TaskFact("0a1b", "STOPPED", NOW, containers=(ContainerFact("a", 0), ContainerFact("b", 0)), stop_code=EXITED)
     assert ending(one, "").kind is EndingKind.SUCCEEDED
     assert ending(two, "").kind is EndingKind.CRASHED
 

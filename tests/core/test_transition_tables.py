@@ -12,14 +12,14 @@ from gpu_recovery.core import events
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
-from gpu_recovery.core.state_machine import Row, Step
+from gpu_recovery.core.state_machine import Step, Transition
 
 from tests.core.build import ADAPTIVE, NOW, available, queued, tell
 
 MACHINES = {
-    "job": (job, JobStatus, events.JOB_EVENTS),
+    "job": (job_state_machine, JobStatus, events.JOB_EVENTS),
     "instance": (state_machine, InstanceStatus, events.INSTANCE_EVENTS),
 }
 PAIRS = [(name, *pair) for name, (_, statuses, kinds) in MACHINES.items() for pair in product(statuses, kinds)]
@@ -85,8 +85,8 @@ def test_a_missing_row_is_illegal(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_row_that_strays_from_its_targets_is_illegal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function may decide only for what its row declares."""
     pair = (JobStatus.QUEUED, events.CancelRequested)
-    stray = Row.to(lambda *_: Step(JobStatus.SUCCEEDED, "strayed"), JobStatus.CANCELED)
-    monkeypatch.setitem(job.TRANSITIONS, pair, stray)
+    stray = Transition.to(lambda *_: Step(JobStatus.SUCCEEDED, "strayed"), JobStatus.CANCELED)
+    monkeypatch.setitem(job_state_machine.TRANSITIONS, pair, stray)
     with pytest.raises(IllegalTransition, match="may not lead to SUCCEEDED"):
         tell(queued(), events.CancelRequested(at=NOW, attempt=0, by="ada"))
 
@@ -94,7 +94,7 @@ def test_a_row_that_strays_from_its_targets_is_illegal(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("status", sorted(TERMINAL))
 def test_an_ended_job_is_moved_by_a_person_only(status: JobStatus) -> None:
     """The only row that leads out of an end is the one for tasks that a person started anew."""
-    rows = job.TRANSITIONS.items()
+    rows = job_state_machine.TRANSITIONS.items()
     assert {kind for (before, kind), row in rows if before is status and row.targets != {status}} == {
         events.NewerTaskSeen
     }

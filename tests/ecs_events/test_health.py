@@ -102,7 +102,7 @@ def test_an_interruption_is_known_before_it_takes_place(functions: Functions) ->
     departure = functions.instance().departure
     assert departure is not None
     assert (departure.kind, departure.leaves_at) == (DepartureKind.INTERRUPTION, later(120))
-    assert functions.instance().suspicion
+    assert functions.instance().avoid_reason
 
 
 # -- a change of state is a reason to look -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 from gpu_recovery.core.diagnosis.observations import Check as Probe
-from gpu_recovery.core.diagnosis.observations import Report, StageReport, Written
+from gpu_recovery.core.diagnosis.observations import Observation, StageReport, Written
 from gpu_recovery.core.events import AllRanksStopped
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
@@ -42,7 +42,7 @@ def two_instances(functions: Functions) -> Api:
     return Api(functions)
 
 
-def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: Any) -> None:
+def failed(api: Api, *lines: str, reports: tuple[Observation, ...] = (), **changes: Any) -> None:
     """A gang of two that is being stopped because rank 1 has exited with 1; what rank 1 wrote, and was told of it."""
     logging(api)
     store = api.functions.store
@@ -68,7 +68,7 @@ def failed(api: Api, *lines: str, reports: tuple[Report, ...] = (), **changes: A
 
     api.functions.aws.answers["GetLogEvents"] = read
     if reports:
-        store.add_reports(JOB, 1, SECOND, reports)
+        store.add_observations(JOB, 1, SECOND, reports)
 
 
 def no_such_stream(asked: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def ended(api: Api, **settings: bool) -> Any:
     """What becomes of the job once every rank has ended, under the policy with these settings."""
     recovery = loop(api)
     recovery = replace(recovery, policy=replace(recovery.policy, **settings))
-    recovery.tell(JOB, AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=1))
+    recovery.handle(JOB, AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=1))
     return api.functions.job()
 
 

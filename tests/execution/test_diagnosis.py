@@ -19,7 +19,7 @@ from gpu_recovery.core.events import Checked, InstancesChecked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.execution.evidence import heard
+from gpu_recovery.execution.evidence import collect_evidence
 from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -158,9 +158,9 @@ def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -
     """A person's task that never showed itself has no instance, and so has a report about somebody elsewhere."""
     failed(api)
     store, unseen = api.functions.store, replace(plan(), instances=(FIRST, ""))
-    store.add_reports(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
-    found = heard(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
-    assert list(found.unread) == [1, 0]
+    store.add_observations(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
+    found = collect_evidence(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
+    assert list(found.unread_logs) == [1, 0]
 
 
 def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(
@@ -206,7 +206,7 @@ def test_what_could_not_be_read_yet_is_read_later_and_told(api: Api) -> None:
     assert len(api.functions.aws.asked("RunTask")) == 2
     api.functions.aws.answers["GetLogEvents"] = read
     api.functions.now = later(200)
-    loop(api).take_over(api.functions.job())
+    loop(api).reclaim_expired(api.functions.job())
     after = api.functions.job()
     assert after.status is JobStatus.DIAGNOSING and IMPORT in after.reason
 
@@ -229,7 +229,7 @@ def test_a_second_hearing_tells_the_word_of_the_checks_itself_and_nobody_else_me
         at=NOW, attempt=1, results=progress.results(plan()), heard_again=True
     )
     saved = store.save_job(open_order)
-    loop(api).act(saved, saved.commands)
+    loop(api).execute(saved, saved.commands)
     assert api.functions.job().status is JobStatus.FAILED and api.functions.aws.asked("GetLogEvents")
 
 
@@ -241,6 +241,6 @@ def test_what_a_function_has_died_of_is_not_tried_again(api: Api) -> None:
     record = store.load_job(JOB)
     assert record is not None
     store.save_job(replace(record, status=JobStatus.DIAGNOSING, commands=(gather,)))
-    loop(api).take_over(api.functions.job())
+    loop(api).reclaim_expired(api.functions.job())
     assert api.functions.aws.asked("GetLogEvents") == []
     assert api.functions.job().commands == () and api.functions.job().conclusion is None

@@ -13,7 +13,7 @@ from gpu_recovery.aws.job_archive import attempt_request, submitted_request
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.ray.submission import order_of
+from gpu_recovery.core.ray.submission import submission_of
 
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CLUSTER
@@ -131,7 +131,7 @@ def test_on_ray_what_was_sent_is_the_order_of_that_attempt() -> None:
     request = attempt_request(BUCKET, CLUSTER, record, there, {"attempt": 1})
     kept = json.loads(request["Body"])
     assert kept["sent"]["submission_id"] == f"{JOB}--a01" and kept["sent"]["runtime_env"]["env_vars"]["ATTEMPT"] == "1"
-    assert order_of(record).submission_id == f"{JOB}--a02"
+    assert submission_of(record).submission_id == f"{JOB}--a02"
 
 
 def test_what_a_person_sent_is_not_known() -> None:

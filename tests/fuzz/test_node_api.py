@@ -11,9 +11,9 @@ from typing import Any
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
-from gpu_recovery.core.heartbeat import Report
+from gpu_recovery.core.heartbeat import AgentReport
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.node_api.heartbeats import Answer
+from gpu_recovery.node_api.heartbeats import ReportResponse
 from gpu_recovery.node_api.router import NodeApi
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,7 +94,7 @@ class World:
     """Enough of the loop for the node API, and what was heard."""
 
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
-    heard: list[Report] = field(default_factory=list)
+    heard: list[AgentReport] = field(default_factory=list)
 
     @property
     def recovery(self) -> World:
@@ -103,9 +103,9 @@ class World:
     def clock(self) -> Any:
         return NOW
 
-    def hear(self, report: Report, spare: bool, by: str) -> Answer:
+    def hear(self, report: AgentReport, spare: bool, by: str) -> ReportResponse:
         self.heard.append(report)
-        return Answer()
+        return ReportResponse()
 
 
 def api() -> tuple[NodeApi, World]:

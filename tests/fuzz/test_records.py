@@ -41,7 +41,7 @@ SPOILT: list[tuple[str, Any, str]] = [
 def spoil(functions: Functions, name: str, field: str, value: Any) -> None:
     """Write something else into one field of a record, or take the field out."""
     item = functions.kept()[name]
-    table = functions.store.jobs if "job_id_rank" in item else functions.store.machines
+    table = functions.store.jobs if "job_id_rank" in item else functions.store.table
     changed = {key: kept for key, kept in item.items() if key != field} | ({} if value is None else {field: value})
     counted = len(functions.aws.calls)
     table.client.put_item(TableName=table.name, Item=changed)
@@ -188,7 +188,7 @@ def test_records_with_anything_wrong_are_read_or_named(world: World, monkeypatch
         "job": (JOB, store.jobs, lambda: store.load_job(JOB)),
         "progress": (f"{JOB}#a01", store.jobs, lambda: store.load_progress(JOB, 1)),
         "plan": (f"{JOB}#a01#plan", store.jobs, lambda: store.load_plan(JOB, 1)),
-        "instance": (A, store.machines, lambda: store.load_instance(A)),
+        "instance": (A, store.table, lambda: store.load_instance(A)),
     }
     read: dict[str, int] = {}
     for kind, (name, table, load) in kinds.items():

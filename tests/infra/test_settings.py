@@ -11,7 +11,7 @@ from gpu_recovery.core.xid import XidProfile
 
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import XidPolicy
-from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
+from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,19 +81,19 @@ def _settings(**context: object) -> DeploymentSettings:
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: object) -> None:
     """The operator must learn which line to change."""
-    with pytest.raises(SettingsError, match=f"^{NAMESPACE}{name}: "):
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{name}: "):
         _settings(**{name: value})
 
 
 def test_a_key_of_ours_that_does_not_exist_is_refused() -> None:
     """A misspelt key would otherwise leave the default in force without a word."""
-    with pytest.raises(SettingsError, match=f"^{NAMESPACE}cluster: there is no such setting$"):
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}cluster: there is no such setting$"):
         _settings(cluster="production")
 
 
 def test_every_wrong_setting_is_reported_at_once() -> None:
     """One synthesis, all mistakes."""
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(DeploymentSettingsError) as caught:
         _settings(adopt="maybe", check_level=9)
     assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
         "gpu-recovery:adopt",
@@ -141,7 +141,7 @@ def test_a_deep_check_must_be_given_its_time(level: int, seconds: int) -> None:
     times = {"check_timeout_s": seconds, "verify_timeout_s": seconds}
     assert _settings(check_level=level, policy=times).check_level == level
     for name in times:
-        with pytest.raises(SettingsError, match=f"{name} must be at least {seconds} for check_level {level}"):
+        with pytest.raises(DeploymentSettingsError, match=f"{name} must be at least {seconds} for check_level {level}"):
             _settings(check_level=level, policy=times | {name: seconds - 1})
 
 
@@ -167,7 +167,7 @@ def test_replacing_is_off_until_its_own_setting_turns_it_on() -> None:
 
 def test_settings_made_in_code_are_checked_too() -> None:
     """There is no way around the checks."""
-    with pytest.raises(SettingsError, match="gpu-recovery:cluster_name"):
+    with pytest.raises(DeploymentSettingsError, match="gpu-recovery:cluster_name"):
         DeploymentSettings(cluster_name="two words")
 
 

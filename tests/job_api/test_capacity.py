@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.job_api.capacity import KEPT, REST, Capacity, why_never
+from gpu_recovery.job_api.capacity import CAPACITY_CACHE_TTL, OUT_OF_SERVICE, Capacity, why_never
 
 from tests.aws.records import NOW, A, B, instance, spec
 
@@ -33,7 +33,7 @@ def test_what_fits_is_read_once_a_minute() -> None:
     capacity.check(spec(), NOW)
     capacity.check(spec(nnodes=1), NOW)
     assert cluster.asked == [AVAILABLE]
-    capacity.check(spec(), NOW + KEPT)
+    capacity.check(spec(), NOW + CAPACITY_CACHE_TTL)
     assert cluster.asked == [AVAILABLE] * 2
 
 
@@ -54,8 +54,8 @@ def test_instances_out_of_use_are_looked_for_before_a_no() -> None:
     broken = instance(B, status=InstanceStatus.REBOOTING, gpus=7, gpus_most=8)
     cluster = Cluster(instance(A), broken)
     Capacity(cluster.read).check(spec(), NOW)
-    assert cluster.asked == [AVAILABLE, REST]
-    assert {*AVAILABLE, *REST, InstanceStatus.GONE} == set(InstanceStatus)
+    assert cluster.asked == [AVAILABLE, OUT_OF_SERVICE]
+    assert {*AVAILABLE, *OUT_OF_SERVICE, InstanceStatus.GONE} == set(InstanceStatus)
 
 
 def test_a_cluster_without_instances_says_nothing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance.record import Held, InstanceStatus, Need, Rank, Rung
+from gpu_recovery.core.instance.record import InstanceStatus, RankOnInstance, RepairHold, RepairLevel, RepairNeed
 
 from tests.aws.environment import FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, B, claim, instance
@@ -87,8 +87,8 @@ def test_an_instance_shows_why_it_takes_no_work(api: Api) -> None:
     """What it needs, what holds that back, and the incident to follow it by."""
     held = instance(
         status=InstanceStatus.QUARANTINED,
-        need=Need(Rung.REBOOT, "XID 79", NOW),
-        held=Held(NOW, "sft-2 must leave it"),
+        need=RepairNeed(RepairLevel.REBOOT, "XID 79", NOW),
+        held=RepairHold(NOW, "sft-2 must leave it"),
         drained=True,
         incident_id=f"{A}/7",
     )
@@ -107,7 +107,9 @@ def test_an_instance_shows_why_it_takes_no_work(api: Api) -> None:
 @pytest.mark.parametrize(("waits", "shown"), [("sft-2", "sft-2"), ("", "sft-1")])
 def test_an_instance_names_whom_it_is_repaired_for(api: Api, waits: str, shown: str) -> None:
     """The job that waits, or else the one that is over and whose rank the repair is to end."""
-    need = Need(Rung.REBOOT, "a rank cannot be stopped", NOW, job_id=waits, attempt=1, ends=Rank("sft-1", 1))
+    need = RepairNeed(
+        RepairLevel.REBOOT, "a rank cannot be stopped", NOW, job_id=waits, attempt=1, ends=RankOnInstance("sft-1", 1)
+    )
     api.functions.store.save_instance(instance(status=InstanceStatus.REBOOTING, need=need))
     assert api.get(f"/instances/{A}").body["need"]["job_id"] == shown
 
@@ -118,7 +120,7 @@ def test_an_instance_names_whom_it_is_repaired_for(api: Api, waits: str, shown: 
 def test_the_fleet_shows_its_brakes_and_whom_they_hold(api: Api) -> None:
     """Budget x of y, the breaker with its reason and its next try, and who waits for what."""
     api.functions.store.save_fleet(OPEN)
-    held = {"need": Need(Rung.REBOOT, "XID 79", NOW), "held": Held(NOW, "the breaker is open")}
+    held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}
     api.functions.store.save_instance(instance(status=InstanceStatus.QUARANTINED, **held))
     api.functions.store.save_instance(instance(B, status=InstanceStatus.QUARANTINED, reason="it did not come back"))
     body = api.get("/fleet").body

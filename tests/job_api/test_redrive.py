@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpu_recovery.job_api.redrive import BATCH_MAX, HELD_S, Grave, Letter, LetterRefused, errand_of, look, redrive
+from gpu_recovery.job_api.redrive import (
+    BATCH_MAX,
+    HELD_S,
+    DeadLetter,
+    DeadLetterQueue,
+    DeadLetterRefused,
+    preview_redrive,
+    redrive,
+    redrive_target_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,18 +28,18 @@ EVENT = {"detail-type": "ECS Task State Change", "detail": {"taskArn": "t"}}
 class Graveyard:
     """The queues in memory, as SQS keeps them: what is received is hidden until its time is over."""
 
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadLetter] = field(default_factory=list)
     hidden: set[str] = field(default_factory=set)
     refused: tuple[str, ...] = ()
     dies: bool = False
     done: list[tuple[str, Any]] = field(default_factory=list)
 
-    def depth(self, grave: Grave) -> int:
-        return sum(one.grave is grave for one in self.letters)
+    def depth(self, queue: DeadLetterQueue) -> int:
+        return sum(one.queue is queue for one in self.letters)
 
-    def receive(self, grave: Grave, most: int, held_s: int) -> list[Letter]:
+    def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> list[DeadLetter]:
         assert 1 <= most <= BATCH_MAX
-        found = [one for one in self.letters if one.grave is grave and one.message_id not in self.hidden][:most]
+        found = [one for one in self.letters if one.queue is queue and one.message_id not in self.hidden][:most]
         self.hidden |= {one.message_id for one in found} if held_s else set()
         return found
 
@@ -38,18 +47,18 @@ class Graveyard:
         if self.dies:
             raise ConnectionError("no answer")
         if function_arn in self.refused:
-            raise LetterRefused("Lambda does not take it (ResourceNotFoundException)")
+            raise DeadLetterRefused("Lambda does not take it (ResourceNotFoundException)")
         self.done.append((function_arn, json.loads(payload)))
 
-    def call_scheduler(self, letter: Letter) -> None:
+    def call_scheduler(self, letter: DeadLetter) -> None:
         self.done.append(("scheduler", letter.body))
 
-    def delete(self, letter: Letter) -> None:
+    def delete(self, letter: DeadLetter) -> None:
         assert self.done, "deleted before it was accepted"
         self.letters.remove(letter)
 
 
-def failed(number: int = 1, arn: Any = f"{FUNCTION}:$LATEST", event: Any = None, body: str | None = None) -> Letter:
+def failed(number: int = 1, arn: Any = f"{FUNCTION}:$LATEST", event: Any = None, body: str | None = None) -> DeadLetter:
     """What Lambda sends to the on-failure destination."""
     document = {
         "version": "1.0",
@@ -64,23 +73,25 @@ def failed(number: int = 1, arn: Any = f"{FUNCTION}:$LATEST", event: Any = None,
         "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
         "responsePayload": {"errorMessage": "broken"},
     }
-    return Letter(Grave.FAILED, f"m-{number}", body if body is not None else json.dumps(document))
+    return DeadLetter(DeadLetterQueue.FAILED, f"m-{number}", body if body is not None else json.dumps(document))
 
 
-def undelivered(target: str, number: int = 1, body: str | None = None) -> Letter:
+def undelivered(target: str, number: int = 1, body: str | None = None) -> DeadLetter:
     """What EventBridge puts into a rule's dead-letter queue."""
     attributes = {"TARGET_ARN": target, "RULE_ARN": "arn:aws:events:us-east-1:123456789012:rule/r", "ERROR_CODE": "X"}
-    return Letter(Grave.UNDELIVERED, f"u-{number}", body if body is not None else json.dumps(EVENT), attributes)
+    return DeadLetter(
+        DeadLetterQueue.UNDELIVERED, f"u-{number}", body if body is not None else json.dumps(EVENT), attributes
+    )
 
 
-ALL = tuple(Grave)
+ALL = tuple(DeadLetterQueue)
 
 
 def test_a_failed_event_goes_to_its_function_again_without_what_lambda_put_around_it() -> None:
     """The handler reads events of EventBridge, not reports about them; a version of the function is none of ours."""
     yard = Graveyard([failed()])
     (fate,) = list(redrive(yard, ALL, 10))
-    assert (fate.to, fate.why) == ("gpu-recovery-ecs_task_handler", "")
+    assert (fate.target, fate.why) == ("gpu-recovery-ecs_task_handler", "")
     assert yard.done == [(FUNCTION, EVENT)]
     assert yard.letters == []
 
@@ -97,7 +108,7 @@ def test_an_undelivered_event_goes_to_the_target_it_was_for() -> None:
 
 def test_a_call_for_the_scheduler_is_made_again_whatever_it_says() -> None:
     """The scheduler reads nothing in it."""
-    yard = Graveyard([Letter(Grave.SCHEDULER, "s-1", "not even JSON")])
+    yard = Graveyard([DeadLetter(DeadLetterQueue.SCHEDULER, "s-1", "not even JSON")])
     list(redrive(yard, ALL, 10))
     assert (yard.done, yard.letters) == ([("scheduler", "not even JSON")], [])
 
@@ -131,10 +142,10 @@ def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
     assert yard.done == [(FUNCTION, EVENT)]
 
 
-@given(body=st.text(max_size=200), grave=st.sampled_from([Grave.FAILED, Grave.UNDELIVERED]))
-def test_no_body_makes_a_redrive_fail(body: str, grave: Grave) -> None:
+@given(body=st.text(max_size=200), queue=st.sampled_from([DeadLetterQueue.FAILED, DeadLetterQueue.UNDELIVERED]))
+def test_no_body_makes_a_redrive_fail(body: str, grave: DeadLetterQueue) -> None:
     """One bad letter must not keep the others waiting."""
-    (fate,) = list(redrive(Graveyard([Letter(grave, "m", body)]), ALL, 10))
+    (fate,) = list(redrive(Graveyard([DeadLetter(grave, "m", body)]), ALL, 10))
     assert fate.why
 
 
@@ -167,24 +178,24 @@ def test_a_redrive_stops_at_its_limit_and_takes_a_stubborn_letter_once() -> None
 def test_only_the_queues_that_were_asked_for_are_touched() -> None:
     """An operator who has mended one cause redrives one queue."""
     yard = Graveyard([failed(), undelivered(FUNCTION)])
-    list(redrive(yard, (Grave.UNDELIVERED,), 10))
-    assert [one.grave for one in yard.letters] == [Grave.FAILED]
+    list(redrive(yard, (DeadLetterQueue.UNDELIVERED,), 10))
+    assert [one.queue for one in yard.letters] == [DeadLetterQueue.FAILED]
 
 
 def test_a_look_takes_nothing() -> None:
     """It says what would happen, and hides no letter from the redrive that follows."""
     yard = Graveyard([failed(), UNREADABLE["no event"]])
-    found = look(yard, ALL)
-    depth, fates = found[Grave.FAILED]
-    assert (depth, [(fate.to, bool(fate.why)) for fate in fates]) == (
+    found = preview_redrive(yard, ALL)
+    depth, fates = found[DeadLetterQueue.FAILED]
+    assert (depth, [(fate.target, bool(fate.why)) for fate in fates]) == (
         2,
         [("gpu-recovery-ecs_task_handler", False), ("", True)],
     )
-    assert found[Grave.UNDELIVERED] == found[Grave.SCHEDULER] == (0, [])
+    assert found[DeadLetterQueue.UNDELIVERED] == found[DeadLetterQueue.SCHEDULER] == (0, [])
     assert (yard.done, yard.hidden, len(yard.letters)) == ([], set(), 2)
 
 
 def test_the_errand_of_a_letter_in_china_is_one_too() -> None:
     """Another partition, another region."""
     arn = FUNCTION.replace("arn:aws:", "arn:aws-cn:").replace("us-east-1", "cn-north-1")
-    assert errand_of(failed(arn=arn)).to == arn
+    assert redrive_target_of(failed(arn=arn)).function_arn == arn

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.authenticator import KEPT
-from gpu_recovery.aws.submission_store import AT_HAND, DynamoSubmissions
+from gpu_recovery.auth.authenticator import TOKEN_CACHE_TTL
+from gpu_recovery.aws.submission_store import KNOWN_FOR, DynamoSubmissions
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.queue.quota import parse_limits
-from gpu_recovery.job_api.submission import KEY_KEPT
+from gpu_recovery.job_api.submission import IDEMPOTENCY_KEY_TTL
 
 from tests.aws.records import NOW, A, B, instance
 from tests.job_api.submissions import ASKED, with_definition
@@ -304,11 +304,11 @@ def test_a_key_that_is_left_to_the_write_is_the_same_job_all_the_same(api: Api, 
     first = keyed(api, "k-1", ANAS, token=token)
     if broken:
         with_definition(api, status="INACTIVE")
-    api.functions.now += KEPT
+    api.functions.now += TOKEN_CACHE_TTL
     again = keyed(api, "k-1", ANAS, token=token)
     assert (again.status, again.body["job_id"]) == (200, first.body["job_id"])
     assert jobs_kept(api) == [first.body["job_id"]]
-    api.functions.now += KEPT
+    api.functions.now += TOKEN_CACHE_TTL
     refused(keyed(api, "k-1", ANAS | {"nnodes": 2}, token=token), 422, "Idempotency-Key")
 
 
@@ -317,7 +317,7 @@ def test_what_was_read_along_with_a_token_is_for_that_request_alone(api: Api) ->
     token = user_token(api, "ana")
     assert api.get("/queue", token=token).status == 200
     api.functions.store.save_limits({"instances": {"ana/*/*": 0}}, 0)
-    api.functions.now += AT_HAND
+    api.functions.now += KNOWN_FOR
     assert api.post("/jobs", ANAS, token=token).body["field"] == "nnodes"
 
 
@@ -386,8 +386,8 @@ def test_a_key_is_remembered_for_a_day_and_forgotten_after_two(api: Api) -> None
     api.functions.now = NOW + timedelta(hours=24)
     assert keyed(api, "k-1").body["job_id"] == first
     (kept,) = [item for name, item in api.functions.kept().items() if name.startswith("submission#")]
-    assert int(kept["expires_s"]["N"]) == int((NOW + KEY_KEPT).timestamp())
-    api.functions.now = NOW + KEY_KEPT
+    assert int(kept["expires_s"]["N"]) == int((NOW + IDEMPOTENCY_KEY_TTL).timestamp())
+    api.functions.now = NOW + IDEMPOTENCY_KEY_TTL
     again = keyed(api, "k-1", ASKED | {"nnodes": 1})
     assert again.status == 201 and again.body["job_id"] != first
 

@@ -86,7 +86,7 @@ class Functions:
         """Every item of both tables by its key, as DynamoDB has it; a look that is not counted."""
         counted = len(self.aws.calls)
         items: dict[str, dict[str, Any]] = {}
-        for table in (self.store.jobs, self.store.machines):
+        for table in (self.store.jobs, self.store.table):
             pages = table.client.get_paginator("scan").paginate(TableName=table.name)
             items |= {item[table.key]["S"]: item for page in pages for item in page["Items"]}
         del self.aws.calls[counted:]
@@ -95,7 +95,7 @@ class Functions:
     def restore(self, kept: dict[str, dict[str, Any]]) -> None:
         """Both tables as they were when `kept` was taken; calls that are not counted."""
         counted, present = len(self.aws.calls), self.kept()
-        for table in (self.store.jobs, self.store.machines):
+        for table in (self.store.jobs, self.store.table):
             for name, item in present.items():
                 if table.key in item and name not in kept:
                     table.client.delete_item(TableName=table.name, Key={table.key: {"S": name}})
@@ -112,7 +112,7 @@ class Functions:
         for name in {"node_api"} & set(sys.modules):
             sys.modules[name].api.cache_clear()
         for name in {"gpu_recovery.aws.job_api_wiring"} & set(sys.modules):
-            sys.modules[name].desk.cache_clear()
+            sys.modules[name].dependencies.cache_clear()
 
     def logged(self, message: str) -> list[dict[str, Any]]:
         """The structured lines with this message."""

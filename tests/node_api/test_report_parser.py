@@ -8,7 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, RunningRank, SxidSeen, XidSeen, running_log_id
+from gpu_recovery.core.heartbeat import (
+    AgentReport,
+    GpuHealth,
+    RankExit,
+    ReportedSxid,
+    ReportedXid,
+    RunningRank,
+    running_log_id,
+)
 from gpu_recovery.node_api.report_parser import (
     GPUS_MAX,
     LOGS_MAX,
@@ -52,7 +60,7 @@ def invalid(body: Any) -> tuple[str, str]:
 
 def test_every_field_of_a_report_is_read() -> None:
     """In its type and with its meaning."""
-    assert report(A, WHOLE) == Report(
+    assert report(A, WHOLE) == AgentReport(
         instance_id=A,
         boot_id=BOOT.lower(),
         uptime_s=12.0,
@@ -64,8 +72,8 @@ def test_every_field_of_a_report_is_read() -> None:
         health=GpuHealth.IMPAIRED,
         sentence="GPU 3 has fallen off the bus",
         digest="sha256:1f",
-        xids=(XidSeen(79, "GPU-1", 2, 1.5, 2, 1, BOOT.lower()),),
-        sxids=(SxidSeen(24007, True, 3, 2.0, 2, BOOT.lower()),),
+        xids=(ReportedXid(79, "GPU-1", 2, 1.5, 2, 1, BOOT.lower()),),
+        sxids=(ReportedSxid(24007, True, 3, 2.0, 2, BOOT.lower()),),
         run="0123456789abcdef",
         inventory=WHOLE["inventory"],
     )
@@ -73,7 +81,7 @@ def test_every_field_of_a_report_is_read() -> None:
 
 def test_a_report_of_nothing_new_needs_three_fields() -> None:
     """A quiet machine says little; what it does not speak of is not said to be empty."""
-    assert report(A, BEAT) == Report(A, boot_id=BOOT.lower(), uptime_s=12.0, sequence=1, interval_s=15)
+    assert report(A, BEAT) == AgentReport(A, boot_id=BOOT.lower(), uptime_s=12.0, sequence=1, interval_s=15)
     assert report(A, BEAT | {"running": []}).running == ()
     assert report(A, BEAT | {"running": None, "health": None}).running is None
 
@@ -223,7 +231,7 @@ def test_an_inventory_keeps_what_the_protocol_names() -> None:
 def test_a_running_log_may_be_a_number_or_a_text(value: Any, read: int | None) -> None:
     """Seed 000's files hold either; an entry that cannot be read is passed over and the others count."""
     said = report_of_tasks(A, {"tasks": [{"running_log_id": value}, {"running_log_id": 5}, "nonsense", None, {}]})
-    assert said == Report(A, running_logs=(5,) if read is None else (read, 5))
+    assert said == AgentReport(A, running_logs=(5,) if read is None else (read, 5))
 
 
 def test_no_older_list_is_read_without_end() -> None:
@@ -265,7 +273,7 @@ OLD_GPUS = {
 thorough = settings(max_examples=300, deadline=None, derandomize=True)
 
 
-def is_sound(said: Report) -> bool:
+def is_sound(said: AgentReport) -> bool:
     """Whether a report can be kept: JSON of finite numbers, short texts, times that a clock can subtract."""
     told = asdict(said)
     json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
@@ -281,7 +289,7 @@ def is_sound(said: Report) -> bool:
     )
 
 
-def read_or_refused(read: Callable[[str, Any], Report], body: Any) -> None:
+def read_or_refused(read: Callable[[str, Any], AgentReport], body: Any) -> None:
     try:
         document = read_json(json.dumps(body))
     except ValueError:

@@ -29,7 +29,7 @@ def agent(functions: Functions) -> Agent:
     gang(functions, instances=(A, B))
     for rank, name in enumerate((A, B)):
         functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
-    tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
+    tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
     return Agent(functions, Ear(), tokens, issue(tokens, A, NOW, "a test", {}))
 
 
@@ -46,7 +46,7 @@ def test_a_report_of_a_rank_that_is_not_there_is_refused_with_the_reason(agent: 
     said = agent.call(REPORTS, BEAT | {"running": running})
     assert [(one["job"], one["attempt"]) for one in said.body["refused"]] == [(JOB, 2), (JOB, 1)]
     assert all(one["why"] for one in said.body["refused"])
-    beat = agent.functions.store.beats([A])[A]
+    beat = agent.functions.store.load_heartbeats([A])[A]
     assert set(beat.ranks) == {str(running_log_id(JOB, 1, 0))} and beat.boot_id == BOOT
 
 
@@ -114,7 +114,7 @@ def test_no_heartbeat_costs_more_than_two_calls_whatever_runs_there(agent: Agent
     assert reads == MINUTES - 1 and kept == MINUTES // 5 - 1
     # The token and the claims in one: with the token cached nothing is read, whoever runs there.
     assert {read for cost in rest for read in READS if cost[read]} == {"BatchGetItem"}
-    beat, inventory = agent.functions.store.beats([A])[A], agent.functions.store.inventory(A)
+    beat, inventory = agent.functions.store.load_heartbeats([A])[A], agent.functions.store.load_inventory(A)
     assert {rank.seen_at for rank in beat.ranks.values()} == {later(MINUTES * 60 - BEAT_S)} and len(beat.ranks) == 7
     assert inventory is not None and inventory[2] >= later(600)
 
@@ -140,7 +140,7 @@ def test_a_rank_without_an_attempt_is_of_the_attempt_that_has_the_gpus_within_a_
         agent.functions.now = later(at)
         body = BEAT | {"sequence": at, "uptime_s": 600 + at, "running": [SPOKEN_OF[6] | rank]}
         assert agent.call(REPORTS, body).status == 200
-        seen = agent.functions.store.beats([A])[A].ranks.values()
+        seen = agent.functions.store.load_heartbeats([A])[A].ranks.values()
         return next(one.attempt for one in seen if one.seen_at == later(at))
 
     assert attempt_seen(0, pid=207) == 2
@@ -175,7 +175,7 @@ class Beats:
 
     def seen(self, at: int) -> set[tuple[str, int]]:
         """Whose ranks, and of which attempt, were seen at that second."""
-        ranks = self.agent.functions.store.beats([A])[A].ranks.values()
+        ranks = self.agent.functions.store.load_heartbeats([A])[A].ranks.values()
         return {(one.job_id, one.attempt) for one in ranks if one.seen_at == later(at)}
 
 
@@ -279,7 +279,7 @@ def test_an_inventory_is_asked_for_until_it_is_there(agent: Agent) -> None:
         for number, more in enumerate([{}, {"inventory": inventory}, {}], 1)
     ]
     assert wishes[0] is True and wishes[2] is False
-    kept = agent.functions.store.inventory(A)
+    kept = agent.functions.store.load_inventory(A)
     assert kept is not None and kept[0] == "d-1" and "power_w" in kept[1]
 
 
@@ -344,7 +344,7 @@ def test_what_a_training_tells_is_kept_beside_its_attempt(agent: Agent) -> None:
     said = agent.call(REPORTS, BEAT | {"sequence": 2, "running": [RANK]} | told(1, 2))
     assert said.status == 200 and "left_out" not in said.body
     assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1, "PutItem": 1}
-    found = agent.functions.store.reports_of(JOB, 1, (A,))[A]
+    found = agent.functions.store.observations_of(JOB, 1, (A,))[A]
     assert [one.report_id for one in found.reports] == [f"{A}/0a1b2c3d-1", f"{A}/0a1b2c3d-2"]
     assert {(one.at_s, one.instance_id) for one in found.reports} == {(later(13).timestamp(), A)}
     agent.functions.now = later(30)
@@ -357,7 +357,7 @@ def test_a_heartbeat_that_is_repeated_brings_nothing_twice(agent: Agent) -> None
     for sequence, numbers in ((1, (1, 2)), (1, (1, 2)), (2, (1, 2, 3))):
         body = BEAT | {"sequence": sequence, "running": [RANK]} | told(*numbers)
         assert agent.call(REPORTS, body).status == 200
-    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 3
+    assert len(agent.functions.store.observations_of(JOB, 1, (A,))[A].reports) == 3
 
 
 def test_the_last_word_of_a_rank_counts_after_its_end(agent: Agent) -> None:
@@ -366,7 +366,7 @@ def test_the_last_word_of_a_rank_counts_after_its_end(agent: Agent) -> None:
     agent.functions.store.release_instance(A, JOB, False)
     agent.functions.chill()
     assert "left_out" not in agent.call(REPORTS, BEAT | {"sequence": 2, "running": []} | told(1)).body
-    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 1
+    assert len(agent.functions.store.observations_of(JOB, 1, (A,))[A].reports) == 1
 
 
 def test_a_token_tells_of_its_own_instance_only(agent: Agent) -> None:
@@ -375,17 +375,17 @@ def test_a_token_tells_of_its_own_instance_only(agent: Agent) -> None:
     body["diagnosis"] += told(2, attempt=2)["diagnosis"] + told(3, job="sft-x")["diagnosis"] + [{"type": "exit"}]
     said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK]} | body)
     assert (said.status, said.body["left_out"]) == (200, 3)
-    found = agent.functions.store.reports_of(JOB, 1, (A,))[A]
+    found = agent.functions.store.observations_of(JOB, 1, (A,))[A]
     assert len(found.reports) == 1 and found.lost == 7
-    assert agent.functions.store.reports_of(JOB, 2, (A,)) == {}
-    assert agent.functions.store.reports_of("sft-x", 1, (A,)) == {}
+    assert agent.functions.store.observations_of(JOB, 2, (A,)) == {}
+    assert agent.functions.store.observations_of("sft-x", 1, (A,)) == {}
 
 
 def test_a_persons_task_that_was_told_no_attempt_tells_of_the_one_that_is_there(agent: Agent) -> None:
     """As its heartbeat does."""
     said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK | {"attempt": 0}]} | told(1, attempt=0))
     assert "left_out" not in said.body
-    assert len(agent.functions.store.reports_of(JOB, 1, (A,))[A].reports) == 1
+    assert len(agent.functions.store.observations_of(JOB, 1, (A,))[A].reports) == 1
 
 
 def test_where_jobs_share_an_instance_nobody_speaks_for_another(agent: Agent) -> None:
@@ -396,7 +396,7 @@ def test_where_jobs_share_an_instance_nobody_speaks_for_another(agent: Agent) ->
     ranks = [RANK, RANK | {"job": other, "pid": 4243}]
     said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": ranks} | told(1, 2))
     assert (said.status, said.body["left_out"]) == (200, 2)
-    assert store.reports_of(JOB, 1, (A,)) == {}
+    assert store.observations_of(JOB, 1, (A,)) == {}
 
 
 @pytest.mark.parametrize("diagnosis", ["text", {}, [None], [{"type": "stage"}] * 200])
@@ -404,4 +404,4 @@ def test_no_word_of_a_training_silences_its_instance(agent: Agent, diagnosis: An
     """Only a body that is no JSON is refused."""
     said = agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK], "diagnosis": diagnosis})
     assert said.status == 200 and said.body["left_out"] >= 1
-    assert A in agent.functions.store.beats([A])
+    assert A in agent.functions.store.load_heartbeats([A])

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import Issued, issue, revoke
+from gpu_recovery.auth.tokens import IssuedToken, issue, revoke
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.core.heartbeat import Beat, Order, OrderKind, RankExit, Report, RunningRank
-from gpu_recovery.node_api.heartbeats import Answer, Hearing
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, AgentReport, Heartbeat, RankExit, RunningRank
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
 from gpu_recovery.node_api.router import BODY_BYTES_MAX
-from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooContended, TooManyReports, TryAgainSoon
+from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyConflicts, TooManyReports, TryAgainSoon
 
 from tests.aws.records import JOB, NOW, A, B, later
 from tests.lambdas.conftest import Functions
@@ -31,10 +31,10 @@ SIGNER = "arn:aws:sts::123456789012:assumed-role/training-nodes/{}"
 class Ear:
     """Stands in for what follows from a report: keeps each, and answers or raises `answer`."""
 
-    reports: list[Report] = field(default_factory=list)
-    answer: Answer | Exception = field(default_factory=Answer)
+    reports: list[AgentReport] = field(default_factory=list)
+    answer: ReportResponse | Exception = field(default_factory=ReportResponse)
 
-    def hear(self, report: Report) -> Answer:
+    def hear(self, report: AgentReport) -> ReportResponse:
         self.reports.append(report)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -57,7 +57,7 @@ class Agent:
     functions: Functions
     heard: Ear
     tokens: DynamoTokenStore
-    issued: Issued
+    issued: IssuedToken
 
     def call(
         self,
@@ -99,9 +99,9 @@ class Agent:
 def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     """An agent with a token of instance A, before a deaf hearing."""
     heard = Ear()
-    monkeypatch.setattr(Hearing, "hear", lambda self, report, *how: heard.hear(report))
+    monkeypatch.setattr(HeartbeatReceiver, "receive", lambda self, report, *how: heard.hear(report))
     monkeypatch.setenv("NODE_ROLE_ARNS", f"{ROLE} arn:aws-cn:iam::444455556666:role/nodes")
-    tokens = DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
+    tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
     return Agent(functions, heard, tokens, issue(tokens, A, NOW, "a test", {}))
 
 
@@ -119,7 +119,7 @@ def refused(said: Said, status: int, error: str, **more: Any) -> str:
 @pytest.mark.parametrize("path", ["/api/v1/report_tasks/", "/api/v1/report_tasks"])
 def test_the_running_tasks_of_an_older_agent_are_heard(agent: Agent, path: str) -> None:
     """By the numbers of their running logs, which may be texts; the answer counts them."""
-    agent.heard.answer = Answer(updated=2, revived=1)
+    agent.heard.answer = ReportResponse(updated=2, revived=1)
     tasks = [
         {"running_log_id": "5012345678901234", "remote_pid": "4242", "remote_pgid": "4242"},
         {"running_log_id": 17, "remote_pid": 4243, "remote_pgid": 4243},
@@ -127,7 +127,7 @@ def test_the_running_tasks_of_an_older_agent_are_heard(agent: Agent, path: str) 
     said = agent.older(path, tasks=tasks, timestamp=1)
     assert (said.status, said.headers["content-type"]) == (200, "application/json")
     assert said.body == {"ok": True, "updated": 2, "revived": 1, "ts": int(NOW.timestamp())}
-    assert agent.heard.reports == [Report(A, running_logs=(5012345678901234, 17))]
+    assert agent.heard.reports == [AgentReport(A, running_logs=(5012345678901234, 17))]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/report_gpu/", "/api/v1/report_gpu"])
@@ -196,7 +196,7 @@ def test_an_older_call_without_an_object_is_invalid_json(agent: Agent, path: str
     [
         (TooManyReports(7), 429, "too_many", "7"),
         (TryAgainSoon("busy"), 503, "busy", "5"),
-        (TooContended("busy"), 503, "busy", "5"),
+        (TooManyConflicts("busy"), 503, "busy", "5"),
     ],
 )
 @pytest.mark.parametrize("path", OLDER)
@@ -227,9 +227,9 @@ def test_a_report_is_heard_for_the_instance_of_its_token(agent: Agent) -> None:
 
 def test_the_answer_tells_the_agent_what_to_do(agent: Agent) -> None:
     """Orders, refusals, the wish for an inventory, and when the next report is wanted."""
-    order = Order("o-1", OrderKind.STOP, JOB, 2, 30)
-    agent.heard.answer = Answer(
-        wants_inventory=True, orders=(order,), refused=((RunningRank(JOB, 1, 0), "attempt 1 is over"),)
+    order = AgentCommand("o-1", AgentCommandKind.STOP, JOB, 2, 30)
+    agent.heard.answer = ReportResponse(
+        wants_inventory=True, commands=(order,), refused=((RunningRank(JOB, 1, 0), "attempt 1 is over"),)
     )
     assert agent.call(REPORTS, BEAT).body == {
         "ok": True,
@@ -325,7 +325,7 @@ def test_a_stale_sequence_is_told_the_last_one(agent: Agent) -> None:
 
 def test_an_agent_whose_place_another_took_is_told_so(agent: Agent) -> None:
     """It ends, and is not asked to go on from any number."""
-    agent.heard.answer = AnotherAgent(Beat(A, NOW, run="b"))
+    agent.heard.answer = AnotherAgent(Heartbeat(A, NOW, run="b"))
     assert "last" not in agent.call(REPORTS, BEAT | {"run": "aaaaaaaa"}).body
     refused(agent.call(REPORTS, BEAT | {"run": "aaaaaaaa"}), 409, "another_agent")
 
@@ -335,7 +335,7 @@ def test_an_agent_whose_place_another_took_is_told_so(agent: Agent) -> None:
     [
         (TooManyReports(12), 429, "too_many", "12"),
         (TryAgainSoon("x"), 503, "busy", "5"),
-        (TooContended("x"), 503, "busy", "5"),
+        (TooManyConflicts("x"), 503, "busy", "5"),
     ],
 )
 def test_a_report_that_must_wait_is_told_how_long(
@@ -382,7 +382,7 @@ def test_no_token_is_ever_logged_or_answered(agent: Agent) -> None:
     shown = agent.functions.log.getvalue() + repr(said)
     assert said[1].status == 403 and "busy" in shown
     assert agent.issued.token not in shown and 43 * "s" not in shown
-    assert agent.issued.token not in repr(agent.issued) and agent.issued.kept.digest not in repr(agent.issued)
+    assert agent.issued.token not in repr(agent.issued) and agent.issued.record.digest not in repr(agent.issued)
 
 
 def test_a_token_is_read_once_a_minute(agent: Agent) -> None:
@@ -400,7 +400,7 @@ def test_a_token_is_read_once_a_minute(agent: Agent) -> None:
 def test_a_revoked_token_lives_for_a_minute_at_most(agent: Agent) -> None:
     """In a function that has read it; elsewhere it ends at once."""
     agent.call(REPORTS, BEAT)
-    revoke(agent.tokens, A, agent.issued.kept.token_id, NOW)
+    revoke(agent.tokens, A, agent.issued.record.token_id, NOW)
     agent.functions.now = later(59)
     assert agent.call(REPORTS, BEAT).status == 200
     agent.functions.now = later(60)

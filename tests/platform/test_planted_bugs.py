@@ -88,7 +88,7 @@ def refused_ranks_are_launched(patch: Patch) -> None:
 
 def one_answer_ends_a_rank(patch: Patch) -> None:
     """A task that DescribeTasks does not know has ended, whatever a listing shows."""
-    patch.setattr(observe, "_listed", lambda kit, job, plan: frozenset())
+    patch.setattr(observe, "_tasks_of_attempt", lambda kit, job, plan: frozenset())
 
 
 def a_lost_write_is_somebody_elses(patch: Patch) -> None:
@@ -98,7 +98,7 @@ def a_lost_write_is_somebody_elses(patch: Patch) -> None:
 
 def a_throttled_order_is_done(patch: Patch) -> None:
     """AWS was too busy, and the order is taken out of the record all the same."""
-    act = recovery.execution.act
+    act = recovery.execution.execute
 
     def acted(*given: Any) -> Any:
         try:
@@ -106,7 +106,7 @@ def a_throttled_order_is_done(patch: Patch) -> None:
         except TryAgainSoon:
             return DONE
 
-    patch.setattr(recovery.execution, "act", acted)
+    patch.setattr(recovery.execution, "execute", acted)
 
 
 PLANTED: list[tuple[Callable[[Patch], None], Callable[[], Fault]]] = [

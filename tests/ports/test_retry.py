@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.ports.errors import StaleRecord, TooContended
+from gpu_recovery.ports.errors import StaleRecord, TooManyConflicts
 from gpu_recovery.ports.retry import retry_stale, save_with_retry
 
 
@@ -49,7 +49,7 @@ def test_the_change_is_decided_again_on_the_record_of_the_other_writer(writers: 
 def test_the_retry_ends_after_the_last_attempt() -> None:
     """The error carries the text of the caller, and this writer has changed nothing."""
     counter = Counter(writers=10)
-    with pytest.raises(TooContended, match=r"^too many writers$"):
+    with pytest.raises(TooManyConflicts, match=r"^too many writers$"):
         add_one(counter, 4)
     assert (counter.saves, counter.value) == (4, 400)
 

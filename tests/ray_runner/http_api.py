@@ -12,7 +12,7 @@ from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.job_api.capacity import Capacity
-from gpu_recovery.job_api.dependencies import Desk, LogPage
+from gpu_recovery.job_api.dependencies import Dependencies, LogPage
 from gpu_recovery.job_api.router import ROUTES
 
 from ray_runner import handler as function
@@ -40,10 +40,10 @@ class Api:
     def __post_init__(self) -> None:
         self._app = resolver(ROUTES, self._desk)
 
-    def _desk(self) -> Desk:
+    def _desk(self) -> Dependencies:
         store: Any = self.scene.store
         nobody: Any = None  # only the operator calls
-        return Desk(
+        return Dependencies(
             recovery=self.scene.afar,
             submissions=DynamoSubmissions(store.jobs.client, store.jobs.name, store.machines.name),
             attempts=DynamoAttemptHistory(store.jobs.client, store.jobs.name),
@@ -52,7 +52,7 @@ class Api:
             node_tokens=nobody,
             user_tokens=nobody,
             users=nobody,
-            letters=nobody,
+            dead_letters=nobody,
             operator_token=lambda: TOKEN,
             describe=lambda name: None,
             random=lambda: secrets.token_hex(2),

@@ -15,8 +15,8 @@ from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.policy import policy_from
-from gpu_recovery.core.ray.submission import DriverOrder
-from gpu_recovery.execution.ray import FromAfar
+from gpu_recovery.core.ray.submission import DriverSubmission
+from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.ports.store import Store
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
@@ -53,8 +53,8 @@ class Scene:
             actions=actions,
             policy=POLICY,
             clock=lambda: self.now,
-            journal=Quiet(),
-            ray=FromAfar(self),
+            decision_log=Quiet(),
+            ray=QueuedRayCommands(self),
         )
 
     def wake(self, job_id: str, key: str) -> None:
@@ -74,7 +74,7 @@ class Scene:
     def cancel(self, job_id: str) -> None:
         """A person's wish, as the API tells it."""
         wish = events.CancelRequested(at=self.now, attempt=self.job(job_id).attempt, by="ada")
-        self.afar.tell(job_id, wish)
+        self.afar.handle(job_id, wish)
 
     def job(self, job_id: str) -> Job:
         """The record, which must be there."""
@@ -100,7 +100,7 @@ class Scene:
     def passes(self, seconds: int) -> None:
         """Some time, the reconciler, and the schedule."""
         self.now += timedelta(seconds=seconds)
-        reconcile(self.afar, comparisons=())
+        reconcile(self.afar, resyncs=())
         self.tick()
 
     def until(self, job_id: str, status: JobStatus) -> Job:
@@ -124,7 +124,7 @@ class Scene:
     def held_by_a_stranger(self, head: Head, gpus: int, end: Path) -> None:
         """GPUs that somebody takes who does not use the queue, until `end` is there."""
         name = f"stranger-{time.monotonic_ns()}"
-        self.pool.submit(DriverOrder(name, head.driver(gpus, end), resources={"worker_node": 1}))
+        self.pool.submit(DriverSubmission(name, head.driver(gpus, end), resources={"worker_node": 1}))
         self.until_free(GPUS - gpus)
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.ports.store import Store
-from gpu_recovery.reconciler.agent_alerts import GATHERED
+from gpu_recovery.reconciler.agent_alerts import GATHERING_MAX
 
 from simulator.memory_store.store import MemoryStore
 from tests.recovery.heartbeat_world import IDS, Scene, dies_before
@@ -108,7 +108,7 @@ def test_who_is_waited_for_is_not_waited_for_without_end(wide: Scene) -> None:
         minutes(wide, 1, *range(count))
     minutes(wide, 9, *range(9))
     waited = wide.now - min(one for n in range(9) if (one := wide.instance(n).silent_since))
-    assert timedelta(seconds=TOLD_S) < waited < timedelta(seconds=TOLD_S) + GATHERED and wide.subjects() == []
+    assert timedelta(seconds=TOLD_S) < waited < timedelta(seconds=TOLD_S) + GATHERING_MAX and wide.subjects() == []
     minutes(wide, 3, *range(9))
     assert "idle instances are silent" in wide.subjects()[0]
 

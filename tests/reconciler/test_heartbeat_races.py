@@ -25,13 +25,13 @@ def test_a_heartbeat_between_the_sweeps_look_and_its_mark_wins(scene: Scene) -> 
     """It is not silent, and nobody is told that it is."""
     scene.passes(200)
     scene.beats(1, 2, 3)
-    original = scene.store.mark_silent
+    original = scene.store.mark_heartbeat_missing
 
     def mark(instance_id: str, seen_at: Any) -> bool:
         scene.beats(0)
         return original(instance_id, seen_at)
 
-    scene.store.mark_silent = mark  # type: ignore[method-assign]
+    scene.store.mark_heartbeat_missing = mark  # type: ignore[method-assign]
     scene.sweep()
     assert scene.job.status is S.RUNNING and scene.instance().silent_since is None
 
@@ -47,7 +47,7 @@ def test_a_heartbeat_between_the_mark_and_the_telling_wins(scene: Scene, by_rank
     else:
         scene.passes(200)
         scene.beats(1, 2, 3)
-    tell, spoken = scene.recovery.tell, list[str]()
+    tell, spoken = scene.recovery.handle, list[str]()
 
     def slow(to: str, event: Any) -> Any:
         if not spoken and isinstance(event, events.InstanceSilent | events.RankSilent):
@@ -56,7 +56,7 @@ def test_a_heartbeat_between_the_mark_and_the_telling_wins(scene: Scene, by_rank
             scene.beats(0)
         return tell(to, event)
 
-    object.__setattr__(scene.recovery, "tell", slow)
+    object.__setattr__(scene.recovery, "handle", slow)
     scene.sweep()
     assert spoken and scene.job.status is S.RUNNING and scene.instance().silent_since is None
 
@@ -67,7 +67,7 @@ def test_a_sweep_that_dies_between_mark_and_telling_is_made_good_by_the_next(sce
     scene.beats(1, 2, 3)
     with dies_before(scene.store, "save_instance"), suppress(Died, ExceptionGroup):
         scene.sweep()
-    assert scene.store.beats(IDS)[IDS[0]].silent_since is not None and scene.instance().silent_since is None
+    assert scene.store.load_heartbeats(IDS)[IDS[0]].silent_since is not None and scene.instance().silent_since is None
     scene.sweep()
     assert scene.instance().silent_since is not None and scene.job.status is S.LOST
 
@@ -142,7 +142,7 @@ def test_whatever_happens_a_job_whose_every_rank_is_heard_is_running_and_no_gpu_
             case "round":
                 scene.round()
             case "crash":
-                name = ("save_job", "save_instance", "settle_job", "mark_silent")[seconds % 4]
+                name = ("save_job", "save_instance", "remove_finished_job_commands", "mark_heartbeat_missing")[seconds % 4]
                 with dies_before(scene.store, name), suppress(Died, ExceptionGroup):
                     scene.beats(which) if seconds % 2 else scene.round()
         assert scene.job.status in (S.RUNNING, S.LOST)

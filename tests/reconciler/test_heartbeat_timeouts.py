@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, RunningRank, XidSeen
+from gpu_recovery.core.heartbeat import GpuHealth, RankExit, ReportedXid, RunningRank
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import policy_from
@@ -49,10 +49,10 @@ def test_the_next_heartbeat_brings_it_back(scene: Scene) -> None:
 def test_a_sweep_that_runs_twice_changes_nothing(scene: Scene) -> None:
     """Neither a record nor a heartbeat nor a mail."""
     lost(scene)
-    before = (scene.job, [scene.instance(n) for n in range(4)], scene.store.beats(IDS), len(scene.aws.said))
+    before = (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
     for _ in range(2):
         scene.sweep()
-    assert before == (scene.job, [scene.instance(n) for n in range(4)], scene.store.beats(IDS), len(scene.aws.said))
+    assert before == (scene.job, [scene.instance(n) for n in range(4)], scene.store.load_heartbeats(IDS), len(scene.aws.said))
 
 
 def test_a_job_that_was_never_heard_of_is_never_lost(store: Store) -> None:
@@ -119,7 +119,7 @@ def test_a_heartbeat_of_another_attempt_or_epoch_is_refused_and_revives_nobody(s
         answer = scene.beats(0, running=(rank,))
         assert [refused for refused, why in answer.refused if why] == [rank] and answer.updated == 0
     assert scene.job.status is S.LOST
-    assert len(scene.store.beats(IDS)[IDS[0]].ranks) == 1
+    assert len(scene.store.load_heartbeats(IDS)[IDS[0]].ranks) == 1
 
 
 def test_a_rank_launched_under_an_epoch_is_known_by_it_however_the_instance_went_on(store: Store) -> None:
@@ -154,10 +154,10 @@ def test_gap_4_nothing_that_dies_loses_an_exit_or_frees_a_gpu(scene: Scene) -> N
     exits = (RankExit(JOB, 1, 0, code=1),)
     report = scene.report(0, exits=exits, running=())
     with dies_before(scene.store, "save_job"), suppress(Died):
-        scene.hearing.hear(report)
+        scene.hearing.receive(report)
     assert scene.claims() == [1] * 4
     before = scene.job.version
-    scene.hearing.hear(report)
+    scene.hearing.receive(report)
     assert scene.job.version == before + 1 and scene.claims() == [1] * 4
 
 
@@ -193,7 +193,7 @@ def test_gap_7_an_xid_leads_to_a_check_and_a_process_on_a_gpu_to_nothing(
     """Seed 000 hears of no fault, and takes any process for use: here the claims say who has which GPU."""
     gpus = [{"uuid": "GPU-1", "processes": [{"pid": 4242, "memory": None}]}]
     inventory = {"agent": "0.3.0", "driver": "580", "gpus": gpus}
-    scene.beats(0, health=GpuHealth.OK, digest="d-1", inventory=inventory, xids=(XidSeen(xid, "GPU-1"),))
+    scene.beats(0, health=GpuHealth.OK, digest="d-1", inventory=inventory, xids=(ReportedXid(xid, "GPU-1"),))
     record = scene.instance()
     assert (record.status, {job: one.gpus for job, one in record.claims.items()}) == (status, {JOB: 8})
 
@@ -243,7 +243,7 @@ def test_many_silent_at_once_make_nobody_lost_and_stop_every_repair(store: Store
     assert fleet.deaf is not None and (fleet.deaf.silent, fleet.deaf.reporting) == (3, 10)
     assert scene.job.status is S.RUNNING and not any(scene.instance(n).silent_since for n in range(10))
     assert len(scene.aws.said) == 1
-    scene.recovery.tell(
+    scene.recovery.handle(
         IDS[0],
         events.HealthReported(
             at=scene.now, kind=HealthKind.INSTANCE_STATUS, status=HealthStatus.IMPAIRED, since=scene.now

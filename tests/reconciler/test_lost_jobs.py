@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from gpu_recovery.core.health_signals import MachineState
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, StopPurpose
 from gpu_recovery.ports.store import Store
@@ -37,7 +37,7 @@ def test_gap_3_a_silence_that_lasts_resolves_itself(scene: Scene) -> None:
 def test_a_lost_job_whose_machine_is_off_goes_on_elsewhere(scene: Scene) -> None:
     """Its rank has ended with the machine, for certain: nobody waits for a repair, and the job is not given up."""
     lost(scene)
-    scene.aws.dead[IDS[0]] = MachineState.TERMINATED
+    scene.aws.dead[IDS[0]] = Ec2InstanceState.TERMINATED
     scene.passes(600)
     scene.beats(1, 2, 3)
     scene.round()
@@ -66,12 +66,12 @@ def test_who_counts_as_dead(scene: Scene, dead: str) -> None:
     """EC2 shows it stopped; it has left the cluster; only the agent of ECS is not connected, which is doubtful."""
     lost(scene)
     if dead == "stopped":
-        scene.aws.dead[IDS[0]] = MachineState.STOPPED
+        scene.aws.dead[IDS[0]] = Ec2InstanceState.STOPPED
     elif dead == "gone":
         scene.changes_instance(0, status=InstanceStatus.GONE)
     else:
         scene.aws.disconnected.add(IDS[0])
-    words, unsure, deaf = lost_jobs.what_others_say(scene.recovery, scene.job)
+    words, unsure, deaf = lost_jobs.evidence_of_death(scene.recovery, scene.job)
     assert set(words) == {IDS[0]} and all(words.values()) and not deaf
     assert unsure == ((IDS[0],) if dead == "disconnected" else ())
 
@@ -94,7 +94,7 @@ def test_a_lost_job_is_not_decided_about_while_many_are_silent(store: Store) -> 
     scene.beats()
     scene.falls_silent(0)
     assert scene.job.status is S.LOST
-    scene.aws.dead[IDS[0]] = MachineState.STOPPED
+    scene.aws.dead[IDS[0]] = Ec2InstanceState.STOPPED
     scene.falls_silent(0, 1, 2, 3)
     scene.passes(600)
     scene.round()

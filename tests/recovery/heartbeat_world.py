@@ -11,17 +11,17 @@ from typing import Any
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import HealthReported, InstanceObserved
-from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.heartbeat import Report, RunningRank, running_log_id
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.heartbeat import AgentReport, RunningRank, running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.node_api.heartbeats import Answer, Hearing
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import Machine, MachineStatus
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
 from gpu_recovery.reconciler import heartbeat_timeouts
-from gpu_recovery.reconciler.cycle import Round
+from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 
@@ -47,7 +47,7 @@ class Quiet:
 class Aws:
     """`ports.Actions` as far as silence asks: who is dead, by what word, and what was said and stopped."""
 
-    dead: dict[str, MachineState] = field(default_factory=dict)
+    dead: dict[str, Ec2InstanceState] = field(default_factory=dict)
     impaired: dict[str, HealthKind] = field(default_factory=dict)
     disconnected: set[str] = field(default_factory=set)
     said: list[commands.NotifyOperator] = field(default_factory=list)
@@ -90,8 +90,8 @@ class Aws:
     def tasks_on(self, record: Instance) -> tuple[TaskFact, ...]:
         return ()
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
-        return {one: Machine(self.dead.get(one, MachineState.RUNNING)) for one in instance_ids}
+    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+        return {one: Ec2Instance(self.dead.get(one, Ec2InstanceState.RUNNING)) for one in instance_ids}
 
     def drain(self, record: Instance) -> None:
         """Done."""
@@ -102,10 +102,10 @@ class Aws:
     def run_check(self, record: Instance, check_id: str, refusals: int) -> str:
         return f"task-of-{check_id}"
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         self.listings.append("ec2")
         return {
-            one: MachineStatus(self.dead.get(one, MachineState.RUNNING), self._health_of(one), ())
+            one: Ec2InstanceStatus(self.dead.get(one, Ec2InstanceState.RUNNING), self._health_of(one), ())
             for one in instance_ids
         }
 
@@ -140,7 +140,7 @@ class Scene:
         actions: Any = self.aws
         journal: Any = Quiet()
         self.recovery = Recovery(self.store, actions, self.policy, lambda: self.now, journal)
-        self.hearing = Hearing(self.recovery)
+        self.hearing = HeartbeatReceiver(self.recovery)
         world, count = spec(nnodes=len(self.ids)), len(self.ids)
         record = job(
             spec=world,
@@ -165,7 +165,7 @@ class Scene:
         """Time goes on, and nothing else happens."""
         self.now += timedelta(seconds=seconds)
 
-    def report(self, which: int = 0, **changes: Any) -> Report:
+    def report(self, which: int = 0, **changes: Any) -> AgentReport:
         """The next report of the agent on instance `which`; its rank of attempt 1 runs."""
         instance_id = self.ids[which]
         self.sequence[instance_id] = self.sequence.get(instance_id, 0) + 1
@@ -176,21 +176,21 @@ class Scene:
             "interval_s": 15,
             "running": (RunningRank(JOB, 1, which, 0),),
         }
-        return Report(instance_id, **{**usual, **changes})
+        return AgentReport(instance_id, **{**usual, **changes})
 
-    def beats(self, *which: int, **changes: Any) -> Answer:
+    def beats(self, *which: int, **changes: Any) -> ReportResponse:
         """The agents on these instances report, on all if none is named; the last answer."""
         for one in which or range(len(self.ids)):
-            answer = self.hearing.hear(self.report(one, **changes))
+            answer = self.hearing.receive(self.report(one, **changes))
         return answer
 
     def sweep(self) -> None:
         """The comparison of heartbeats with the time, as the reconciler makes it each minute."""
-        heartbeat_timeouts.compare_beats(Round(self.recovery))
+        heartbeat_timeouts.check_heartbeats(Cycle(self.recovery))
 
     def round(self) -> None:
         """A whole round of the reconciler over what is due, and the sweep."""
-        reconcile(self.recovery, (heartbeat_timeouts.compare_beats,))
+        reconcile(self.recovery, (heartbeat_timeouts.check_heartbeats,))
 
     def falls_silent(self, *which: int) -> None:
         """The others report on; these do not, until they are lost."""

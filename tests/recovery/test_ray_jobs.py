@@ -17,17 +17,17 @@ from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
-from gpu_recovery.core.ray.submission import DriverOrder
-from gpu_recovery.core.task import FailureKind, kind_of
+from gpu_recovery.core.ray.submission import DriverSubmission
+from gpu_recovery.core.task import FailureKind, failure_kind_of
 from gpu_recovery.execution import RayMissing
-from gpu_recovery.execution import ray as of_ray
-from gpu_recovery.execution.ray import FromAfar, OnTheSpot
+from gpu_recovery.execution import ray as ray_execution
+from gpu_recovery.execution.ray import DirectRayCommands, QueuedRayCommands
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Refusal
-from gpu_recovery.reconciler.reconcile import open_job, reconcile
+from gpu_recovery.reconciler.reconcile import process_due_job, reconcile
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.ray_pool import pass_over
+from gpu_recovery.scheduler.ray_pool import run_ray_pass
 
 from tests.core.build import ADAPTIVE, NOW
 from tests.recovery.heartbeat_world import Aws, Quiet
@@ -53,7 +53,7 @@ class Pool:
         if self.down:
             raise TryAgainSoon("it does not answer")
 
-    def submit(self, order: DriverOrder) -> Refusal | None:
+    def submit(self, order: DriverSubmission) -> Refusal | None:
         self._answers()
         self.submits.append(order.submission_id)
         if self.refusal is None:
@@ -102,18 +102,18 @@ class Scene:
         """The loop of a function for which `ray` answers."""
         actions: Any = self.aws
         return Recovery(
-            store=self.store, actions=actions, policy=ADAPTIVE, clock=lambda: self.now, journal=Quiet(), ray=ray
+            store=self.store, actions=actions, policy=ADAPTIVE, clock=lambda: self.now, decision_log=Quiet(), ray=ray
         )
 
     @property
     def afar(self) -> Recovery:
         """Any function but one."""
-        return self.loop(FromAfar(self))
+        return self.loop(QueuedRayCommands(self))
 
     @property
     def on_the_spot(self) -> Recovery:
         """The one."""
-        return self.loop(OnTheSpot(self.pool, self))
+        return self.loop(DirectRayCommands(self.pool, self))
 
     def submit(self, spec: JobSpec = SPEC) -> None:
         """As the API does."""
@@ -124,13 +124,13 @@ class Scene:
         named = {job_id for job_id, _ in self.woken}
         self.woken.clear()
         for job_id in sorted(named - {""}):
-            open_job(self.on_the_spot, job_id)
-        pass_over(self.on_the_spot, self.pool)
+            process_due_job(self.on_the_spot, job_id)
+        run_ray_pass(self.on_the_spot, self.pool)
 
     def passes(self, seconds: float) -> None:
         """Time, and the reconciler."""
         self.now += timedelta(seconds=seconds)
-        reconcile(self.afar, comparisons=())
+        reconcile(self.afar, resyncs=())
 
     def driver(self, state: DriverState, attempt: int = 1, **said: Any) -> None:
         """What Ray will say of a driver."""
@@ -185,7 +185,7 @@ def test_a_look_fetches_what_ray_says(scene: Scene) -> None:
 def test_an_order_that_was_handed_over_stays_until_it_is_carried_out(scene: Scene) -> None:
     """Whoever cannot reach the cluster leaves it in the record, due at once, and only wakes the one who can."""
     _running(scene).woken.clear()
-    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.afar.handle("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
     assert scene.pool.stops == []
     assert [one.acting_until for one in scene.job.commands] == [scene.now]
     assert {job_id for job_id, _ in scene.woken} == {"ppo-1"}
@@ -197,7 +197,7 @@ def test_an_order_that_was_handed_over_stays_until_it_is_carried_out(scene: Scen
 def test_a_lost_message_is_sent_again_under_another_name(scene: Scene) -> None:
     """A queue that forgets duplicates for five minutes must not take the second for the first."""
     _running(scene).woken.clear()
-    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.afar.handle("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
     (first,) = [key for job_id, key in scene.woken if job_id]
     scene.woken.clear()
     scene.passes(60)
@@ -236,7 +236,7 @@ def test_each_attempt_keeps_its_submission_and_its_end(scene: Scene) -> None:
     first, second = (scene.store.load_progress("ppo-1", attempt) for attempt in (1, 2))
     assert first is not None and first.failure is not None and first.running == first.stopped == frozenset({0})
     assert first.failure.ending.exit_code == 1
-    assert kind_of(first.failure.ending) is FailureKind.INSUFFICIENT_RESOURCES
+    assert failure_kind_of(first.failure.ending) is FailureKind.INSUFFICIENT_RESOURCES
     assert second is not None and second.failure is None and not second.stopped
 
 
@@ -291,7 +291,7 @@ def test_a_diagnosis_that_fails_keeps_no_end_from_being_told(scene: Scene, monke
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("a rule")
 
-    monkeypatch.setattr(of_ray, "conclusion_on", broken)
+    monkeypatch.setattr(ray_execution, "diagnose_attempt", broken)
     scene.pool.log = "\n".join(TRACEBACK)
     _running(scene)
     with pytest.raises(ZeroDivisionError):
@@ -305,7 +305,7 @@ def test_a_driver_that_was_told_to_stop_is_not_diagnosed(scene: Scene) -> None:
     """How it dies then says nothing."""
     scene.pool.log = "\n".join(TRACEBACK)
     _running(scene)
-    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.afar.handle("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
     scene.pool.stop = lambda name: scene.driver(  # type: ignore[method-assign]
         DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR"
     )
@@ -338,9 +338,9 @@ def test_a_job_waits_for_gpus_without_being_told_so_again(scene: Scene) -> None:
 def test_a_cluster_that_does_not_answer_is_asked_later(scene: Scene) -> None:
     """Its orders stay; a pass over a pool that nobody can count gives nothing and says why."""
     _running(scene)
-    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.afar.handle("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
     scene.pool.down = True
-    open_job(scene.on_the_spot, "ppo-1")
+    process_due_job(scene.on_the_spot, "ppo-1")
     assert scene.job.status is S.STOPPING and len(scene.job.commands) == 1
     scene.pool.down = False
     scene.passes(60)
@@ -352,7 +352,7 @@ def test_a_pass_over_a_pool_that_does_not_answer_raises(scene: Scene) -> None:
     """The function fails, and its alarm rings: nobody is let go meanwhile."""
     scene.pool.down = True
     with pytest.raises(TryAgainSoon):
-        pass_over(scene.on_the_spot, scene.pool)
+        run_ray_pass(scene.on_the_spot, scene.pool)
     assert scene.job.status is S.QUEUED
 
 
@@ -361,9 +361,9 @@ def test_a_launch_that_is_not_wanted_any_more_is_not_carried_out(scene: Scene) -
     scene.pool.down = True
     record = scene.job
     placed = events.JobPlaced(at=scene.now, attempt=0, version=record.version, instances=(), epochs=())
-    scene.on_the_spot.tell("ppo-1", placed)
+    scene.on_the_spot.handle("ppo-1", placed)
     assert scene.job.status is S.SUBMITTING
-    scene.afar.tell("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
+    scene.afar.handle("ppo-1", events.CancelRequested(at=scene.now, attempt=1, by="ada"))
     scene.pool.down = False
     scene.passes(60)
     scene.deliver()
@@ -394,4 +394,4 @@ def test_a_job_on_ray_without_a_cluster_is_an_error_that_somebody_sees(store: St
     assert store.create_job(made.record, "")
     placed = events.JobPlaced(at=NOW, attempt=0, version=made.record.version, instances=(), epochs=())
     with pytest.raises(RayMissing, match="ppo-1"):
-        scene.loop(None).tell("ppo-1", placed)
+        scene.loop(None).handle("ppo-1", placed)

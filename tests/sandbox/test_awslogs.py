@@ -75,7 +75,7 @@ def test_a_line_is_sent_once_it_has_ended_and_what_is_left_at_the_end(tmp_path: 
 
 def test_all_that_a_task_wrote_can_be_read_when_it_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever hears of its end reads the whole log, also if nobody had looked into the file before."""
-    monkeypatch.setattr(awslogs, "LOOK_S", 3_600)
+    monkeypatch.setattr(awslogs, "POLL_S", 3_600)
     path, logs = tmp_path / "t.log", Logs(groups=())
     path.touch()
     driver = AwsLogs(logs)

@@ -23,7 +23,7 @@ def cluster(store: Store) -> Cluster:
 def written(cluster: Cluster) -> list[str]:
     """Which of its writes the scheduler makes from now on."""
     names: list[str] = []
-    for name in ("begin_term", "end_pass"):
+    for name in ("begin_term", "save_pass"):
         real = getattr(cluster.store, name)
         noted = lambda *given, _name=name, _real=real: (names.append(_name), _real(*given))[1]  # noqa: E731
         setattr(cluster.store, name, noted)
@@ -36,7 +36,7 @@ def test_an_instance_that_is_free_writes_nothing_where_nobody_waits(cluster: Clu
     assert cluster.schedule("a/1") == 1
     names = written(cluster)
     assert cluster.schedule(f"{IDS[0]}/7", f"{IDS[1]}/9", "#tick/1") == 0 and names == []
-    assert cluster.schedule(f"{IDS[0]}/8", "a/2") == 0 and names == ["begin_term", "end_pass"]
+    assert cluster.schedule(f"{IDS[0]}/8", "a/2") == 0 and names == ["begin_term", "save_pass"]
 
 
 def test_an_instance_that_is_free_is_given_to_whoever_waits(cluster: Cluster) -> None:
@@ -48,10 +48,10 @@ def test_an_instance_that_is_free_is_given_to_whoever_waits(cluster: Cluster) ->
     for one in IDS[:2]:
         cluster.store.release_instance(one, "a", False, 1)
     cluster.store.save_job(replace(cluster.job("a"), status=S.SUCCEEDED))
-    real, cluster.store.line = cluster.store.line, lambda *_: ()  # type: ignore[method-assign]
+    real, cluster.store.load_queue = cluster.store.load_queue, lambda *_: ()  # type: ignore[method-assign]
     names = written(cluster)
-    assert cluster.schedule(f"{IDS[0]}/7") == 0 and names == ["begin_term", "end_pass"]
-    cluster.store.line = real  # type: ignore[method-assign]
+    assert cluster.schedule(f"{IDS[0]}/7") == 0 and names == ["begin_term", "save_pass"]
+    cluster.store.load_queue = real  # type: ignore[method-assign]
     assert cluster.schedule(f"{IDS[0]}/8") == 1
 
 
@@ -66,4 +66,4 @@ def test_after_a_pass_that_died_an_instance_is_enough_to_wake_the_next(cluster: 
     """Nobody knows what the one that died would have left."""
     cluster.store.begin_term()
     names = written(cluster)
-    assert cluster.schedule(f"{IDS[0]}/7") == 0 and names == ["begin_term", "end_pass"]
+    assert cluster.schedule(f"{IDS[0]}/7") == 0 and names == ["begin_term", "save_pass"]

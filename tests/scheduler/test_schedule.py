@@ -19,8 +19,8 @@ from gpu_recovery.core.queue.run_time_estimates import LEAST, slot_of
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler import schedule as scheduling
-from gpu_recovery.scheduler.schedule import PASS_AT_LEAST, read, schedule
+from gpu_recovery.scheduler import schedule as schedule_module
+from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, read, schedule
 
 from tests.aws.records import NOW, instance, spec
 from tests.recovery.heartbeat_world import IDS, Quiet
@@ -85,15 +85,15 @@ class Cluster:
 
     def runs(self, job_id: str) -> None:
         attempt = self.job(job_id).attempt
-        self.recovery.tell(job_id, events.AllRanksRunning(at=self.now, attempt=attempt))
+        self.recovery.handle(job_id, events.AllRanksRunning(at=self.now, attempt=attempt))
 
     def leaves(self, job_id: str) -> None:
         """Rank 0 leaves under its notice, and then the others."""
         record = self.job(job_id)
         gone = RankFailure(0, record.instances[0], self.now, Ending(EndingKind.STOPPED_BY_US, 0, "stopped"))
         about = {"at": self.now, "attempt": record.attempt, "failure": gone}
-        self.recovery.tell(job_id, events.RankFailed(**about))
-        self.recovery.tell(job_id, events.AllRanksStopped(**about))
+        self.recovery.handle(job_id, events.RankFailed(**about))
+        self.recovery.handle(job_id, events.AllRanksStopped(**about))
 
     def passes(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -157,7 +157,7 @@ def test_a_job_on_an_instance_that_has_moved_since_is_left_for_the_next_pass(clu
 def test_a_job_that_the_index_does_not_show_yet_is_placed_all_the_same(cluster: Cluster) -> None:
     """Whoever wakes the scheduler names itself: between a submission and its task no minute is lost."""
     cluster.submit("new")
-    cluster.store.line = lambda *_: ()  # type: ignore[method-assign]
+    cluster.store.load_queue = lambda *_: ()  # type: ignore[method-assign]
     assert cluster.schedule("new/1") == 1
 
 
@@ -222,11 +222,11 @@ def test_a_host_whose_gpus_ecs_shows_late_costs_no_second_victim(cluster: Cluste
 def test_a_job_placed_in_vain_is_looked_at_with_the_next_tick(cluster: Cluster) -> None:
     """The index showed an older version of it: nobody's poke may ever come again, so the clock must not sleep."""
     cluster.submit("a")
-    old = cluster.store.line()
+    old = cluster.store.load_queue()
     cluster.store.save_job(replace(cluster.job("a"), version=cluster.job("a").version + 1))
-    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    real, cluster.store.load_queue = cluster.store.load_queue, lambda *_: old  # type: ignore[method-assign]
     assert cluster.schedule() == 0 and cluster.actions.poked[-1].startswith("#pass/")
-    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.store.load_queue = real  # type: ignore[method-assign]
     cluster.passes(60)
     assert cluster.schedule("#tick/1") == 1
 
@@ -267,7 +267,7 @@ def test_words_that_cannot_be_sent_do_not_stall_the_line(cluster: Cluster) -> No
 def test_room_that_nobody_wants_any_more_is_everybodys(cluster: Cluster) -> None:
     """The preemptor is canceled while its victim leaves: the victim goes on."""
     preempted(cluster)
-    cluster.recovery.tell("high", events.CancelRequested(at=cluster.now, attempt=0, by="bob"))
+    cluster.recovery.handle("high", events.CancelRequested(at=cluster.now, attempt=0, by="bob"))
     cluster.leaves("low")
     assert cluster.schedule() == 1
     assert cluster.job("low").status is S.SUBMITTED and cluster.job("low").attempt == 2
@@ -281,7 +281,7 @@ def test_a_suspended_job_is_before_who_came_later(cluster: Cluster) -> None:
     cluster.submit("later", 2, user="eve", priority=Priority.LOW)
     cluster.runs("high")
     attempt = cluster.job("high").attempt
-    cluster.recovery.tell("high", events.AllRanksStopped(at=cluster.now, attempt=attempt))
+    cluster.recovery.handle("high", events.AllRanksStopped(at=cluster.now, attempt=attempt))
     assert cluster.schedule() == 1
     assert cluster.job("low").status is S.SUBMITTED and cluster.job("later").status is not S.SUBMITTED
 
@@ -290,10 +290,10 @@ def test_a_job_that_a_person_holds_is_not_placed(cluster: Cluster) -> None:
     """Room or not; resumed it is."""
     cluster.submit("a")
     held = events.SuspendRequested(at=cluster.now, attempt=0, by="ada")
-    cluster.recovery.tell("a", held)
+    cluster.recovery.handle("a", held)
     assert cluster.schedule() == 0
     cluster.passes(1)
-    cluster.recovery.tell("a", events.ResumeRequested(at=cluster.now, attempt=0, by="ada"))
+    cluster.recovery.handle("a", events.ResumeRequested(at=cluster.now, attempt=0, by="ada"))
     assert cluster.schedule() == 1
 
 
@@ -346,7 +346,7 @@ def test_a_tick_that_is_due_looks_at_everything(cluster: Cluster) -> None:
     """A pause that is over, or five minutes in which somebody waited."""
     cluster.submit("big", 3)
     cluster.schedule()
-    cluster.passes(PASS_AT_LEAST.total_seconds() + 1)
+    cluster.passes(PASS_INTERVAL_MAX.total_seconds() + 1)
     assert ticks(cluster) > 1
     cluster.passes(60)
     assert ticks(cluster) == 1
@@ -401,7 +401,7 @@ def test_a_long_line_is_told_of_in_passes_that_follow_at_once(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One pass tells a few, and each asks for the next until nobody is left who does not know what it waits for."""
-    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    monkeypatch.setattr(schedule_module, "WAIT_EVENTS_MAX", 3)
     names = [f"big-{number}" for number in range(10)]
     for name in names:
         cluster.submit(name, 3)
@@ -415,14 +415,14 @@ def test_a_line_that_cannot_be_told_of_yet_does_not_keep_the_scheduler_spinning(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The index lags and shows those who were told as they were before: the next tick tells the others."""
-    monkeypatch.setattr(scheduling, "TOLD_MAX", 3)
+    monkeypatch.setattr(schedule_module, "WAIT_EVENTS_MAX", 3)
     names = [f"big-{number}" for number in range(6)]
     for name in names:
         cluster.submit(name, 3)
-    old = cluster.store.line()
-    real, cluster.store.line = cluster.store.line, lambda *_: old  # type: ignore[method-assign]
+    old = cluster.store.load_queue()
+    real, cluster.store.load_queue = cluster.store.load_queue, lambda *_: old  # type: ignore[method-assign]
     assert drain(cluster) == 2
-    cluster.store.line = real  # type: ignore[method-assign]
+    cluster.store.load_queue = real  # type: ignore[method-assign]
     cluster.passes(60)
     cluster.schedule("#tick/1")
     assert cluster.status(*names) == [S.PENDING_RESOURCES] * 6
@@ -449,7 +449,7 @@ def test_what_a_users_jobs_took_is_what_the_next_one_is_taken_to_take(cluster: C
         assert cluster.schedule() == 1
         cluster.runs(name)
         cluster.passes(600 + number)
-        cluster.recovery.tell(name, events.AllRanksStopped(at=cluster.now, attempt=1))
+        cluster.recovery.handle(name, events.AllRanksStopped(at=cluster.now, attempt=1))
     assert sorted(cluster.store.load_run_times(["ana/sft/1x8"])["ana/sft/1x8"]) == [600, 601, 602, 603]
     assert line() == 1 and cluster.status("head", "next") == [S.PENDING_RESOURCES, S.SUBMITTED]
 
@@ -466,7 +466,7 @@ def test_without_a_history_nobody_passes_the_head(cluster: Cluster) -> None:
 
 def test_a_pass_asks_for_a_bounded_number_of_kinds(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of whoever has a place first, then those of the first in line, in one call."""
-    monkeypatch.setattr(scheduling, "KINDS_MAX", 2)
+    monkeypatch.setattr(schedule_module, "KINDS_MAX", 2)
     for number in range(4):
         cluster.submit(f"job-{number}", 3, user=f"user-{number}")
     asked: list[list[str]] = []

@@ -10,7 +10,7 @@ from gpu_recovery.core.events import AllRanksStopped, JobDeadlineReached
 from gpu_recovery.core.instance import repair
 from gpu_recovery.core.job import state_machine, stopping
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.state_machine import Outcome, Row
+from gpu_recovery.core.state_machine import EventOutcome, Transition
 from gpu_recovery.recovery import Recovery
 
 from simulator.memory_store.store import MemoryStore
@@ -18,22 +18,22 @@ from simulator.memory_store.store import MemoryStore
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     """What is said about attempt 1 moves attempt 2."""
-    patch.setattr(state_machine, "fence", lambda record, event: "")
+    patch.setattr(state_machine, "outdated_reason", lambda record, event: "")
 
 
 def act_before_save(patch: pytest.MonkeyPatch) -> None:
     """Orders leave before any record knows of them."""
 
     def keep_job(self: Recovery, before: Any, event: Any, decision: Any, settling: str) -> Any:
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             return decision
-        self.act(replace(decision.record, revision=before.revision), decision.commands)
+        self.execute(replace(decision.record, revision=before.revision), decision.commands)
         stored = self.store.load_job(before.job_id)
         assert stored is not None
         after = replace(decision.record, commands=(), revision=stored.revision)
         return replace(decision, record=self.store.save_job(after, decision.quota))
 
-    patch.setattr(Recovery, "_keep_job", keep_job)
+    patch.setattr(Recovery, "_save_job", keep_job)
 
 
 def reconnect_is_reboot(patch: pytest.MonkeyPatch) -> None:
@@ -59,4 +59,6 @@ def free_on_suspicion(patch: pytest.MonkeyPatch) -> None:
         ended = AllRanksStopped(at=event.at, attempt=event.attempt)
         return stopping.all_stopped(record, ended, given)
 
-    patch.setitem(state_machine.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), Row.to(suspect, *JobStatus))
+    patch.setitem(
+        state_machine.TRANSITIONS, (JobStatus.STOPPING, JobDeadlineReached), Transition.to(suspect, *JobStatus)
+    )

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import cluster_snapshot, commands, events
-from gpu_recovery.core.job import state_machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job import suspension
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue import ordering
-from gpu_recovery.core.queue.quota_admission import Allowance
-from gpu_recovery.core.state_machine import QuotaChange, Row
+from gpu_recovery.core.queue.quota_admission import QuotaAdmission
+from gpu_recovery.core.state_machine import QuotaChange, Transition
 from gpu_recovery.scheduler import schedule
 
 from simulator.memory_store import store
@@ -38,17 +38,17 @@ def counted_later(patch: pytest.MonkeyPatch) -> None:
 
 def never_given_back(patch: pytest.MonkeyPatch) -> None:
     """What a suspended job took up of its quota is not given back."""
-    changes = job.quota_change
+    changes = job_state_machine.quota_change
 
     def kept(before: Any, after: Any, event: Any) -> QuotaChange | None:
         return None if after.status is JobStatus.SUSPENDED else changes(before, after, event)
 
-    patch.setattr(job, "quota_change", kept)
+    patch.setattr(job_state_machine, "quota_change", kept)
 
 
 def quota_not_asked(patch: pytest.MonkeyPatch) -> None:
     """Whoever fits is given a place."""
-    patch.setattr(Allowance, "refusal", lambda self, job: None)
+    patch.setattr(QuotaAdmission, "refusal", lambda self, job: None)
 
 
 def given_back_early(patch: pytest.MonkeyPatch) -> None:
@@ -59,13 +59,13 @@ def given_back_early(patch: pytest.MonkeyPatch) -> None:
         release = commands.ReleaseInstances(record.instances, attempt=record.attempt)
         return replace(step, commands=(*step.commands, release)) if hasattr(step, "commands") else step
 
-    row = Row.to(suspend, JobStatus.SUSPENDING)
-    patch.setitem(job.TRANSITIONS, (JobStatus.RUNNING, events.SuspendRequested), row)
+    row = Transition.to(suspend, JobStatus.SUSPENDING)
+    patch.setitem(job_state_machine.TRANSITIONS, (JobStatus.RUNNING, events.SuspendRequested), row)
 
 
 def queued_anew(patch: pytest.MonkeyPatch) -> None:
     """A suspended job is in line since it was suspended."""
-    known = job.TRANSITIONS[JobStatus.STOPPING, events.AllRanksStopped]
+    known = job_state_machine.TRANSITIONS[JobStatus.STOPPING, events.AllRanksStopped]
 
     def all_stopped(record: Any, event: Any, given: Any) -> Any:
         step = known.decide(record, event, given)
@@ -73,7 +73,11 @@ def queued_anew(patch: pytest.MonkeyPatch) -> None:
             return step
         return replace(step, changes={**step.changes, "queued_at": given.now})
 
-    patch.setitem(job.TRANSITIONS, (JobStatus.STOPPING, events.AllRanksStopped), Row.to(all_stopped, *JobStatus))
+    patch.setitem(
+        job_state_machine.TRANSITIONS,
+        (JobStatus.STOPPING, events.AllRanksStopped),
+        Transition.to(all_stopped, *JobStatus),
+    )
 
 
 def to_the_end_of_the_line(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +86,7 @@ def to_the_end_of_the_line(patch: pytest.MonkeyPatch) -> None:
     def place_in_line(one: Any) -> tuple[Any, ...]:
         return (-one.priority, not one.recovering, one.suspended_at is not None, one.queued_at, one.job_id)
 
-    patch.setattr(ordering, "place_in_line", place_in_line)
+    patch.setattr(ordering, "queue_position_key", place_in_line)
 
 
 def claims_what_is_taken(patch: pytest.MonkeyPatch) -> None:

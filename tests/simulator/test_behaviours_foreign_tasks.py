@@ -13,7 +13,7 @@ from tests.simulator import incidents
 def test_a_job_is_not_placed_where_a_strangers_task_holds_the_gpus() -> None:
     """ECS would refuse it there; the free instance is taken at once, on the first attempt."""
     world = World(instances=2, train_s=incidents.TRAIN_S, adoption=Adoption.OFF)
-    taken = min(world.machines(), key=lambda machine: machine.instance_id)
+    taken = min(world.model_instances(), key=lambda machine: machine.instance_id)
     world.until(lambda: len(world.instances()) == 2, "not registered")
     world.start_by_hand("somebody", 0, 1, taken)
     world.until(lambda: world.instance(taken).gpus_free == 0, "ECS never said that the GPUs are taken")
@@ -26,7 +26,7 @@ def test_a_job_started_by_hand_with_the_wrong_world_size_is_left_running() -> No
     """WORLD_SIZE in torchrun's sense promises ranks that never come: the job is let go, and nothing is stopped."""
     world = World(instances=1, train_s=86_400.0, adoption=Adoption.RECOVER)
     world.until(lambda: len(world.instances()) == 1, "not registered")
-    task = world.start_by_hand("nightly", 0, 8, world.machine(0))
+    task = world.start_by_hand("nightly", 0, 8, world.model_instance(0))
     world.until(lambda: world.store.load_job("nightly") is not None, "not adopted")
     job = world.until_status("nightly", JobStatus.CANCELED)
     assert "7 of its 8 ranks were never seen" in job.reason

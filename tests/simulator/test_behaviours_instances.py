@@ -18,7 +18,7 @@ from tests.simulator import incidents
 def test_a_host_that_ec2_has_terminated_is_left_behind_though_ecs_says_nothing() -> None:
     """Its agent died first, so ECS lists its task as running for ever; a spare takes its place all the same."""
     world, job_id = incidents.running(instances=3)
-    dead = world.machine(1)
+    dead = world.model_instance(1)
     world.fleet.disconnect(dead)
     world.fleet.terminate(dead)
     world.exit(job_id, 0, 134)
@@ -31,7 +31,7 @@ def test_a_host_that_ec2_has_terminated_is_left_behind_though_ecs_says_nothing()
 def blamed_while_a_stranger_works() -> tuple[World, Task]:
     """A machine that a check has blamed, and on which somebody's task has taken the GPUs since."""
     world = World(instances=1, train_s=86_400.0, adoption=Adoption.OFF)
-    machine = world.machine(0)
+    machine = world.model_instance(0)
     world.until(lambda: world.store.load_instance(machine.instance_id) is not None, "not registered")
     stranger = world.start_by_hand("somebody", 0, 1, machine)
     world.until(lambda: stranger in world.fleet.running(), "the stranger's task does not run")
@@ -43,7 +43,7 @@ def blamed_while_a_stranger_works() -> tuple[World, Task]:
         verdict=Verdict(CheckOutcome.REBOOT, "a GPU is broken", machine.boot_id),
     )
     for event in (asked, blame):
-        world.recovery.tell(machine.instance_id, event)
+        world.recovery.handle(machine.instance_id, event)
     assert world.instance(machine).status is InstanceStatus.REBOOTING
     return world, stranger
 
@@ -51,7 +51,7 @@ def blamed_while_a_stranger_works() -> tuple[World, Task]:
 def test_no_machine_is_rebooted_under_a_task_that_somebody_started_there() -> None:
     """The look before the reboot finds its GPUs in use: the reboot waits, and at its deadline a person is asked."""
     world, stranger = blamed_while_a_stranger_works()
-    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED, "no escalation")
     assert not world.calls("RebootInstances")
     assert stranger in world.fleet.running()
 
@@ -63,7 +63,9 @@ def test_a_reboot_that_waited_for_somebody_is_made_once_they_have_left() -> None
     assert not world.calls("RebootInstances")
     world.stop_by_hand(stranger)
     world.until(lambda: bool(world.calls("RebootInstances")), "the reboot was never made")
-    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.AVAILABLE, "it never came back")
+    world.until(
+        lambda: world.instance(world.model_instance(0)).status is InstanceStatus.AVAILABLE, "it never came back"
+    )
     assert len(world.calls("RebootInstances")) == 1
 
 
@@ -76,7 +78,7 @@ def test_a_bus_and_a_topic_that_refuse_every_word_keep_no_job_from_healing(monke
     monkeypatch.setattr(SimulatedActions, "notify", refuse)
     monkeypatch.setattr(SimulatedActions, "publish", refuse)
     world, job_id = incidents.running()
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     world.until_status(job_id, JobStatus.SUCCEEDED)
     assert world.job(job_id).attempt == 2
     assert world.failures, "the refusals were swallowed"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.ports.errors import TryAgainSoon
-from gpu_recovery.recovery import SETTLES_MAX
+from gpu_recovery.recovery import REMOVE_ATTEMPTS_MAX
 
 from simulator.memory_store.store import MemoryStore
 from simulator.trials.scenario import FOLDER, read
@@ -23,17 +23,19 @@ POKE = commands.PokeScheduler("sft-1/9")
 
 def test_who_was_told_has_moved_even_if_what_it_wrote_then_was_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first machine has failed the job, and its last write is refused: the second is kept for nobody."""
-    settle, refused = MemoryStore.settle_instance, list[object]()
+    settle, refused = MemoryStore.remove_finished_instance_commands, list[object]()
 
     def busy(store: MemoryStore, *given: Any) -> None:
-        if len(refused) < SETTLES_MAX and any(job.status is JobStatus.FAILED for job in store.jobs.records.values()):
+        if len(refused) < REMOVE_ATTEMPTS_MAX and any(
+            job.status is JobStatus.FAILED for job in store.jobs.records.values()
+        ):
             refused.append(given)
             raise TryAgainSoon("busy")
         settle(store, *given)
 
-    monkeypatch.setattr(MemoryStore, "settle_instance", busy)
+    monkeypatch.setattr(MemoryStore, "remove_finished_instance_commands", busy)
     assert play(read(FOLDER / "one_of_two_stuck_ranks_is_given_up.toml")).violations == []
-    assert len(refused) == SETTLES_MAX
+    assert len(refused) == REMOVE_ATTEMPTS_MAX
 
 
 def _carried_out(order: Any, refused: str, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Mapping[str, datetime]]:
@@ -50,10 +52,10 @@ def _carried_out(order: Any, refused: str, monkeypatch: pytest.MonkeyPatch) -> t
         put_off.update(deferred)
 
     monkeypatch.setattr(world.actions if refused == "stop_tasks" else world.store, refused, busy)
-    monkeypatch.setattr(world.store, "settle_job", settled)
+    monkeypatch.setattr(world.store, "remove_finished_job_commands", settled)
     claim = world.timeline.now
-    pending = [Pending("sft-1/9/1", order, claim), Pending("sft-1/9/2", POKE, claim)]
-    world.lives.live("ecs_task_handler", lambda: world.recovery.act(world.job(job_id), pending))
+    pending = [PendingCommand("sft-1/9/1", order, claim), PendingCommand("sft-1/9/2", POKE, claim)]
+    world.invocations.run("ecs_task_handler", lambda: world.recovery.execute(world.job(job_id), pending))
     return world, put_off
 
 

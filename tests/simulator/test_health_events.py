@@ -40,18 +40,18 @@ class OnlyEc2Unruly:
         return (PROMPT_S,) if of_ecs(envelope) else self.unruly(envelope)
 
 
-def idle(**given: Any) -> tuple[World, cluster.Instance]:
+def idle(**given: Any) -> tuple[World, cluster.ModelInstance]:
     """Machines that wait for work, and the first of them."""
     world = World(**{"instances": 2, "policy": REPLACING, **given})
     world.let_pass(5)
-    return world, world.machine(0)
+    return world, world.model_instance(0)
 
 
-def status(world: World, machine: cluster.Instance) -> InstanceStatus:
+def status(world: World, machine: cluster.ModelInstance) -> InstanceStatus:
     return world.instance(machine).status
 
 
-def until(world: World, machine: cluster.Instance, wanted: InstanceStatus) -> None:
+def until(world: World, machine: cluster.ModelInstance, wanted: InstanceStatus) -> None:
     """Let time pass until the machine's record is in this status."""
     world.until(lambda: status(world, machine) is wanted, f"{machine.tags['Name']} never was {wanted}", HOUR_S)
 
@@ -63,7 +63,7 @@ def test_a_gpu_that_ecs_finds_impaired_is_checked_and_mended() -> None:
     """Nobody runs on the machine, so no rank tells; the check of our own decides, not the watcher."""
     world, machine = idle()
     world.break_gpu(machine)
-    world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
     until(world, machine, InstanceStatus.REBOOTING)
     until(world, machine, InstanceStatus.AVAILABLE)
     assert world.fleet.boots == {machine.instance_id: 1}
@@ -72,7 +72,7 @@ def test_a_gpu_that_ecs_finds_impaired_is_checked_and_mended() -> None:
 def test_a_watcher_that_is_wrong_costs_a_check() -> None:
     """The GPUs pass it: nothing is rebooted."""
     world, machine = idle()
-    world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
     until(world, machine, InstanceStatus.CHECKING)
     until(world, machine, InstanceStatus.AVAILABLE)
     assert not world.fleet.boots
@@ -81,13 +81,13 @@ def test_a_watcher_that_is_wrong_costs_a_check() -> None:
 def test_a_machine_whose_agent_is_silent_gets_no_job_until_it_speaks() -> None:
     """It is not broken, and not to be trusted with a gang either."""
     world, machine = idle(train_s=incidents.TRAIN_S)
-    world.fleet.say(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
     world.let_pass(5)
     job_id = world.submit(nnodes=2)
     world.until_status(job_id, JobStatus.PENDING_RESOURCES)
     world.let_pass(300)
     assert world.job(job_id).status is JobStatus.PENDING_RESOURCES
-    world.fleet.say(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
+    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
     incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED
     assert not world.fleet.boots
@@ -101,11 +101,11 @@ def test_a_host_that_fails_is_exchanged_for_another(delivery: Delivery) -> None:
     """Stopped and started the machine has another host; nobody need tell, the reconciler asks EC2 by itself."""
     world, machine = idle(delivery=delivery)
     boot_id = machine.boot_id
-    world.fleet.say(health.impair, machine, StatusCheck.SYSTEM)
+    world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
     until(world, machine, InstanceStatus.REPLACING)
     until(world, machine, InstanceStatus.AVAILABLE)
     assert (machine.boot_id != boot_id, machine.impaired) == (True, {})
-    assert [step.name for step in world.lives.done if step.name.endswith("Instances")] == [
+    assert [step.name for step in world.invocations.done if step.name.endswith("Instances")] == [
         "StopInstances",
         "StartInstances",
     ]
@@ -116,7 +116,7 @@ def test_a_host_that_fails_is_exchanged_for_another(delivery: Delivery) -> None:
 def test_a_machine_that_fails_its_own_check_is_rebooted(delivery: Delivery) -> None:
     """Its network or its kernel: the host under it is well."""
     world, machine = idle(delivery=delivery)
-    world.fleet.say(health.impair, machine, StatusCheck.INSTANCE)
+    world.fleet.announce(health.impair, machine, StatusCheck.INSTANCE)
     until(world, machine, InstanceStatus.REBOOTING)
     until(world, machine, InstanceStatus.AVAILABLE)
     assert world.fleet.boots == {machine.instance_id: 1}
@@ -126,9 +126,9 @@ def test_a_machine_of_a_group_is_terminated_and_followed_by_another() -> None:
     """The group keeps its size; the new machine registers under ids of its own and may work at once."""
     world, machine = idle()
     machine.tags[health.GROUP_TAG] = "gpus"
-    world.fleet.say(health.impair, machine, StatusCheck.SYSTEM)
+    world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
     until(world, machine, InstanceStatus.GONE)
-    world.until(lambda: len(world.machines()) == 3, "the group launched no other", HOUR_S)
+    world.until(lambda: len(world.model_instances()) == 3, "the group launched no other", HOUR_S)
     successor = next(one for one in world.cluster.instances.values() if one.tags["Name"] == "gpu-2")
     world.until(lambda: world.store.load_instance(successor.instance_id) is not None, "it never registered")
     assert machine.ec2_state is Ec2State.TERMINATED
@@ -139,7 +139,7 @@ def test_a_machine_of_a_group_is_terminated_and_followed_by_another() -> None:
 def test_nobody_replaces_a_machine_where_it_is_not_allowed() -> None:
     """The switch is off by default: a person does it."""
     world, machine = idle(policy=incidents.ADAPTIVE)
-    world.fleet.say(health.impair, machine, StatusCheck.SYSTEM)
+    world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
     until(world, machine, InstanceStatus.QUARANTINED)
     assert not world.calls("StopInstances")
     assert any(machine.instance_id in message.body for message in world.messages())
@@ -158,7 +158,7 @@ def test_a_machine_that_may_not_be_stopped_is_a_persons(spoil: Any) -> None:
     """One that nobody handed over, or that would not come back."""
     world, machine = idle()
     spoil(machine)
-    world.fleet.say(health.impair, machine, StatusCheck.SYSTEM)
+    world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
     until(world, machine, InstanceStatus.QUARANTINED)
     world.let_pass(HOUR_S)
     assert machine.ec2_state is Ec2State.RUNNING
@@ -170,11 +170,11 @@ def test_a_machine_that_may_not_be_stopped_is_a_persons(spoil: Any) -> None:
 def test_a_job_leaves_before_its_machine_is_interrupted() -> None:
     """The warning moves it to a spare, and that attempt is not counted."""
     world, job_id = incidents.running(instances=3)
-    world.fleet.interrupt(world.machine(0))
+    world.fleet.interrupt(world.model_instance(0))
     incidents.ended(world, job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
-    assert status(world, world.machine(0)) is InstanceStatus.GONE
+    assert status(world, world.model_instance(0)) is InstanceStatus.GONE
 
 
 def test_a_retirement_is_met_once() -> None:
@@ -193,7 +193,7 @@ def test_a_retirement_that_is_called_off_is_forgotten() -> None:
     world.fleet.plan(machine, "instance-retirement", 3 * HOUR_S)
     world.let_pass(60)
     assert world.instance(machine).departure is not None
-    world.fleet.say(health.call_off, machine)
+    world.fleet.announce(health.call_off, machine)
     world.let_pass(4 * HOUR_S)
     assert (world.instance(machine).departure, status(world, machine)) == (None, InstanceStatus.AVAILABLE)
     assert not world.calls("StopInstances")
@@ -205,10 +205,10 @@ def test_maintenance_passes(delivery: Delivery) -> None:
     world, machine = idle(delivery=delivery)
     world.fleet.plan(machine, "instance-reboot", 2 * HOUR_S)
     world.let_pass(60)
-    assert world.instance(machine).suspicion
+    assert world.instance(machine).avoid_reason
     world.let_pass(3 * HOUR_S)
     assert world.fleet.boots == {machine.instance_id: 1}
-    assert (status(world, machine), world.instance(machine).suspicion) == (InstanceStatus.AVAILABLE, "")
+    assert (status(world, machine), world.instance(machine).avoid_reason) == (InstanceStatus.AVAILABLE, "")
 
 
 def test_a_plan_that_is_known_is_told_once() -> None:
@@ -216,7 +216,7 @@ def test_a_plan_that_is_known_is_told_once() -> None:
     world, machine = idle()
     world.fleet.plan(machine, "instance-retirement", 24 * HOUR_S)
     world.let_pass(HOUR_S)
-    assert world.journal.text().count("DepartureAnnounced") == 1
+    assert world.transcript.text().count("DepartureAnnounced") == 1
 
 
 def test_a_machine_that_has_gone_is_not_checked_for_an_old_word_of_its_agent() -> None:
@@ -235,14 +235,14 @@ def test_a_machine_that_has_gone_is_not_checked_for_an_old_word_of_its_agent() -
 def test_a_terminated_machine_behind_a_dead_agent_leaves_no_zombies(delivery: Delivery) -> None:
     """ECS would list its rank as running for ever; its registration is taken away, and the job heals."""
     world, job_id = incidents.running(instances=3, delivery=delivery)
-    dead = world.machine(0)
+    dead = world.model_instance(0)
     world.fleet.disconnect(dead)
     world.fleet.terminate(dead)
     world.exit(job_id, 1, 134)
     incidents.ended(world, job_id)
     world.let_pass(600)
     assert (world.job(job_id).status, status(world, dead)) == (JobStatus.SUCCEEDED, InstanceStatus.GONE)
-    assert dead.status is cluster.InstanceStatus.INACTIVE
+    assert dead.status is cluster.ContainerInstanceStatus.INACTIVE
     zombies = [task for task in world.cluster.tasks.values() if task.instance_id == dead.instance_id]
     assert {task.last_status for task in zombies} == {TaskStatus.STOPPED}
 
@@ -251,7 +251,7 @@ def test_a_terminated_machine_behind_a_dead_agent_leaves_no_zombies(delivery: De
 def test_words_of_ec2_in_any_order_come_to_the_same_end(seed: int) -> None:
     """Lost, doubled, late and out of order: a change of state is a reason to look, and the look decides."""
     world, machine = idle(delivery=OnlyEc2Unruly(seed))
-    world.fleet.say(health.impair, machine, StatusCheck.SYSTEM)
+    world.fleet.announce(health.impair, machine, StatusCheck.SYSTEM)
     until(world, machine, InstanceStatus.REPLACING)
     until(world, machine, InstanceStatus.AVAILABLE)
     world.let_pass(900)
@@ -263,7 +263,7 @@ def test_a_fault_that_only_another_host_cures_is_cured() -> None:
     """The ladder to its end: the check asks for a replacement, and the check after it passes."""
     world, machine = idle()
     world.break_gpu(machine, "ecc", CuredBy.REPLACE)
-    world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_48")
+    world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_48")
     until(world, machine, InstanceStatus.REPLACING)
     until(world, machine, InstanceStatus.AVAILABLE)
     assert not machine.faults

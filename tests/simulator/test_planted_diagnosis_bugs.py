@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import diagnosing, state_machine
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.state_machine import Ignore, Row
+from gpu_recovery.core.state_machine import Ignore, Transition
 
 from simulator.trials import campaign
 from simulator.trials.diagnosis import AT, EVERY
@@ -29,7 +29,9 @@ def _without(patch: pytest.MonkeyPatch, order: type) -> None:
             return step
         return replace(step, commands=tuple(one for one in step.commands if not isinstance(one, order)))
 
-    patch.setitem(state_machine.TRANSITIONS, (JobStatus.DIAGNOSING, events.Diagnosed), Row.to(careless, *JobStatus))
+    patch.setitem(
+        state_machine.TRANSITIONS, (JobStatus.DIAGNOSING, events.Diagnosed), Transition.to(careless, *JobStatus)
+    )
 
 
 def keeps_its_instances(patch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model import tasks
 from sandbox.cluster.model.cluster import Ec2State, Task
-from simulator.cloud.fleet import Fleet
+from simulator.cloud.fleet import VirtualFleet
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -22,7 +22,7 @@ REPLACING = replace(incidents.ADAPTIVE, replace=True)
 class NoDevices:
     """A host without `/dev/nvidia*`: its agent goes on advertising GPUs, and no container that wants one starts."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
 
     def leaves_in(self, task: Task) -> float:
@@ -50,14 +50,14 @@ class BrokenImage(NoDevices):
 
 def statuses(world: World, number: int) -> list[InstanceStatus]:
     """Every status that the record of a machine has been in, in order."""
-    return [InstanceStatus(entry.after) for entry in world.instance(world.machine(number)).history]
+    return [InstanceStatus(entry.after) for entry in world.instance(world.model_instance(number)).history]
 
 
 @pytest.mark.parametrize("policy", [incidents.ADAPTIVE, REPLACING], ids=["a person replaces", "we may replace"])
 def test_a_machine_that_advertises_gpus_it_lost_in_the_reboot_never_works_again(policy: RecoveryPolicy) -> None:
     """Agent back, GPUs registered, tasks placed on it, and no container starts: the check fails to start, too."""
     world, job_id = incidents.running(instances=3, policy=policy)
-    sick, usual, lost = world.machine(0), world.fleet.program, NoDevices(world.fleet)
+    sick, usual, lost = world.model_instance(0), world.fleet.program, NoDevices(world.fleet)
     world.break_gpu(sick)
     world.until(lambda: bool(world.calls("RebootInstances")), "it was not rebooted")
     world.fleet.program = lambda task: lost if task.instance_id == sick.instance_id else usual(task)
@@ -78,7 +78,7 @@ def test_a_machine_that_advertises_gpus_it_lost_in_the_reboot_never_works_again(
 def test_a_machine_that_lost_its_gpus_by_itself_is_no_black_hole(cured: bool) -> None:
     """Nobody ran a check after somebody else's reboot: jobs are placed there, start nowhere, and must not go on so."""
     world = World(instances=3, train_s=incidents.TRAIN_S)
-    sick, usual, lost = world.machine(0), world.fleet.program, NoDevices(world.fleet)
+    sick, usual, lost = world.model_instance(0), world.fleet.program, NoDevices(world.fleet)
 
     def program(task: Task) -> Any:
         is_lost = task.instance_id == sick.instance_id and not (cured and world.fleet.boots)
@@ -111,7 +111,7 @@ def test_a_check_whose_image_is_broken_costs_no_machine() -> None:
 def test_a_machine_that_is_terminated_while_its_reboot_is_awaited_is_gone() -> None:
     """EC2 ignores the reboot of a terminated instance and answers success; a dead agent tells ECS nothing either."""
     world, job_id = incidents.running(instances=3)
-    dying = world.machine(0)
+    dying = world.model_instance(0)
     world.break_gpu(dying)
     world.until(lambda: bool(world.calls("RebootInstances")), "it was not rebooted")
     world.fleet.disconnect(dying)
@@ -127,7 +127,7 @@ def test_a_reboot_of_somebody_else_is_no_fault_of_the_gpus() -> None:
     """A person reboots a machine under a rank: its end comes with 137 once the agent is back, and the check passes."""
     world, job_id = incidents.running()
     world.happens("a person reboots gpu-0")
-    world.fleet.reboot(world.machine(0).instance_id)
+    world.fleet.reboot(world.model_instance(0).instance_id)
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
-    assert world.calls("RebootInstances") == [] and world.fleet.boots == {world.machine(0).instance_id: 1}
+    assert world.calls("RebootInstances") == [] and world.fleet.boots == {world.model_instance(0).instance_id: 1}

@@ -11,7 +11,7 @@ from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.errors import TryAgainSoon
-from gpu_recovery.ports.values import MachineStatus
+from gpu_recovery.ports.values import Ec2InstanceStatus
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 
@@ -46,10 +46,10 @@ class Asked:
             unreadable += self.unreadable
         return found
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         """As EC2's."""
         self.machines.append(tuple(instance_ids))
-        return self.actions.machine_statuses(instance_ids)
+        return self.actions.describe_ec2_status(instance_ids)
 
 
 class Half:
@@ -104,7 +104,7 @@ def test_an_instance_that_only_ecs_knew_is_counted_and_looked_at_in_the_same_rou
 def test_an_instance_that_turns_out_to_have_left_is_looked_at_no_more() -> None:
     """The listing still has it; the round itself has found out that it is gone."""
     world = World(instances=3, delivery=deaf)
-    gone = world.machine(1)
+    gone = world.model_instance(1)
     world.fleet.terminate(gone)
     asked = Asked(world)
     reconcile(asked.recovery)

@@ -13,7 +13,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.reconciler import resync
-from gpu_recovery.reconciler.reconcile import open_instance, reconcile
+from gpu_recovery.reconciler.reconcile import process_due_instance, reconcile
 from gpu_recovery.recovery import Recovery
 
 from sandbox.cluster.model.cluster import TaskStatus
@@ -37,7 +37,7 @@ def compared(world: World) -> list[str]:
         return real(task_ids, unreadable)
 
     world.actions.ecs.describe_tasks = describe_tasks  # type: ignore[method-assign]
-    reconcile(world.recovery, (resync.compare_tasks,))
+    reconcile(world.recovery, (resync.resync_tasks,))
     world.actions.ecs.describe_tasks = real  # type: ignore[method-assign]
     return asked
 
@@ -53,7 +53,7 @@ def test_the_tasks_of_a_gang_under_way_are_not_asked_about() -> None:
     world.until_status(world.submit(2), JobStatus.RUNNING)
     small = world.submit(1)
     world.until_status(small, JobStatus.RUNNING)
-    free = next(one for one in world.machines() if not one.live)
+    free = next(one for one in world.model_instances() if not one.live)
     stranger = world.start_by_hand("", 0, 1, free)
     assert set(compared(world)) == {world.rank(small, 0).task_id, stranger.task_id}
 
@@ -64,7 +64,7 @@ def test_a_task_of_an_attempt_that_is_over_is_found_and_stopped() -> None:
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
     world.delivery = nothing
-    machine = next(one for one in world.machines() if not one.live)
+    machine = next(one for one in world.model_instances() if not one.live)
     late = world.start_by_hand(job_id, 0, 2, machine)
     late.started_by = f"{job_id}--a00"
     assert compared(world) == [late.task_id]
@@ -80,7 +80,7 @@ def test_of_an_attempt_that_is_over_every_task_is_asked_about(attempt: int, stat
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
     world.delivery = nothing
-    shown = world.store.line()
+    shown = world.store.load_queue()
     world.store.save_job(replace(world.job(job_id), attempt=attempt, status=status))
     world.recovery = replace(world.recovery, store=Half(world.recovery.store, line=lambda *_: shown))
     assert len(compared(world)) == 2
@@ -90,7 +90,7 @@ def test_of_an_attempt_that_is_over_every_task_is_asked_about(attempt: int, stat
 def test_of_a_persons_gang_every_task_is_asked_about() -> None:
     """An event of it that was lost is found nowhere else."""
     world = World(instances=2, adoption=Adoption.OBSERVE, delivery=nothing)
-    for rank, machine in enumerate(world.machines()):
+    for rank, machine in enumerate(world.model_instances()):
         world.start_by_hand("run-1", rank, 2, machine)
     for _ in range(2):
         world.let_pass(120)
@@ -102,7 +102,7 @@ def test_a_gang_whose_record_cannot_be_read_keeps_no_other_task_from_being_compa
     world = World(instances=3)
     world.until_status(world.submit(2), JobStatus.RUNNING)
     world.delivery = nothing
-    machine = next(one for one in world.machines() if not one.live)
+    machine = next(one for one in world.model_instances() if not one.live)
     forgotten = world.start_by_hand("", 0, 1, machine)
     forgotten.started_by = f"check/{machine.instance_id}/0"
 
@@ -111,7 +111,7 @@ def test_a_gang_whose_record_cannot_be_read_keeps_no_other_task_from_being_compa
 
     world.recovery = replace(world.recovery, store=Half(world.recovery.store, load_job=unreadable))
     with pytest.raises(ExceptionGroup):
-        reconcile(world.recovery, (resync.compare_tasks,))
+        reconcile(world.recovery, (resync.resync_tasks,))
     assert being_stopped(world) == [forgotten.task_id]
 
 
@@ -121,7 +121,7 @@ def test_the_record_of_an_instance_is_read_only_where_the_listing_speaks_of_anot
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
     world.exit(job_id, 0, 134)
-    checks = {f"check/{one.instance_id}/1" for one in world.machines()}
+    checks = {f"check/{one.instance_id}/1" for one in world.model_instances()}
     world.until(lambda: {task.started_by for task in world.fleet.running()} == checks, "no checks")
     ranks = being_stopped(world)
     reads: list[str] = []
@@ -133,11 +133,11 @@ def test_the_record_of_an_instance_is_read_only_where_the_listing_speaks_of_anot
 
     world.delivery = nothing
     recovery: Recovery = replace(world.recovery, store=Half(store, load_instance=load_instance))
-    reconcile(recovery, (resync.compare_instances, resync.compare_tasks))
+    reconcile(recovery, (resync.resync_instances, resync.resync_tasks))
     assert reads == [] and being_stopped(world) == ranks
-    record = world.instance(world.machine(1))
+    record = world.instance(world.model_instance(1))
     store.save_instance(replace(record, check=None))
-    reconcile(recovery, (resync.compare_instances, resync.compare_tasks))
+    reconcile(recovery, (resync.resync_instances, resync.resync_tasks))
     assert reads == [record.instance_id]
     stopped = [world.cluster.tasks[one] for one in being_stopped(world) if one not in ranks]
     assert [task.started_by for task in stopped] == [f"check/{record.instance_id}/1"]
@@ -154,7 +154,7 @@ def test_a_record_that_is_due_is_read_once_before_it_is_told() -> None:
         return store.load_instance(name)
 
     recovery: Recovery = replace(world.recovery, store=Half(store, load_instance=load_instance))
-    open_instance(recovery, world.machine(0).instance_id)
+    process_due_instance(recovery, world.model_instance(0).instance_id)
     assert len(reads) == 1
 
 
@@ -179,7 +179,7 @@ def test_a_look_at_a_gang_finds_the_machine_that_is_gone_behind_a_dead_agent(gon
     world = World(instances=2)
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
-    gone = world.machine(1)
+    gone = world.model_instance(1)
     world.fleet.disconnect(gone)
     world.let_pass(1)
     world.delivery = nothing
@@ -187,5 +187,5 @@ def test_a_look_at_a_gang_finds_the_machine_that_is_gone_behind_a_dead_agent(gon
     gone.terminated_at = world.timeline.now - timedelta(seconds=gone_for_s)
     job = world.job(job_id)
     assert job.look_at is not None
-    world.recovery.tell(job_id, JobLookDue(at=job.look_at, attempt=1, look_at=job.look_at))
+    world.recovery.handle(job_id, JobLookDue(at=job.look_at, attempt=1, look_at=job.look_at))
     assert world.instance(gone).status is InstanceStatus.GONE

@@ -31,13 +31,13 @@ def test_every_event_of_an_incident_told_again_days_later_repairs_nothing() -> N
         return (PROMPT_S,)
 
     world, job_id = incidents.running(delivery=keep)
-    world.fleet.say(health.report_health, world.machine(0), "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
-    world.break_gpu(world.machine(0))
+    world.fleet.announce(health.report_health, world.model_instance(0), "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    world.break_gpu(world.model_instance(0))
     world.until(lambda: bool(world.calls("RebootInstances")), "it was not rebooted")
     world, job_id = incidents.ended(world, job_id)
-    world.fleet.say(health.report_health, world.machine(0), "ACCELERATED_COMPUTE", "OK", None)
+    world.fleet.announce(health.report_health, world.model_instance(0), "ACCELERATED_COMPUTE", "OK", None)
     world.let_pass(2 * DAY_S)
-    told, before, healed = list(kept), world.job(job_id), len(world.lives.done)
+    told, before, healed = list(kept), world.job(job_id), len(world.invocations.done)
     assert {"ECS Task State Change", "ECS Container Instance State Change", "ECS Container Instance Health Change"} <= {
         envelope["detail-type"] for envelope in told
     }
@@ -45,7 +45,7 @@ def test_every_event_of_an_incident_told_again_days_later_repairs_nothing() -> N
         world.deliver(envelope)
     world.let_pass(HOUR_S)
     assert world.job(job_id) == before
-    acts = [step.name for step in world.lives.done[healed:] if step.name.endswith(("Instances", "Task"))]
+    acts = [step.name for step in world.invocations.done[healed:] if step.name.endswith(("Instances", "Task"))]
     assert acts == [] and {one.status for one in world.instances()} == {InstanceStatus.AVAILABLE}
 
 
@@ -53,11 +53,11 @@ def test_a_watcher_that_goes_on_complaining_does_not_put_the_repair_off() -> Non
     """Each complaint is newer than the last: a repair that waits for them to settle never begins."""
     world = World(instances=2)
     world.let_pass(5)
-    machine = world.machine(0)
+    machine = world.model_instance(0)
     world.break_gpu(machine)
     begun = world.timeline.now
     for number in range(20):
-        world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", f"XID_{79 + number % 2}")
+        world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", f"XID_{79 + number % 2}")
         world.let_pass(30)
         if world.calls("RebootInstances"):
             break
@@ -69,13 +69,13 @@ def test_too_little_data_neither_blames_a_machine_nor_clears_one() -> None:
     """INSUFFICIENT_DATA is what a monitor says that has died itself."""
     world = World(instances=2, train_s=incidents.TRAIN_S)
     world.let_pass(5)
-    machine = world.machine(0)
-    world.fleet.say(health.report_health, machine, "ACCELERATED_COMPUTE", "INSUFFICIENT_DATA", None)
+    machine = world.model_instance(0)
+    world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "INSUFFICIENT_DATA", None)
     world.let_pass(HOUR_S)
     assert world.calls("RunTask") == [] and world.instance(machine).status is InstanceStatus.AVAILABLE
-    world.fleet.say(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
     world.let_pass(5)
-    world.fleet.say(health.report_health, machine, "AGENT_CONNECTIVITY", "INSUFFICIENT_DATA", None)
+    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "INSUFFICIENT_DATA", None)
     job_id = world.submit(nnodes=2)
     world.let_pass(300)
     assert world.job(job_id).status is JobStatus.PENDING_RESOURCES
@@ -84,7 +84,7 @@ def test_too_little_data_neither_blames_a_machine_nor_clears_one() -> None:
 def test_what_got_well_while_recovery_was_paused_is_not_rebooted_afterwards() -> None:
     """The evidence is hours old when the brake is let go: a check looks first, and passes."""
     world, job_id = incidents.running(instances=3)
-    sick = world.machine(0)
+    sick = world.model_instance(0)
     fleet_controls.pause(world.recovery, "ada", "moving the cluster")
     world.break_gpu(sick)
     world.until(lambda: world.instance(sick).held is not None, "its repair was not held back")
@@ -100,19 +100,19 @@ def test_an_open_breaker_keeps_no_healthy_machine_from_work() -> None:
     """It holds repairs back, and nothing else: good news passes."""
     world, _ = incidents.running(10)
     for number in range(6):
-        world.break_gpu(world.machine(number))
+        world.break_gpu(world.model_instance(number))
     world.until(lambda: world.store.load_fleet().breaker is Breaker.OPEN, "the breaker did not open")
-    well = world.machine(8)
+    well = world.model_instance(8)
     world.until(lambda: world.instance(well).status is InstanceStatus.AVAILABLE, "its check has not ended")
-    world.recovery.tell(well.instance_id, QuarantineRequested(at=world.timeline.now, by="an operator"))
-    world.fleet.say(health.report_health, well, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+    world.recovery.handle(well.instance_id, QuarantineRequested(at=world.timeline.now, by="an operator"))
+    world.fleet.announce(health.report_health, well, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
     world.let_pass(30)
-    world.fleet.say(health.report_health, well, "AGENT_CONNECTIVITY", "OK", None)
+    world.fleet.announce(health.report_health, well, "AGENT_CONNECTIVITY", "OK", None)
     world.release(well)
     world.let_pass(240)
     assert world.store.load_fleet().breaker is Breaker.OPEN
     record = world.instance(well)
-    assert (record.status, record.suspicion) == (InstanceStatus.AVAILABLE, "") and not record.withdrawn
+    assert (record.status, record.avoid_reason) == (InstanceStatus.AVAILABLE, "") and not record.withdrawn
 
 
 @pytest.mark.parametrize("gpus", [8, 0], ids=["machines with GPUs", "machines without"])

@@ -24,12 +24,12 @@ from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
 from gpu_recovery.core.diagnosis.observations import ProbeReport
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.core.heartbeat import Beat, Order, OrderKind, RankBeat
+from gpu_recovery.core.gpu_lock import GpuLockRecord
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, Heartbeat, RankHeartbeat
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.entry import LastPass
-from gpu_recovery.core.queue.run_time_estimates import RanFor
+from gpu_recovery.core.queue.run_time_estimates import RunTime
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.job_api.submission import Submission
 from moto import mock_aws
@@ -68,15 +68,15 @@ def items() -> dict[str, Any]:
 def _write_jobs(store: DynamoStore) -> None:
     waiting = job(look_at=later(60), commands=(pending(JOB, 0),))
     store.create_job(waiting, '{"workload": "sft"}')
-    ran = QuotaChange("user/ana", 2, store.begin_term(), RanFor("ana/sft/2x8", 3, 600))
+    ran = QuotaChange("user/ana", 2, store.begin_term(), RunTime("ana/sft/2x8", 3, 600))
     placed = job(OTHER_JOB, status=JobStatus.RUNNING, instances=(A, B), attempt=1, running_at=NOW, revision=1)
     store.create_job(replace(placed, revision=0), "")
     store.save_job(placed, ran)
     on_ray = job(ON_RAY)
     store.create_job(replace(on_ray, spec=replace(on_ray.spec, backend=Backend.RAY, entrypoint="python train.py")), "")
-    store.end_pass(LastPass(1, NOW, later(60), 1))
+    store.save_pass(LastPass(1, NOW, later(60), 1))
     store.save_limits({"instances": {"ana": 4}}, 0)
-    store.save_lock(GpuLock(JOB, "gpu-0", "train", "4242", A, 1, NOW, later(60)))
+    store.save_lock(GpuLockRecord(JOB, "gpu-0", "train", "4242", A, 1, NOW, later(60)))
 
 
 def _write_attempt(store: DynamoStore) -> None:
@@ -86,22 +86,22 @@ def _write_attempt(store: DynamoStore) -> None:
     store.add_stopped(JOB, 1, 0, failure(0))
     store.add_checked(JOB, 1, 0, checked())
     probe = ProbeReport(report_id="r-1", at_s=1_795_251_600.0, instance_id=A, rank=0, probe="DCGM r1", passed=True)
-    store.add_reports(JOB, 1, A, (probe,), lost=2)
+    store.add_observations(JOB, 1, A, (probe,), lost=2)
 
 
 def _write_instances(store: DynamoStore) -> None:
     store.save_instance(instance(A, look_at=later(60), commands=(pending(A, 0),)), Fleet(gpu_instances=2))
     store.remember_registration(instance(A))
     store.claim_instance(A, JOB, claim(), 0)
-    rank = RankBeat(JOB, 1, 0, NOW, 4)
-    heard = Beat(A, NOW, "boot", NOW, 1, 15, {"77": rank, "78": rank}, run=SPOKEN)
-    store.keep_beat(heard, present=True)
-    store.keep_beat(replace(heard, sequence=2, seen_at=later(15)), present=True, by="0123456789ab")
-    store.mark_silent(A, later(15))
-    store.mark_rank_silent(A, 77, NOW)
-    store.mark_doubled(A, later(20))
-    store.give_order(A, Order("stop/1", OrderKind.STOP, JOB, 1, 30))
-    store.keep_inventory(A, "sha256:1f", '{"gpus": []}', NOW)
+    rank = RankHeartbeat(JOB, 1, 0, NOW, 4)
+    heard = Heartbeat(A, NOW, "boot", NOW, 1, 15, {"77": rank, "78": rank}, run=SPOKEN)
+    store.save_heartbeat(heard, present=True)
+    store.save_heartbeat(replace(heard, sequence=2, seen_at=later(15)), present=True, by="0123456789ab")
+    store.mark_heartbeat_missing(A, later(15))
+    store.mark_rank_heartbeat_missing(A, 77, NOW)
+    store.mark_duplicate_agent(A, later(20))
+    store.add_agent_command(A, AgentCommand("stop/1", AgentCommandKind.STOP, JOB, 1, 30))
+    store.save_inventory(A, "sha256:1f", '{"gpus": []}', NOW)
 
 
 def _write_tokens(client: Any) -> None:
@@ -110,13 +110,13 @@ def _write_tokens(client: Any) -> None:
     user = Token(TokenKind.USER, "cdef01234567", "ana", "cd" * 32, NOW, later(60), "an operator", role=Role.USER)
     DynamoUserTokenStore(client, JOBS).save_token(TokenList(TokenKind.USER, "ana", (user,)), user)
     submission = Submission("key-1", "ef" * 32, f"{JOB}-2", later(60))
-    DynamoSubmissions(client, JOBS, INSTANCES).keep(job(f"{JOB}-2"), '{"workload": "sft"}', submission, NOW)
+    DynamoSubmissions(client, JOBS, INSTANCES).save(job(f"{JOB}-2"), '{"workload": "sft"}', submission, NOW)
 
 
 def _ask(store: DynamoStore) -> None:
     store.jobs_in((JobStatus.QUEUED,), 10)
     store.jobs_on_ray()
-    store.line()
+    store.load_queue()
     store.instances_in(())
     list(store.due_jobs(NOW))
     list(store.due_instances(NOW))

@@ -14,7 +14,7 @@ from gpu_recovery.aws import ray_client as ray_logs
 from gpu_recovery.aws.ecs_requests import CheckTask, check_request, rank_request
 from gpu_recovery.aws.job_archive import attempt_request, submitted_request
 from gpu_recovery.aws.ray_client import RayQueue
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.identifiers import TICK, attempt_id
 from gpu_recovery.core.instance.record import CheckRun
 
@@ -40,7 +40,7 @@ def requests() -> dict[str, Any]:
 def messages() -> dict[str, Any]:
     """What the scheduler, and the function in the network of the Ray cluster, are called and asked with."""
     sent = _Sent()
-    acting = actions.AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+    acting = actions.AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)
     with patch.object(actions, "client", lambda *_: sent), patch.object(ray_logs, "_lambda", lambda: sent):
         acting.poke_scheduler("job/1")
         RayQueue(sent, QUEUE_URL).wake("job", "job/1")

@@ -19,7 +19,7 @@ from gpu_recovery_agent.rank.suspension import SUSPENDED, TIMED_OUT
 from gpu_recovery_agent.rank.wrapper import MISUSED
 from gpu_recovery_agent.reporter import DENIED, NOT_ALONE
 from gpu_recovery_client import diagnosis, training
-from gpu_recovery_client.cli import app as cli
+from gpu_recovery_client.cli import app as cli_app
 from gpu_recovery_client.cli import output
 
 import simulator.__main__ as simulator
@@ -37,7 +37,7 @@ PUBLIC = {
 def commands() -> dict[str, Any]:
     """The verbs of `gpu-recovery` and of the simulator with their arguments and options, and the console scripts."""
     return {
-        "gpu-recovery": dict(_verbs(typer.main.get_command(cli.app), "gpu-recovery")),
+        "gpu-recovery": dict(_verbs(typer.main.get_command(cli_app.app), "gpu-recovery")),
         "simulator": dict(_parsers(_parser_of_the_simulator(), "simulate")),
         "scripts": sorted(_scripts("pyproject.toml") + _scripts("agent/pyproject.toml")),
     }

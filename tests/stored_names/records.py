@@ -18,27 +18,27 @@ from typing import Any
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.item_codec import NAMED, SCHEMA, TTL, encode
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.diagnosis.observation_codec import EVERY_KIND
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.gpu_lock import GpuLockRecord
+from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 
 from tests.stored_names.modules import classes
 
 RECORDS: Mapping[str, type] = {
     "attempt plan": Plan,
-    "attempt progress": Progress,
+    "attempt progress": AttemptProgress,
     "fleet": Fleet,
-    "gpu lock": GpuLock,
-    "heartbeat": Beat,
+    "gpu lock": GpuLockRecord,
+    "heartbeat": Heartbeat,
     "instance": Instance,
     "job": Job,
-    "pending command": Pending,
+    "pending command": PendingCommand,
     "queue entry": Entry,
 }
 """Every record that the codec writes; what the stores write attribute by attribute is in `items`."""

@@ -11,7 +11,7 @@ from typing import Any
 from gpu_recovery.aws.item_codec import encode
 from gpu_recovery.aws.notification_requests import SCHEMA_VERSION, SOURCE, chat_request, event_entry, mail_request
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
-from gpu_recovery.core.metrics import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery.job_api.openapi import document
 from gpu_recovery.job_api.router import ROUTES
@@ -46,7 +46,7 @@ SENT = {
 
 def metrics() -> dict[str, Any]:
     """Name and unit of every metric, with the namespace and the value of the only dimension."""
-    units = {name: kind.unit.value for name, kind in MEASURES.items()}
+    units = {name: kind.unit.value for name, kind in METRICS.items()}
     return {"namespace": NAMESPACE, "service": SERVICE, "metrics": units}
 
 

@@ -15,11 +15,11 @@ from gpu_recovery.auth.tokens import Token, TokenKind, TokenLookup, digest_of
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.ports.errors import TooManyReports
 
-KEPT = timedelta(seconds=60)
+TOKEN_CACHE_TTL = timedelta(seconds=60)
 """How long a cached token is used: a revoked token stays valid for so long."""
-KEPT_MAX = 20_000
-UNKNOWN_MAX = 60
-"""How many unknown ids are looked up within `KEPT`. A later caller has to wait and is not refused for good."""
+CACHED_TOKENS_MAX = 20_000
+CACHED_UNKNOWN_TOKENS_MAX = 60
+"""Unknown token ids that are looked up within `TOKEN_CACHE_TTL`. A later caller waits and is not refused for good."""
 
 
 class TokenMissing(RecoveryError):
@@ -43,13 +43,13 @@ class TokenAuthenticator:
         self.reads = 0
         """How often the store was read."""
 
-    def opened_by(self, token: str) -> Token:
+    def authenticate(self, token: str) -> Token:
         """Return the record of a valid token.
 
         Raises:
             TokenMissing: `token` is empty.
             TokenInvalid: the token is malformed, unknown, expired or revoked.
-            TooManyReports: too many unknown ids were looked up within `KEPT`.
+            TooManyReports: too many unknown ids were looked up within `TOKEN_CACHE_TTL`.
         """
         if not token:
             raise TokenMissing("a token is needed")
@@ -58,25 +58,25 @@ class TokenAuthenticator:
             raise TokenInvalid("this is no token")
         now = self._clock()
         kept = self._token(spelt["id"], now)
-        if kept is None or not hmac.compare_digest(kept.digest, digest_of(token)) or not kept.lives(now):
+        if kept is None or not hmac.compare_digest(kept.digest, digest_of(token)) or not kept.is_valid(now):
             raise TokenInvalid(f"the token {spelt['id']} is unknown, expired or revoked")
         return kept
 
     def _token(self, token_id: str, now: datetime) -> Token | None:
         found = self._read.get(token_id)
-        if found is not None and now - found[0] < KEPT:
+        if found is not None and now - found[0] < TOKEN_CACHE_TTL:
             return found[1]
-        while self._unknown and now - self._unknown[0] >= KEPT:
+        while self._unknown and now - self._unknown[0] >= TOKEN_CACHE_TTL:
             self._unknown.popleft()
         was_valid = found is not None and found[1] is not None
-        if len(self._unknown) >= UNKNOWN_MAX and not was_valid:
-            raise TooManyReports(int(KEPT.total_seconds()))
+        if len(self._unknown) >= CACHED_UNKNOWN_TOKENS_MAX and not was_valid:
+            raise TooManyReports(int(TOKEN_CACHE_TTL.total_seconds()))
         self.reads += 1
         token = self._store.load_token(token_id)
         if token is None:
             self._unknown.append(now)
         self._read.pop(token_id, None)
-        if len(self._read) >= KEPT_MAX:
+        if len(self._read) >= CACHED_TOKENS_MAX:
             del self._read[next(iter(self._read))]
         self._read[token_id] = (now, token)
         return token

@@ -24,14 +24,14 @@ SECRET = r"(?P<id>[0-9a-z]{12})_[A-Za-z0-9_-]{43}"
 """The part of a token after its prefix: the token id and the secret."""
 INSTANCE_ID = re.compile(r"m?i-[0-9a-f]{8,17}")
 USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,126}")
-LIFE_S, LIFE_S_MIN, LIFE_S_MAX = 90 * 86_400, 60, 366 * 86_400
+LIFETIME_S, LIFETIME_S_MIN, LIFETIME_S_MAX = 90 * 86_400, 60, 366 * 86_400
 """The lifetime of a token in seconds: the default, the shortest and the longest."""
-LIVE_MAX = 2
+VALID_TOKENS_MAX = 2
 """How many valid tokens a holder may have: two, so that the next token is in place before the last one ends."""
-LISTED_MAX = 10
+LISTED_TOKENS_MAX = 10
 """How many tokens the list of a holder keeps: every valid token, and the newest of the others."""
 NOTE_MAX = 200
-SAVES_MAX = 5
+TOKEN_SAVE_ATTEMPTS_MAX = 5
 
 
 class TokenKind(Enum):
@@ -73,7 +73,7 @@ class Token:
     revoked_at: datetime | None = None
     role: Role | None = None
 
-    def lives(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Return whether the token is valid at `now`: not revoked and not expired."""
         return self.revoked_at is None and now < self.expires_at
 
@@ -89,11 +89,11 @@ class TokenList:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedToken:
     """A new token and its record. The token is shown once and is not stored."""
 
     token: str = field(repr=False)
-    kept: Token
+    record: Token
 
 
 class TokenLookup(Protocol):
@@ -126,7 +126,7 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> Issued:
+def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> IssuedToken:
     """Issue a new token. An instance need not be known yet: its agent may start before ECS registers the instance.
 
     Args:
@@ -135,23 +135,23 @@ def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping
 
     Raises:
         SpecInvalid: the holder or the request is malformed.
-        TokensFull: the holder has `LIVE_MAX` valid tokens.
-        TooContended: others wrote the list at every attempt.
+        TokensFull: the holder has `VALID_TOKENS_MAX` valid tokens.
+        TooManyConflicts: others wrote the list at every attempt.
     """
-    checked(store.kind, holder)
-    role, life, note = wish(store.kind, asked)
+    checked_instance_id(store.kind, holder)
+    role, life, note = parse_token_request(store.kind, asked)
     token_id = secrets.token_hex(6)
     token = f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}"
     kept = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
 
     def add(listed: TokenList) -> tuple[TokenList, Token]:
-        living = [one.token_id for one in listed.tokens if one.lives(now)]
-        if len(living) >= LIVE_MAX:
+        living = [one.token_id for one in listed.tokens if one.is_valid(now)]
+        if len(living) >= VALID_TOKENS_MAX:
             raise TokensFull(f"{holder} has {len(living)} tokens that live, {' and '.join(living)}: revoke one")
-        return replace(listed, tokens=_shortened((*listed.tokens, kept), now)), kept
+        return replace(listed, tokens=_trimmed((*listed.tokens, kept), now)), kept
 
     _change(store, holder, add)
-    return Issued(token, kept)
+    return IssuedToken(token, kept)
 
 
 def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Token | None:
@@ -162,9 +162,9 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
 
     Raises:
         SpecInvalid: the holder is malformed.
-        TooContended: others wrote the list at every attempt.
+        TooManyConflicts: others wrote the list at every attempt.
     """
-    checked(store.kind, holder)
+    checked_instance_id(store.kind, holder)
 
     def struck(listed: TokenList) -> tuple[TokenList, Token] | None:
         found = next((one for one in listed.tokens if one.token_id == token_id), None)
@@ -177,7 +177,7 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
     return next((one for one in changed.tokens if one.token_id == token_id), None)
 
 
-def checked(kind: TokenKind, holder: str) -> str:
+def checked_instance_id(kind: TokenKind, holder: str) -> str:
     """Return `holder` if a token of this kind can be issued for it.
 
     Raises:
@@ -192,7 +192,7 @@ def checked(kind: TokenKind, holder: str) -> str:
     return holder
 
 
-def wish(kind: TokenKind, asked: Mapping[str, Any]) -> tuple[Role | None, timedelta, str]:
+def parse_token_request(kind: TokenKind, asked: Mapping[str, Any]) -> tuple[Role | None, timedelta, str]:
     """Read the request for a token.
 
     Args:
@@ -209,9 +209,11 @@ def wish(kind: TokenKind, asked: Mapping[str, Any]) -> tuple[Role | None, timede
     fields = ("expires_in_s", "note") if role is None else ("role", "expires_in_s", "note")
     if set(asked) - set(fields):
         raise SpecInvalid("body", f"must have no fields but {', '.join(fields[:-1])} and {fields[-1]}")
-    life, note = asked.get("expires_in_s", LIFE_S), asked.get("note", "")
-    if type(life) is not int or not LIFE_S_MIN <= life <= LIFE_S_MAX:
-        raise SpecInvalid("expires_in_s", f"must be a whole number of seconds from {LIFE_S_MIN} to {LIFE_S_MAX}")
+    life, note = asked.get("expires_in_s", LIFETIME_S), asked.get("note", "")
+    if type(life) is not int or not LIFETIME_S_MIN <= life <= LIFETIME_S_MAX:
+        raise SpecInvalid(
+            "expires_in_s", f"must be a whole number of seconds from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
+        )
     if not isinstance(note, str) or len(note) > NOTE_MAX or not note.isprintable():
         raise SpecInvalid("note", f"must be a line of at most {NOTE_MAX} characters")
     return role, timedelta(seconds=life), note
@@ -238,11 +240,11 @@ def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[
         store.save_token(*made)
         return made[0]
 
-    return retry_stale(attempt, SAVES_MAX, f"others write the tokens of {holder} all the time")
+    return retry_stale(attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"others write the tokens of {holder} all the time")
 
 
-def _shortened(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:
+def _trimmed(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:
     """Drop the oldest tokens that are not valid, down to `LISTED_MAX` tokens."""
-    dead = [one for one in tokens if not one.lives(now)]
-    forgotten = {one.token_id for one in dead[: max(0, len(tokens) - LISTED_MAX)]}
+    dead = [one for one in tokens if not one.is_valid(now)]
+    forgotten = {one.token_id for one in dead[: max(0, len(tokens) - LISTED_TOKENS_MAX)]}
     return tuple(one for one in tokens if one.token_id not in forgotten)

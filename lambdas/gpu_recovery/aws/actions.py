@@ -18,7 +18,7 @@ from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.ecs import Ecs, task_definition
 from gpu_recovery.aws.ecs_events import time_of
 from gpu_recovery.aws.ecs_requests import CheckTask, token, verdict_key
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.errors import RecoveryError
@@ -35,7 +35,7 @@ class EventRefused(RecoveryError):
 class AwsActions(ClusterActions):
     """Every client is made when it is first needed: an event that changes nothing pays for none but DynamoDB's."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], datetime]) -> None:
+    def __init__(self, settings: LambdaSettings, clock: Callable[[], datetime]) -> None:
         self.settings = settings
         self.ecs = Ecs(settings.cluster, clock)
         self.ec2 = Ec2(settings.managed_tag, clock)
@@ -63,7 +63,7 @@ class AwsActions(ClusterActions):
     def _s3(self) -> Any:
         return client("s3")
 
-    def verdict(self, check_id: str) -> Verdict | None:
+    def load_verdict(self, check_id: str) -> Verdict | None:
         key = verdict_key(check_id)
         try:
             answer = self._s3.get_object(Bucket=self.settings.verdict_bucket, Key=key)

@@ -12,10 +12,10 @@ from typing import Any
 from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
 from gpu_recovery.aws.job_store import JobStore
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import Addition
+from gpu_recovery.ports.values import ProgressUpdate
 
 
 def progress_key(job_id: str, attempt: int) -> str:
@@ -50,7 +50,7 @@ class AttemptStore(JobStore):
         item = self.jobs.get(plan_key(job_id, attempt))
         return _plan(item) if item is not None else None
 
-    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         item = self.jobs.get(progress_key(job_id, attempt))
         return _progress(item) if item else None
 
@@ -64,14 +64,14 @@ class AttemptStore(JobStore):
         key = plan_key(plan.job_id, plan.attempt)
         self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
 
-    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
         after = self.jobs.update(
             progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
         )
-        return Addition(_progress(after)) if after else None
+        return ProgressUpdate(_progress(after)) if after else None
 
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         known = "world > :r AND NOT contains(stopped, :r)"
         change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
         if failure is not None:
@@ -83,11 +83,11 @@ class AttemptStore(JobStore):
         if after is None:
             return None
         progress = _progress(after)
-        return Addition(
+        return ProgressUpdate(
             progress, failure is not None and progress.failure is not None and progress.failure.rank == rank
         )
 
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         names, values = {"#r": str(rank)}, {":c": encode(result)}
         after = self.jobs.update(
             progress_key(job_id, attempt),
@@ -96,7 +96,7 @@ class AttemptStore(JobStore):
             names,
             values,
         )
-        return Addition(_progress(after)) if after else None
+        return ProgressUpdate(_progress(after)) if after else None
 
 
 class DynamoAttemptHistory:
@@ -105,7 +105,7 @@ class DynamoAttemptHistory:
     def __init__(self, client: Any, job_table: str) -> None:
         self.jobs = Table(client, job_table, "job_id_rank")
 
-    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, AttemptProgress | None]]:
         keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
         found = self.jobs.get_all(keys)
         return {
@@ -123,7 +123,7 @@ def _plan(item: Mapping[str, Any]) -> Plan:
         return plan
 
 
-def _progress(item: Mapping[str, Any]) -> Progress:
+def _progress(item: Mapping[str, Any]) -> AttemptProgress:
     with reading(f"progress {item['job_id_rank']}", item):
-        progress: Progress = decode(Progress, item)
+        progress: AttemptProgress = decode(AttemptProgress, item)
         return progress

@@ -12,7 +12,7 @@ from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
 class ClusterActions:
@@ -60,11 +60,11 @@ class ClusterActions:
 
     # -- instances -----------------------------------------------------------------------------------------------------
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
-        return self.ec2.machines(instance_ids)
+    def describe_ec2(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+        return self.ec2.describe(instance_ids)
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
-        return self.ec2.machine_statuses(instance_ids)
+    def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
+        return self.ec2.describe_status(instance_ids)
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
         return self.ecs.container_instances(unreadable)

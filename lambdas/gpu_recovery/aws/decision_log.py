@@ -17,7 +17,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import Decision
 
 
-class LogJournal:
+class PowertoolsDecisionLog:
     """`recovery.Journal` on Powertools' logger and metrics. The handler's `log_metrics` writes the metrics out."""
 
     def __init__(self, logger: Logger, metrics: Metrics) -> None:
@@ -26,7 +26,7 @@ class LogJournal:
         # between a save and its commands.
         self._measuring = Lock()
 
-    def created(self, decision: Decision[Job]) -> None:
+    def job_created(self, decision: Decision[Job]) -> None:
         """A new job is kept."""
         record = decision.record
         self.logger.info(
@@ -36,7 +36,7 @@ class LogJournal:
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
         """`decision` about `record` is taken, and kept if it changes anything."""
-        kind, name = _named(record)
+        kind, name = _ids_of(record)
         self.logger.info(
             f"{kind}_decided",
             extra={
@@ -54,35 +54,35 @@ class LogJournal:
         # A record that no store has written yet is a new one: its first status counts as entered.
         self._measure(measures.of_decision(record if record.revision else None, decision))
 
-    def opened(self, record: Job | Instance, now: datetime) -> None:
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
         """The reconciler opened `record` because it is due."""
-        self._measure(measures.of_opened(record, now))
+        self._measure(measures.of_due_record(record, now))
 
-    def braked(self, fleet: Fleet, now: datetime) -> None:
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """The reconciler has looked at the brakes."""
         self._measure(measures.of_fleet(fleet, now))
 
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """A word to the outside was sent, or could not be because of `failure`."""
         if failure is not None:
-            kind, name = _named(record)
+            kind, name = _ids_of(record)
             self.logger.error(
                 "word_unsaid",
                 extra={f"{kind}_id": name, "command": type(command).__name__, "failure": type(failure).__name__},
             )
-        self._measure(measures.of_word(command, failure is None))
+        self._measure(measures.of_notification(command, failure is None))
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         """An event is about something that we hold no record of."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})
 
-    def _measure(self, found: Iterable[measures.Measure]) -> None:
+    def _measure(self, found: Iterable[measures.MetricValue]) -> None:
         with self._measuring:
             for one in found:
                 self.metrics.add_metric(one.name, one.unit.value, one.value)
 
 
-def _named(record: Job | Instance) -> tuple[str, str]:
+def _ids_of(record: Job | Instance) -> tuple[str, str]:
     if isinstance(record, Job):
         return "job", record.job_id
     return "instance", record.instance_id

@@ -17,7 +17,7 @@ from gpu_recovery.ports.errors import TryAgainSoon
 
 BATCH_MAX = 100
 CONFLICTS_MAX = 5
-TOO_OFTEN = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
+THROTTLING_CODES = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
 """Reasons for which a transaction is canceled that say nothing about its conditions."""
 _write, _read = TypeSerializer().serialize, TypeDeserializer().deserialize
 
@@ -60,7 +60,7 @@ def _raise_if_too_often(error: ClientError) -> None:
     """DynamoDB refused a transaction unread because of its rate; botocore does not try such a one again."""
     answer: Mapping[str, Any] = error.response
     codes = {reason.get("Code", "None") for reason in answer.get("CancellationReasons", [])}
-    if codes & TOO_OFTEN:
+    if codes & THROTTLING_CODES:
         raise TryAgainSoon(f"dynamodb TransactWriteItems: {', '.join(sorted(codes))}") from error
 
 

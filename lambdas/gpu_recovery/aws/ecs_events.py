@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of, time_of
 from gpu_recovery.core.events import InstanceObserved
-from gpu_recovery.core.task import Container, TaskFact
+from gpu_recovery.core.task import ContainerFact, TaskFact
 
 __all__ = ["EventUnreadable", "detail_of", "instance_fact", "task_fact", "time_of"]
 
 GROUP_ATTRIBUTE, RACK_ATTRIBUTE = "gpu-recovery.group", "gpu-recovery.rack"
 """ECS attributes of a container instance: the group whose jobs it takes, and what it shares with its neighbours."""
-MARKS = ("JOB_ID", "CHECK_ID")
+RANK_VARIABLES = ("JOB_ID", "CHECK_ID")
 STARTED_BY_CHARACTERS_MAX = 128
 NAME_CHARACTERS_MAX = 255
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
@@ -41,7 +41,7 @@ def overrides_of(told: Fields) -> Overrides:
     """The overrides of a task, all containers taken together. They are the same as long as there is the task."""
     each = told.fields("overrides").each("containerOverrides")
     environments = [one.pairs("environment") for one in each]
-    marked = [n for n, environment in enumerate(environments) if any(mark in environment for mark in MARKS)]
+    marked = [n for n, environment in enumerate(environments) if any(mark in environment for mark in RANK_VARIABLES)]
     ours = each[marked[0]] if marked else Fields({})
     together = {name: value for environment in environments for name, value in environment.items()}
     return Overrides(together, ours.texts("command"), ours.text("name", NAME_CHARACTERS_MAX))
@@ -80,9 +80,9 @@ def task_fact(
     )
 
 
-def _container(told: Fields) -> Container:
+def _container(told: Fields) -> ContainerFact:
     # A signal may be told as a negative number.
-    return Container(
+    return ContainerFact(
         told.text("name", NAME_CHARACTERS_MAX), told.whole("exitCode", least=-(2**31)), told.prose("reason")
     )
 

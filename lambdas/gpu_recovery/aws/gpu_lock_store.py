@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.aws.pending_commands import RecordTable
-from gpu_recovery.core.gpu_lock import GpuLock
+from gpu_recovery.core.gpu_lock import GpuLockRecord
 from gpu_recovery.ports.errors import StaleRecord
 
 
@@ -18,15 +18,15 @@ class LockStore:
 
     jobs: RecordTable
 
-    def load_lock(self, job_id: str, name: str) -> GpuLock:
+    def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
         item = self.jobs.get(lock_key(job_id, name))
         if item is None:
-            return GpuLock(job_id, name)
+            return GpuLockRecord(job_id, name)
         with reading(f"lock {item['job_id_rank']}", item):
-            found: GpuLock = decode(GpuLock, item)
+            found: GpuLockRecord = decode(GpuLockRecord, item)
             return found
 
-    def save_lock(self, lock: GpuLock) -> None:
+    def save_lock(self, lock: GpuLockRecord) -> None:
         item = {**item_of(lock), "revision": lock.revision + 1, "job_id_rank": lock_key(lock.job_id, lock.name)}
         condition = "revision = :read" if lock.revision else "attribute_not_exists(job_id_rank)"
         if not self.jobs.put(item, condition, {":read": lock.revision} if lock.revision else {}):

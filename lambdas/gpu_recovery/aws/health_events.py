@@ -16,8 +16,8 @@ from typing import Any
 
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.ecs_events.health import MachineMoved, PassedOver, Warned, Word
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.ecs_events.health import Ec2StateChanged, HealthNotification, InstanceHealthEvent, SkippedNotification
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
 XID = re.compile(r"XID_(\d{1,4})\b")
@@ -44,19 +44,19 @@ PLANS = {
     "MAINTENANCE_SCHEDULED": DepartureKind.MAINTENANCE,
 }
 """How the codes of AWS Health end that plan something with a machine. A stop or a termination takes its host away."""
-PLAN_WORDS = {
+PLAN_PHRASES = {
     DepartureKind.RETIREMENT: "EC2 takes its host away",
     DepartureKind.MAINTENANCE: "EC2 maintains it or its host",
 }
 
 
-def is_watchers(event: Mapping[str, Any]) -> bool:
+def is_health_event(event: Mapping[str, Any]) -> bool:
     """Whether the EventBridge event is one that this module reads. EventUnreadable if it is no object."""
     kind = fields_of(event).values.get("detail-type")
     return isinstance(kind, str) and kind in _READERS
 
 
-def words_of(event: Mapping[str, Any], now: datetime) -> tuple[Word, ...]:
+def notifications_of(event: Mapping[str, Any], now: datetime) -> tuple[HealthNotification, ...]:
     """What the event says; `now` stands in for a time that it does not give.
 
     Raises EventUnreadable, which names the field that is missing or not what it must be.
@@ -75,18 +75,20 @@ def _happened(told: Fields, name: str, now: datetime) -> datetime | None:
 # -- ECS ---------------------------------------------------------------------------------------------------------------
 
 
-def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     detail = told.fields("detail").required("ec2InstanceId")
     instance_id = detail.last_id("ec2InstanceId")
     for check in detail.each("healthChecks"):
         kind, status = check.text("type"), check.text("status")
         if kind not in set(HealthKind) or status not in set(HealthStatus):
-            yield PassedOver(f"{instance_id}: nobody has described the health check {kind!r} with status {status!r}")
+            yield SkippedNotification(
+                f"{instance_id}: nobody has described the health check {kind!r} with status {status!r}"
+            )
             continue
         sentence = check.prose("statusReason")
         xid = XID.search(sentence)
         since = _happened(check, "lastStatusChange", now) or _happened(check, "lastUpdated", now) or at
-        yield Warned(
+        yield InstanceHealthEvent(
             instance_id,
             HealthReported(
                 at=at,
@@ -113,16 +115,16 @@ def _instance_of(told: Fields) -> str:
     return found
 
 
-def _state_change(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _state_change(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     instance_id = _instance_of(told)
     state = told.fields("detail").required("state").text("state").strip().lower()
-    if state == MachineState.PENDING:
-        yield PassedOver(f"{instance_id} is pending: what becomes of it will be said")
+    if state == Ec2InstanceState.PENDING:
+        yield SkippedNotification(f"{instance_id} is pending: what becomes of it will be said")
     else:
-        yield MachineMoved(instance_id, state)
+        yield Ec2StateChanged(instance_id, state)
 
 
-def _interruption(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _interruption(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     instance_id, leaves_at = _instance_of(told), at + NOTICE
     reserved = told.text("detail-type").startswith("EC2 Capacity Reservation")
     whose = "its capacity reservation" if reserved else "the Spot instance"
@@ -131,7 +133,7 @@ def _interruption(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
     )
 
 
-def _rebalance(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _rebalance(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     sentence = "EC2 says that it is more likely than usual to be interrupted"
     yield _announced(_instance_of(told), at, DepartureKind.REBALANCE, at, sentence)
 
@@ -144,29 +146,29 @@ def _announced(
     sentence: str,
     source: str = "",
     called_off: bool = False,
-) -> Warned:
+) -> InstanceHealthEvent:
     event = DepartureAnnounced(
         at=at, kind=kind, source=source or kind, leaves_at=leaves_at, sentence=sentence, called_off=called_off
     )
-    return Warned(instance_id, event)
+    return InstanceHealthEvent(instance_id, event)
 
 
 # -- AWS Health --------------------------------------------------------------------------------------------------------
 
 
-def _health_event(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _health_event(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     """One word for each affected instance; a long event comes in pages, each with instances of its own."""
     detail = told.fields("detail")
     service, code = detail.text("service"), detail.text("eventTypeCode")
     kind = next((kind for ending, kind in PLANS.items() if code.endswith(ending)), None)
     if service != "EC2" or kind is None:
-        yield PassedOver(
+        yield SkippedNotification(
             f"{code or 'an event without a code'} of {service or 'no service'} plans nothing with a machine"
         )
         return
     source = detail.required("eventArn").text("eventArn")
     starts_at = _planned(detail, "startTime", now) or at
-    sentence = f"{PLAN_WORDS[kind]} from {starts_at:%Y-%m-%d %H:%M} UTC on ({code})"
+    sentence = f"{PLAN_PHRASES[kind]} from {starts_at:%Y-%m-%d %H:%M} UTC on ({code})"
     is_closed = detail.text("statusCode") == "closed"
     for entity in detail.each("affectedEntities"):
         name = entity.text("entityValue").strip().rsplit("/", 1)[-1]
@@ -174,7 +176,7 @@ def _health_event(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
             called_off = is_closed or entity.text("status") == "RESOLVED"
             yield _announced(name, at, kind, starts_at, sentence, source, called_off)
         else:
-            yield PassedOver(f"{code} is about {name!r}, which is no instance")
+            yield SkippedNotification(f"{code} is about {name!r}, which is no instance")
 
 
 def _planned(told: Fields, name: str, now: datetime) -> datetime | None:
@@ -192,7 +194,7 @@ def _planned(told: Fields, name: str, now: datetime) -> datetime | None:
 # -- CloudWatch --------------------------------------------------------------------------------------------------------
 
 
-def _alarm(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
+def _alarm(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     """A status check of an instance. An alarm on other metrics, or on a sum of several, names no one machine."""
     detail = told.fields("detail")
     state = detail.fields("state")
@@ -201,12 +203,14 @@ def _alarm(told: Fields, at: datetime, now: datetime) -> Iterator[Word]:
     found = [_metric(one) for one in metrics if one.values.get("returnData") is not False]
     about = [(metric, instance_id) for metric, instance_id in found if metric in METRICS and instance_id]
     if not about or value not in ALARMS:
-        yield PassedOver(f"the alarm {name!r} is {value or 'in no state'} and about no status check of an instance")
+        yield SkippedNotification(
+            f"the alarm {name!r} is {value or 'in no state'} and about no status check of an instance"
+        )
         return
     for metric, instance_id in about:
         sentence = f"the alarm {name!r} on {metric} is {value}"
         since = _happened(state, "timestamp", now) or at
-        yield Warned(
+        yield InstanceHealthEvent(
             instance_id,
             HealthReported(at=at, kind=METRICS[metric], status=ALARMS[value], since=since, sentence=sentence),
         )
@@ -220,7 +224,7 @@ def _metric(told: Fields) -> tuple[str, str]:
     return metric.text("name"), instance_id if is_ec2 else ""
 
 
-_READERS: dict[Any, Callable[[Fields, datetime, datetime], Iterator[Word]]] = {
+_READERS: dict[Any, Callable[[Fields, datetime, datetime], Iterator[HealthNotification]]] = {
     "ECS Container Instance Health Change": _health_change,
     "EC2 Instance State-change Notification": _state_change,
     "EC2 Spot Instance Interruption Warning": _interruption,

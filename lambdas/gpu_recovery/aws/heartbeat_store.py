@@ -21,20 +21,20 @@ from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, from_iso, readab
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
     REPORTS_MAX,
-    Beat,
-    Order,
-    Standing,
+    AgentCommand,
+    Heartbeat,
+    ReportFreshness,
+    report_freshness,
     retry_after_s,
-    standing,
     window_of,
 )
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports, TryAgainSoon
 
-TRIES = 3
+HEARTBEAT_WRITE_ATTEMPTS_MAX = 3
 """A report may find the item as it was not, when two come at once; a third time means that it is flooded."""
 
 
-def beat_key(instance_id: str) -> str:
+def heartbeat_key(instance_id: str) -> str:
     """The key of an instance's heartbeat."""
     return f"{instance_id}#beat"
 
@@ -44,35 +44,37 @@ def inventory_key(instance_id: str) -> str:
     return f"{instance_id}#gpus"
 
 
-class BeatStore(InstanceStore):
+class HeartbeatStore(InstanceStore):
     """The part of the store that keeps heartbeats; see `ports.Store` for what each function promises."""
 
-    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
-        known: Beat | None = None
-        for _ in range(TRIES):
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+        known: Heartbeat | None = None
+        for _ in range(HEARTBEAT_WRITE_ATTEMPTS_MAX):
             done, known = self._write(report_request(beat, present, known, by), beat.instance_id)
             if done or (known is None and (not present or self._first(beat, by))):
                 return known
             if known is not None and _refuse(beat, present, known, by):
                 return known
-        raise TryAgainSoon(f"the heartbeat of {beat.instance_id} was written {TRIES} times meanwhile")
+        raise TryAgainSoon(
+            f"the heartbeat of {beat.instance_id} was written {HEARTBEAT_WRITE_ATTEMPTS_MAX} times meanwhile"
+        )
 
-    def _first(self, beat: Beat, by: str) -> bool:
+    def _first(self, beat: Heartbeat, by: str) -> bool:
         """Write the first report of an instance; False if somebody else just did."""
         said = {name: value for name, value in encode(replace(beat, ranks={})).items() if value not in (None, "")}
         del said["heard"]
         said["ranks"] = {log: rank_text(rank) for log, rank in beat.ranks.items()}
         window = window_of(beat.seen_at)
         counted = {"schema": SCHEMA, "window": window, counts_key(window): {by: 1}, counts_key(window + 1): {}}
-        item = {**said, **counted, "container_inst_id": beat_key(beat.instance_id)}
-        return self.machines.put(item, "attribute_not_exists(container_inst_id)")
+        item = {**said, **counted, "container_inst_id": heartbeat_key(beat.instance_id)}
+        return self.table.put(item, "attribute_not_exists(container_inst_id)")
 
-    def _write(self, request: Mapping[str, Any], instance_id: str) -> tuple[bool, Beat | None]:
+    def _write(self, request: Mapping[str, Any], instance_id: str) -> tuple[bool, Heartbeat | None]:
         """Whether the write was made, and the item before it, or as it is."""
         try:
-            answer = self.machines.client.update_item(
-                TableName=self.machines.name,
-                Key=typed({"container_inst_id": beat_key(instance_id)}),
+            answer = self.table.client.update_item(
+                TableName=self.table.name,
+                Key=typed({"container_inst_id": heartbeat_key(instance_id)}),
                 ReturnValues="ALL_OLD",
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 **request,
@@ -81,19 +83,19 @@ class BeatStore(InstanceStore):
             if not condition_failed(error):
                 raise
             refused: Any = error.response
-            return False, _beat(plain(refused["Item"])) if "Item" in refused else None
-        return True, _beat(plain(answer["Attributes"])) if answer.get("Attributes") else None
+            return False, _heartbeat(plain(refused["Item"])) if "Item" in refused else None
+        return True, _heartbeat(plain(answer["Attributes"])) if answer.get("Attributes") else None
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
-        items = self.machines.get_all([beat_key(one) for one in instance_ids])
-        found = readable(_beat, items.values(), unreadable)
+    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
+        items = self.table.get_all([heartbeat_key(one) for one in instance_ids])
+        found = readable(_heartbeat, items.values(), unreadable)
         return {beat.instance_id: beat for beat in found}
 
-    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+    def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
         values = {":seen": to_iso(seen_at)}
         return self._mark(instance_id, "SET silent_since = :seen", "seen_at = :seen", {}, values)
 
-    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+    def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         log = str(log_id)
         values = {":seen": to_iso(seen_at), ":logs": {log}}
         return self._mark(
@@ -107,14 +109,14 @@ class BeatStore(InstanceStore):
         change = f"REMOVE {', '.join(f'ranks.{name}' for name in names)} DELETE silent_ranks :logs"
         return self._mark(instance_id, change, unseen, names, {**values, ":logs": set(seen_at)})
 
-    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+    def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
         self._mark(instance_id, "SET doubled_at = :at", "attribute_exists(seen_at)", {}, {":at": to_iso(at)})
 
-    def give_order(self, instance_id: str, order: Order) -> bool:
+    def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         names, values = {"#o": order.order_id}, {":o": encode(order)}
         return self._mark(instance_id, "SET orders.#o = :o", "attribute_exists(orders)", names, values)
 
-    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+    def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
         if order_ids:
             names = {f"#o{n}": order_id for n, order_id in enumerate(order_ids)}
             change = f"REMOVE {', '.join(f'orders.{name}' for name in names)}"
@@ -123,37 +125,39 @@ class BeatStore(InstanceStore):
     def _mark(
         self, instance_id: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
     ) -> bool:
-        return self.machines.update(beat_key(instance_id), change, condition, names, values) is not None
+        return self.table.update(heartbeat_key(instance_id), change, condition, names, values) is not None
 
-    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+    def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
         key = {"container_inst_id": inventory_key(instance_id)}
         item = {**key, "digest": digest, "text": text, "at": to_iso(at), "schema": SCHEMA}
-        self.machines.client.put_item(TableName=self.machines.name, Item=typed(item))
+        self.table.client.put_item(TableName=self.table.name, Item=typed(item))
 
-    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
-        item = self.machines.get(inventory_key(instance_id))
+    def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+        item = self.table.get(inventory_key(instance_id))
         return (item["digest"], item["text"], from_iso(item["at"])) if item is not None else None
 
 
-def _refuse(beat: Beat, present: bool, known: Beat, by: str) -> bool:
+def _refuse(beat: Heartbeat, present: bool, known: Heartbeat, by: str) -> bool:
     """Why the report cannot be written, raised; whether it is one that need not be: of a boot that is over."""
-    how = standing(beat, known, present)
-    if how is Standing.OVER:
+    how = report_freshness(beat, known, present)
+    if how is ReportFreshness.OVER:
         return True
-    if how is Standing.STALE:
+    if how is ReportFreshness.STALE:
         raise SequenceStale(known.sequence)
-    if how is Standing.ANOTHER:
+    if how is ReportFreshness.ANOTHER:
         raise AnotherAgent(known)
     if known.window == window_of(beat.seen_at) and known.heard.get(by, 0) >= REPORTS_MAX:
         raise TooManyReports(retry_after_s(beat.seen_at))
     return False
 
 
-def _beat(item: Mapping[str, Any]) -> Beat:
+def _heartbeat(item: Mapping[str, Any]) -> Heartbeat:
     name = item["container_inst_id"]
     with reading(f"heartbeat {name}", item):
         silent = item.get("silent_ranks", frozenset())
         ranks = {log: replace(rank_from(text), silent=log in silent) for log, text in item.get("ranks", {}).items()}
         heard = item.get(counts_key(int(item.get("window", 0))), {})
-        beat: Beat = decode(Beat, {"instance_id": name.removesuffix("#beat"), **item, "ranks": {}, "heard": heard})
+        beat: Heartbeat = decode(
+            Heartbeat, {"instance_id": name.removesuffix("#beat"), **item, "ranks": {}, "heard": heard}
+        )
         return replace(beat, ranks=ranks)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.item_codec import encode, from_iso, to_iso
-from gpu_recovery.core.heartbeat import BOOT_JITTER, REPORTS_MAX, Beat, RankBeat, past_runs, window_of
+from gpu_recovery.core.heartbeat import BOOT_JITTER, REPORTS_MAX, Heartbeat, RankHeartbeat, past_runs, window_of
 
 
 class _Update:
@@ -51,7 +51,7 @@ class _Update:
         }
 
 
-def report_request(beat: Beat, present: bool, known: Beat | None, by: str) -> dict[str, Any]:
+def report_request(beat: Heartbeat, present: bool, known: Heartbeat | None, by: str) -> dict[str, Any]:
     """The write of a report, on the item as it was found; where it is not `known`, on any that may be there."""
     update, window = _Update(), window_of(beat.seen_at)
     _count(update, window, known, by)
@@ -68,7 +68,7 @@ def counts_key(window: int) -> str:
     return "heard_odd" if window % 2 else "heard_even"
 
 
-def _count(update: _Update, window: int, known: Beat | None, by: str) -> None:
+def _count(update: _Update, window: int, known: Heartbeat | None, by: str) -> None:
     """Not more than REPORTS_MAX in the window. Counts that another window than the last left there say nothing: they
     are found only after a window without a report, and then the second write, which knows, begins anew."""
     counts, number, nobody = update.name(counts_key(window)), update.name("window"), update.value({})
@@ -87,7 +87,7 @@ def _count(update: _Update, window: int, known: Beat | None, by: str) -> None:
     update.sets.append(f"{update.name(counts_key(window + 1))} = {nobody}")
 
 
-def _fence(update: _Update, beat: Beat, present: bool) -> None:
+def _fence(update: _Update, beat: Heartbeat, present: bool) -> None:
     """A report counts unless a newer one of its boot, or one of a newer boot, was heard."""
     boot, sequence = update.name("boot_id"), update.name("sequence")
     same, newer = f"{boot} = {update.value(beat.boot_id)}", f"{sequence} <= {update.value(beat.sequence)}"
@@ -105,7 +105,7 @@ def _fence(update: _Update, beat: Beat, present: bool) -> None:
     update.set("sequence", beat.sequence)
 
 
-def _presence(update: _Update, beat: Beat) -> None:
+def _presence(update: _Update, beat: Heartbeat) -> None:
     update.set("seen_at", beat.seen_at)
     update.gone.append(update.name("silent_since"))
     if beat.interval_s:
@@ -120,7 +120,7 @@ def _presence(update: _Update, beat: Beat) -> None:
         update.taken_out.append("silent_ranks :logs")
 
 
-def _run(update: _Update, beat: Beat, known: Beat | None) -> None:
+def _run(update: _Update, beat: Heartbeat, known: Heartbeat | None) -> None:
     """The agent that is heard is the one before; another one only where the item was read and it may take its place."""
     if not beat.run:
         return
@@ -133,13 +133,13 @@ def _run(update: _Update, beat: Beat, known: Beat | None) -> None:
     update.set("run", beat.run)
 
 
-def rank_text(rank: RankBeat) -> str:
+def rank_text(rank: RankHeartbeat) -> str:
     """A rank as one text, which begins with the time it was seen: encoding eight maps would take most of the time."""
     epoch = "" if rank.epoch is None else rank.epoch
     return f"{to_iso(rank.seen_at)} {rank.attempt} {rank.rank} {epoch} {rank.job_id}"
 
 
-def rank_from(text: str) -> RankBeat:
+def rank_from(text: str) -> RankHeartbeat:
     """The rank that `rank_text` wrote as `text`."""
     seen_at, attempt, rank, epoch, job_id = text.split(" ", 4)
-    return RankBeat(job_id, int(attempt), int(rank), from_iso(seen_at), int(epoch) if epoch else None)
+    return RankHeartbeat(job_id, int(attempt), int(rank), from_iso(seen_at), int(epoch) if epoch else None)

@@ -9,15 +9,15 @@ from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
 from gpu_recovery.aws.item_codec import ItemUnreadable
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Route
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.router import serve
 
 SHOWN_MAX = 200
 
 
-def resolver(routes: Iterable[Route], desk: Callable[[], Desk]) -> APIGatewayHttpResolver:
+def resolver(routes: Iterable[Route], desk: Callable[[], Dependencies]) -> APIGatewayHttpResolver:
     """A resolver that knows `routes`; `desk` is asked for at each request."""
     app = APIGatewayHttpResolver()
 
@@ -34,18 +34,18 @@ def resolver(routes: Iterable[Route], desk: Callable[[], Desk]) -> APIGatewayHtt
 
     def unreadable(error: ItemUnreadable) -> Response[str]:
         desk().log.error("unreadable", exc_info=error)
-        return _sent(Refused(500, "unreadable", "A record cannot be read", str(error)).answer())
+        return _sent(ApiError(500, "unreadable", "A record cannot be read", str(error)).response())
 
     def no_route(error: NotFoundError) -> Response[str]:
         asked = app.current_event
         detail = f"there is no {asked.http_method[:16]} {asked.path[:SHOWN_MAX]}"
-        return _sent(Refused(404, "no_such_route", "Not found", detail).answer())
+        return _sent(ApiError(404, "no_such_route", "Not found", detail).response())
 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
 
 
-def _sent(answer: Answer) -> Response[str]:
+def _sent(answer: ApiResponse) -> Response[str]:
     headers: dict[str, Any] = dict(answer.headers)
     return Response(answer.status, answer.kind, answer.text, headers=headers)

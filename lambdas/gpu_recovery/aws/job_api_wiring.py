@@ -13,21 +13,21 @@ from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.ecs import task_definition
 from gpu_recovery.aws.operator_token import operator_token
 from gpu_recovery.aws.ray_client import AwsRayLogs
-from gpu_recovery.aws.submission_store import DynamoSubmissions, TokensReadAlong
+from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.aws.wiring import dynamodb, logger, recovery, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.job_api.dependencies import Dependencies
 
 
 @cache
-def desk() -> Desk:
+def dependencies() -> Dependencies:
     """Everything that routes may use, on DynamoDB and AWS."""
     told, loop, client = settings(), recovery(), dynamodb()
     users = DynamoUserTokenStore(client, told.job_table)
     submissions = DynamoSubmissions(client, told.job_table, told.instance_table)
-    known = TokensReadAlong(users, submissions, loop.clock)
-    return Desk(
+    known = UserTokensWithSubmission(users, submissions, loop.clock)
+    return Dependencies(
         recovery=loop,
         submissions=submissions,
         attempts=DynamoAttemptHistory(client, told.job_table),
@@ -36,7 +36,7 @@ def desk() -> Desk:
         node_tokens=tokens(),
         user_tokens=users,
         users=TokenAuthenticator(known, loop.clock, TokenKind.USER),
-        letters=lambda: AwsDeadLetters(told),
+        dead_letters=lambda: AwsDeadLetters(told),
         operator_token=lambda: operator_token(told.operator_token_secret),
         describe=task_definition,
         random=lambda: secrets.token_hex(2),

@@ -16,7 +16,7 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.ray.submission import order_of
+from gpu_recovery.core.ray.submission import submission_of
 from gpu_recovery.wire.jobs import records_of
 
 YAML, JSON = "application/yaml", "application/json"
@@ -50,7 +50,7 @@ def sent(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
     rank 0's instance is asked of EC2 at each launch and not kept: in its place stands the instance's id.
     """
     if job.spec.backend is Backend.RAY:
-        order: dict[str, Any] = encode(order_of(replace(job, attempt=plan.attempt)))
+        order: dict[str, Any] = encode(submission_of(replace(job, attempt=plan.attempt)))
         return order
     if job.started_by_person or not plan.instances or not plan.instances[0]:
         return None

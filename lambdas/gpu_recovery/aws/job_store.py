@@ -12,18 +12,18 @@ from typing import Any
 from gpu_recovery.aws.dynamodb import Put
 from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
-from gpu_recovery.aws.queue_store import ON_RAY, LineStore, line_keys
+from gpu_recovery.aws.queue_store import ON_RAY, QueueStore, queue_keys
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid
-from gpu_recovery.ports.values import LISTED, JobPage
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""
 
 
-class JobStore(LineStore):
+class JobStore(QueueStore):
     """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
 
     jobs: RecordTable
@@ -54,8 +54,8 @@ class JobStore(LineStore):
         self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        self.jobs.settle(job.job_id, job, done, deferred)
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        self.jobs.remove_finished(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
@@ -74,7 +74,7 @@ class JobStore(LineStore):
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
-        statuses = (status,) if status else LISTED
+        statuses = (status,) if status else LISTED_STATUSES
         at, start = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
             raise CursorInvalid("the cursor belongs to another listing")
@@ -105,7 +105,7 @@ def _item(job: Job) -> dict[str, Any]:
     item = item_of(job)
     item["commands"] = commands_map(job.commands)
     due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
-    return {**item, "job_id_rank": job.job_id, **due, **line_keys(job)}
+    return {**item, "job_id_rank": job.job_id, **due, **queue_keys(job)}
 
 
 def _job(item: Mapping[str, Any]) -> Job:

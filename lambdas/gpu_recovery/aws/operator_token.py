@@ -8,13 +8,13 @@ from typing import Any
 
 from gpu_recovery.aws.clients import client
 
-TOKEN_KEPT_S = 300
+TOKEN_CACHE_S = 300
 """How long a token read from Secrets Manager is believed: a rotation takes effect within this time."""
 
 
 def operator_token(secret: str) -> str:
     """The operator's token, from Secrets Manager; never logged."""
-    return _token(secret, int(time.monotonic() // TOKEN_KEPT_S))
+    return _token(secret, int(time.monotonic() // TOKEN_CACHE_S))
 
 
 @cache

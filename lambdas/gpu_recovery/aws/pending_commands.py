@@ -12,28 +12,28 @@ from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, encode, to_iso
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.state_machine import Pending, due_at
+from gpu_recovery.core.state_machine import PendingCommand, due_at
 
 SHARDS = 4
 """Over how many keys the `due` index is spread: each is one query a minute."""
 
 
-def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
+def commands_map(commands: Sequence[PendingCommand]) -> dict[str, Any]:
     """Pending commands as a map by id, so that one can be taken out whatever else changed."""
     return {one.command_id: encode(one) for one in commands}
 
 
-def commands_list(stored: Mapping[str, Any]) -> tuple[Pending, ...]:
+def commands_list(stored: Mapping[str, Any]) -> tuple[PendingCommand, ...]:
     """Pending commands in the order they were given: by record version, then number."""
-    pending = [decode(Pending, one) for one in stored.values()]
+    pending = [decode(PendingCommand, one) for one in stored.values()]
     return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
 
 
 def due_keys(
-    name: str, deadline: datetime | None, look: datetime | None, commands: Sequence[Pending]
+    name: str, deadline: datetime | None, poll_at: datetime | None, commands: Sequence[PendingCommand]
 ) -> dict[str, Any]:
     """The attributes that put a record into the sparse index `due`; none for a record that waits for nothing."""
-    at = due_at(deadline, look, tuple(commands))
+    at = due_at(deadline, poll_at, tuple(commands))
     return {} if at is None else {"shard": zlib.crc32(name.encode()) % SHARDS, "due_at": to_iso(at)}
 
 
@@ -47,7 +47,7 @@ class RecordTable(Table):
             for item in self.query("due", "#s = :s AND #d <= :now", names, values):
                 yield item[self.key]
 
-    def settle(self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished(self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take `done` out of the record under `key` and put `deferred` off.
 
         If another function has written the record meanwhile, its due time is left to the reconciler, and the commands
@@ -64,14 +64,14 @@ class RecordTable(Table):
             if one.command_id not in done
         ]
         due = due_keys(key, record.deadline_at, record.look_at, left)
-        if self._settle(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}):
+        if self._remove_finished(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}):
             return
         if done or not deferred:
-            self._settle(key, done, {}, None, "attribute_exists(#rev)", {})
+            self._remove_finished(key, done, {}, None, "attribute_exists(#rev)", {})
         for command_id, until in deferred.items():
-            self._settle(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
+            self._remove_finished(key, (), {command_id: until}, None, "attribute_exists(#c.#o0)", {})
 
-    def _settle(
+    def _remove_finished(
         self,
         key: str,
         done: Sequence[str],

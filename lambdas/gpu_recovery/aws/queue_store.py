@@ -18,7 +18,7 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.run_time_estimates import RanFor
+from gpu_recovery.core.queue.run_time_estimates import RunTime
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
@@ -33,7 +33,7 @@ _USUAL: dict[str, Any] = {field.name: field.default for field in fields(Entry)} 
 _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 
-def line_keys(job: Job) -> dict[str, Any]:
+def queue_keys(job: Job) -> dict[str, Any]:
     """The attributes that put a job into the sparse index `line`; none for one that neither waits nor has a place."""
     if is_in_the_pool(job):
         return {"line": ON_RAY, "line_at": encode(job.queued_at)}
@@ -61,12 +61,12 @@ def entry_from(text: str) -> Entry:
     return Entry(**{name: value for name, value in values.items() if name in _USUAL})
 
 
-class LineStore:
+class QueueStore:
     """The part of the store that the scheduler reads; see `ports.Store` for what each function promises."""
 
     jobs: Table
 
-    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+    def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         items = (
             item
             for part in (WAITING, PLACED)
@@ -75,7 +75,7 @@ class LineStore:
         found = readable(_entry, items, unreadable)
         return tuple({entry.job_id: entry for entry in found}.values())
 
-    def last_pass(self) -> LastPass:
+    def load_last_pass(self) -> LastPass:
         item = self.jobs.get(SCHEDULER)
         if item is None:
             return LastPass()
@@ -100,7 +100,7 @@ class LineStore:
         assert item is not None  # the condition always holds
         return int(item["term"])
 
-    def end_pass(self, ended: LastPass) -> None:
+    def save_pass(self, ended: LastPass) -> None:
         values = {":at": encode(ended.at), ":next": encode(ended.next_at), ":left": ended.waiting, ":term": ended.term}
         change = "SET #at = :at, next_at = :next, waiting = :left"
         self.jobs.update(SCHEDULER, change, "term = :term", {"#at": "at"}, values)
@@ -137,7 +137,7 @@ class LineStore:
             return
         actions: list[dict[str, Any]] = [{"Put": {"TableName": self.jobs.name, **put.request()}}]
         if quota.term is not None:
-            actions.append(_during(self.jobs.name, quota.term))
+            actions.append(_in_term(self.jobs.name, quota.term))
         if quota.nodes:
             actions.append(_counted(self.jobs.name, quota))
         if quota.ran is not None:
@@ -149,7 +149,7 @@ class LineStore:
             raise StaleRecord(f"job {job_id} was written since")
 
 
-def _during(table: str, term: int) -> dict[str, Any]:
+def _in_term(table: str, term: int) -> dict[str, Any]:
     return {
         "ConditionCheck": {
             "TableName": table,
@@ -171,7 +171,7 @@ def _counted(table: str, quota: QuotaChange) -> dict[str, Any]:
     }
 
 
-def _ran(table: str, ran: RanFor) -> dict[str, Any]:
+def _ran(table: str, ran: RunTime) -> dict[str, Any]:
     return {
         "Update": {
             "TableName": table,

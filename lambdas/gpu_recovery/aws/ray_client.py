@@ -15,14 +15,14 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 
 from gpu_recovery.aws.clients import client
-from gpu_recovery.core.errors import RayAway
+from gpu_recovery.core.errors import RayUnreachable
 from gpu_recovery.core.log_location import LogPage
 
 GROUP = "ray"
 """The queue's one message group."""
 SHORT = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=2, read_timeout=22)
 """One try, which ends while the API itself still has time to answer; the function's first start takes seconds."""
-SAID_MAX = 300
+ERROR_TEXT_MAX = 300
 
 
 class RayQueue:
@@ -55,15 +55,15 @@ class AwsRayLogs:
         try:
             answer = _lambda().invoke(FunctionName=self.function, Payload=json.dumps(question).encode())
         except (ReadTimeoutError, ConnectTimeoutError) as silence:
-            raise RayAway("the function that reaches the Ray cluster did not answer in time") from silence
+            raise RayUnreachable("the function that reaches the Ray cluster did not answer in time") from silence
         except ClientError as error:
             if error.response["Error"]["Code"] != "ResourceNotFoundException":
                 raise
-            raise RayAway("the function that reaches the Ray cluster is not there") from error
+            raise RayUnreachable("the function that reaches the Ray cluster is not there") from error
         told: dict[str, Any] = json.loads(answer["Payload"].read() or b"null") or {}
         if "FunctionError" in answer:
             said = f"{told.get('errorType', 'an error')}: {told.get('errorMessage', 'nothing said')}"
-            raise RayAway(said[:SAID_MAX])
+            raise RayUnreachable(said[:ERROR_TEXT_MAX])
         text = str(told["logs"])
         lines = text.removesuffix("\n").split("\n") if text else []
         return LogPage(tuple((None, line) for line in lines), str(told["end"]))

@@ -16,14 +16,14 @@ from gpu_recovery.aws.job_store import _item as job_item
 from gpu_recovery.aws.queue_store import LIMITS
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.queue.quota import Limits, parse_limits
-from gpu_recovery.job_api.submission import Known, Submission
+from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
+from gpu_recovery.job_api.submission import Submission, SubmissionFacts
 
 NEW = "attribute_not_exists(job_id_rank)"
 
 
 _Items = Mapping[str, Mapping[str, Any]]
-AT_HAND = timedelta(seconds=5)
+KNOWN_FOR = timedelta(seconds=5)
 """For so long what was read along with a caller's token is at hand: for the request that it was read in."""
 
 
@@ -36,12 +36,12 @@ class DynamoSubmissions:
 
     def __init__(self, client: Any, job_table: str, instance_table: str) -> None:
         self.jobs = Table(client, job_table, "job_id_rank")
-        self.machines = Table(client, instance_table, "container_inst_id")
+        self.instances = Table(client, instance_table, "container_inst_id")
         self._at_hand: tuple[datetime, _Items] | None = None
 
-    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
+    def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
         at_hand, self._at_hand = self._at_hand, None
-        if at_hand is not None and not surely and now - at_hand[0] < AT_HAND:
+        if at_hand is not None and not must_read_key and now - at_hand[0] < KNOWN_FOR:
             return _known(at_hand[1])
         found = self._read([_key(name)] if name else [])
         kept = _submission(name, found[_key(name)]) if name and _key(name) in found else None
@@ -54,10 +54,10 @@ class DynamoSubmissions:
         return found.get(key)
 
     def _read(self, keys: Sequence[str]) -> _Items:
-        both = get_together({self.jobs: [LIMITS, *keys], self.machines: [FLEET]})
-        return {**both[self.jobs], **both[self.machines]}
+        both = get_together({self.jobs: [LIMITS, *keys], self.instances: [FLEET]})
+        return {**both[self.jobs], **both[self.instances]}
 
-    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+    def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         puts = [
             Put(job_item(replace(record, revision=1)), NEW),
             Put({"job_id_rank": f"{record.job_id}#spec", "submitted": submitted}, NEW),
@@ -68,12 +68,12 @@ class DynamoSubmissions:
         return self.jobs.put_all(puts)
 
 
-def _known(items: _Items) -> Known:
-    limits = parse_limits(json.loads(items[LIMITS]["document"])) if LIMITS in items else Limits()
-    return Known(limits, is_empty=not items.get(FLEET, {}).get("gpu_instances"))
+def _known(items: _Items) -> SubmissionFacts:
+    limits = parse_limits(json.loads(items[LIMITS]["document"])) if LIMITS in items else QuotaLimits()
+    return SubmissionFacts(limits, is_empty=not items.get(FLEET, {}).get("gpu_instances"))
 
 
-class TokensReadAlong:
+class UserTokensWithSubmission:
     """`tokens.TokenLookup` of users: reads an unknown token together with what a submission has to know."""
 
     def __init__(

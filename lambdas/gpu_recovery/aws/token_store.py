@@ -97,7 +97,7 @@ class DynamoTokenStore(_DynamoTokens):
         super().__init__(Table(client, table_name, "container_inst_id"), TokenKind.NODE, "token")
 
 
-class TokensWithInstances:
+class NodeTokensWithInstance:
     """`tokens.TokenLookup` of instances: reads a token together with its instance's record where that is wanted.
 
     wanted: whether the record of an instance is wanted. seen: receives the record, None if there is none.

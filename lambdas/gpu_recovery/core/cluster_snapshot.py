@@ -9,9 +9,9 @@ from datetime import datetime
 from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy, within
-from gpu_recovery.core.queue.entry import NOTHING, Entry, running, waiting
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.run_time_estimates import Kind
+from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.run_time_estimates import JobKind
 from gpu_recovery.core.queue.snapshot import Host, Snapshot
 
 
@@ -21,8 +21,8 @@ def snapshot_of(
     policy: RecoveryPolicy,
     now: datetime,
     used: Mapping[QuotaKey, int],
-    limits: Limits,
-    usual: Mapping[Kind, int] = NOTHING,
+    limits: QuotaLimits,
+    usual: Mapping[JobKind, int] = NOTHING,
 ) -> Snapshot:
     """One view of everyone in line who may start now, everyone who has a place, and every instance.
 
@@ -31,14 +31,14 @@ def snapshot_of(
     """
     instances = tuple(instances)
     groups = {instance.instance_id: instance.group for instance in instances}
-    entries = [_at_home(entry, groups) for entry in entries]
-    kept, promised = _kept_for(entries, policy, now), _promised(entries)
+    entries = [_in_home_group(entry, groups) for entry in entries]
+    kept, promised = _reserved_for(entries, policy, now), _promised(entries)
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
-        waiting=tuple(waiting(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
+        waiting=tuple(waiting_job(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
         running=(
-            *(running(entry, policy, now, usual) for entry in entries if not entry.waits),
-            *(replace(running(entry, policy, now), hosts=()) for entry in paused),
+            *(running_job(entry, policy, now, usual) for entry in entries if not entry.waits),
+            *(replace(running_job(entry, policy, now), hosts=()) for entry in paused),
         ),
         hosts=tuple(
             _host(instance, kept, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
@@ -46,11 +46,11 @@ def snapshot_of(
         ),
         used=used,
         limits=limits,
-        suspended_lately=sum(entry.suspended_lately(policy, now) for entry in entries),
+        recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
     )
 
 
-def _at_home(entry: Entry, groups: Mapping[str, str]) -> Entry:
+def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:
     """The entry in the group that its instances are of: a person who starts tasks by hand names no group."""
     if entry.group:
         return entry
@@ -58,7 +58,7 @@ def _at_home(entry: Entry, groups: Mapping[str, str]) -> Entry:
     return replace(entry, group=group) if group else entry
 
 
-def _kept_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
+def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
     """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
     in_line = {entry.job_id for entry in entries if entry.waits and not entry.held}
     kept: dict[str, tuple[str, datetime]] = {}
@@ -113,4 +113,4 @@ def _host(
 def is_usable(instance: Instance) -> bool:
     """Whether it works, as far as anybody knows: only such an instance is given to a job."""
     connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
-    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.suspicion
+    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.avoid_reason

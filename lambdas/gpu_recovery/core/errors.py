@@ -22,5 +22,5 @@ class SpecInvalid(RecoveryError):
         self.detail = detail
 
 
-class RayAway(RecoveryError):
+class RayUnreachable(RecoveryError):
     """The function that reaches the Ray cluster, or the cluster itself, does not answer."""

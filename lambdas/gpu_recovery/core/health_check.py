@@ -53,7 +53,7 @@ class Verdict:
     booted_at: datetime | None = None
 
 
-def judge(exit_code: int | None, document: Verdict | None, *, document_required: bool) -> Verdict:
+def verdict_of(exit_code: int | None, document: Verdict | None, *, document_required: bool) -> Verdict:
     """The verdict of a check that ended with `exit_code` and left `document` (None: none with the same check id).
 
     With `document_required`, blame (codes 1 and 42) without its document is only INCONCLUSIVE: an exit code 1 is also
@@ -75,7 +75,7 @@ def judge(exit_code: int | None, document: Verdict | None, *, document_required:
     return document
 
 
-def judge_unstarted(reason: str) -> Verdict:
+def verdict_of_unstarted(reason: str) -> Verdict:
     """The verdict of a check whose container ECS could not start; `reason` is the container's.
 
     A host that has lost its GPUs may go on advertising them: tasks are placed there, and none starts. No document can

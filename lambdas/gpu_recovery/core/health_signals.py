@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class MachineState(StrEnum):
+class Ec2InstanceState(StrEnum):
     """The states of an EC2 instance."""
 
     PENDING = "pending"
@@ -18,7 +18,7 @@ class MachineState(StrEnum):
     @property
     def is_off(self) -> bool:
         """Whether nothing runs on the machine any more."""
-        return self in (MachineState.STOPPED, MachineState.TERMINATED)
+        return self in (Ec2InstanceState.STOPPED, Ec2InstanceState.TERMINATED)
 
 
 class HealthKind(StrEnum):
@@ -33,7 +33,7 @@ class HealthKind(StrEnum):
     NODE_AGENT = "NODE_AGENT"
 
 
-ON_THE_MACHINE = (
+ON_THE_INSTANCE = (
     HealthKind.CONTAINER_RUNTIME,
     HealthKind.ACCELERATED_COMPUTE,
     HealthKind.DAEMON,

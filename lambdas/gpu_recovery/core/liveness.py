@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.events import InstanceBooted
-from gpu_recovery.core.heartbeat import Beat, RankBeat
+from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
 from gpu_recovery.core.policy import RecoveryPolicy, within
 
 
@@ -20,16 +20,16 @@ class Liveness(StrEnum):
     LOST = "LOST"
 
 
-def liveness(unheard: timedelta, policy: RecoveryPolicy) -> Liveness:
+def liveness(unseen_for: timedelta, policy: RecoveryPolicy) -> Liveness:
     """What it means that an instance was not heard of for so long."""
-    if unheard > within(policy.heartbeat_stale_s):
+    if unseen_for > within(policy.heartbeat_stale_s):
         return Liveness.LOST
-    if unheard > within(policy.unreachable_s):
+    if unseen_for > within(policy.unreachable_s):
         return Liveness.UNREACHABLE
-    return Liveness.SUSPECT if unheard > within(policy.suspect_s) else Liveness.HEARD
+    return Liveness.SUSPECT if unseen_for > within(policy.suspect_s) else Liveness.HEARD
 
 
-def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:
+def latest_attempts(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
     """The latest attempt of each job among these ranks."""
     found: dict[str, int] = {}
     for rank in ranks.values():
@@ -37,11 +37,11 @@ def attempts_of(ranks: Mapping[str, RankBeat]) -> dict[str, int]:
     return found
 
 
-def booted(beat: Beat, now: datetime, sentence: str = "") -> InstanceBooted:
+def boot_event(beat: Heartbeat, now: datetime, sentence: str = "") -> InstanceBooted:
     """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
     at = beat.booted_at or now
     ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
-    return InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=attempts_of(ended), sentence=sentence)
+    return InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=latest_attempts(ended), sentence=sentence)
 
 
 def is_fresh(seen_at: datetime, now: datetime, policy: RecoveryPolicy) -> bool:

@@ -19,12 +19,12 @@ from typing import Any, Generic, TypeVar
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.policy import RecoveryPolicy, within
-from gpu_recovery.core.queue.run_time_estimates import RanFor
+from gpu_recovery.core.queue.run_time_estimates import RunTime
 
 Record = TypeVar("Record")
 
 
-class Outcome(StrEnum):
+class EventOutcome(StrEnum):
     """What became of an event."""
 
     APPLIED = "APPLIED"
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingCommand:
     """A saved command that is not known to be done.
 
     `acting_until` is the claim of whoever acts on it: until then nobody else may; afterwards the actor is certainly
@@ -71,7 +71,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class DecisionContext:
     """What every transition is decided under: the thresholds, the time, and the brakes where they have a say."""
 
     policy: RecoveryPolicy
@@ -79,7 +79,7 @@ class Given:
     fleet: Fleet | None = None
 
     @property
-    def brakes(self) -> Fleet:
+    def fleet_limits(self) -> Fleet:
         """The fleet's record; IllegalTransition if a transition asks for it that was not given it."""
         if self.fleet is None:
             raise IllegalTransition("a repair is decided without the fleet's brakes")
@@ -87,14 +87,14 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Transition:
     """One row of TRANSITIONS: the function that decides and every status it may decide for."""
 
     decide: Callable[..., Step | Ignore]
     targets: frozenset[Any]
 
     @classmethod
-    def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Row:
+    def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Transition:
         """A row whose function may answer only with `targets`."""
         return cls(decide, frozenset(targets))
 
@@ -118,7 +118,7 @@ class QuotaChange:
     key: str
     nodes: int
     term: int | None = None
-    ran: RanFor | None = None
+    ran: RunTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +133,14 @@ class Decision(Generic[Record]):
     """
 
     record: Record
-    commands: tuple[Pending, ...]
+    commands: tuple[PendingCommand, ...]
     reason: str
-    outcome: Outcome
+    outcome: EventOutcome
     fleet: Fleet | None = None
     quota: QuotaChange | None = None
 
 
-def altered(record: Record, changes: Mapping[str, Any]) -> Record:
+def replace_fields(record: Record, changes: Mapping[str, Any]) -> Record:
     """A copy of `record`, a frozen dataclass, with the fields `changes`.
 
     `dataclasses.replace` inspects every field and sets each in turn: at forty fields that is half of the time of a
@@ -167,9 +167,9 @@ def ignored(sentence: str, event: type, *statuses: Any) -> dict[tuple[Any, type]
     return {(status, event): sentence for status in statuses}
 
 
-def answer(
-    transitions: Mapping[tuple[Any, type], Row], ignored: Mapping[tuple[Any, type], str], status: Any, event: Any
-) -> Row | Ignore:
+def transition_for(
+    transitions: Mapping[tuple[Any, type], Transition], ignored: Mapping[tuple[Any, type], str], status: Any, event: Any
+) -> Transition | Ignore:
     """The row for (status, type of event), or the sentence why the event is ignored; else IllegalTransition."""
     key = (status, type(event))
     if key in transitions:
@@ -179,14 +179,14 @@ def answer(
     raise IllegalTransition(f"no row for {type(event).__name__} in {status}")
 
 
-def checked(row: Row, status: Any, event: Any, step: Step | Ignore) -> Step | Ignore:
+def with_checked_target(row: Transition, status: Any, event: Any, step: Step | Ignore) -> Step | Ignore:
     """`step`, once it is certain that the row declares its target."""
     if isinstance(step, Step) and step.status not in row.targets:
         raise IllegalTransition(f"{type(event).__name__} in {status} may not lead to {step.status}")
     return step
 
 
-def bounded(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most: int) -> tuple[HistoryEntry, ...]:
+def bounded_history(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most: int) -> tuple[HistoryEntry, ...]:
     """History with `entry` at its end, keeping the first entry (how it began) and the newest `most` - 1."""
     grown = (*history, entry)
     return grown if len(grown) <= most else (grown[0], *grown[len(grown) - most + 1 :])
@@ -197,7 +197,9 @@ def unless_pending(record: Any, order: Any) -> tuple[Any, ...]:
     return () if any(isinstance(one.command, type(order)) for one in record.commands) else (order,)
 
 
-def due_at(deadline_at: datetime | None, look_at: datetime | None, commands: tuple[Pending, ...]) -> datetime | None:
+def due_at(
+    deadline_at: datetime | None, look_at: datetime | None, commands: tuple[PendingCommand, ...]
+) -> datetime | None:
     """When the reconciler must next open this record: the first of its deadline, its look and its claims' ends."""
     times = [at for at in (deadline_at, look_at) if at is not None]
     if commands:
@@ -205,7 +207,7 @@ def due_at(deadline_at: datetime | None, look_at: datetime | None, commands: tup
     return min(times, default=None)
 
 
-def applied(
+def apply_step(
     record: Any,
     step: Step,
     name: str,
@@ -225,19 +227,19 @@ def applied(
     changes = {**step.changes, "status": step.status, "version": version, "reason": step.reason}
     look_at = changes.get("look_at", record.look_at)
     if moved:
-        deadline, look = deadlines(altered(record, changes))
+        deadline, look = deadlines(replace_fields(record, changes))
         changes = {"deadline_at": deadline, "look_at": look, **changes, "status_at": now}
     elif look_at is not None and look_at <= now:
-        again = deadlines(altered(record, changes))[1]
+        again = deadlines(replace_fields(record, changes))[1]
         changes["look_at"] = again if again is not None and again > now else now + within(policy.look_s)
     claim = now + within(policy.claim_s)
-    new = tuple(Pending(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
+    new = tuple(PendingCommand(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
     history = changes.get("history", record.history)
     if moved or step.reason != record.reason:
         before = record.status if record.version else ""
         label = event if isinstance(event, str) else type(event).__name__
         attempt = changes.get("attempt", getattr(record, "attempt", 0))
         entry = HistoryEntry(now, before, step.status, label, attempt, step.reason)
-        history = bounded(history, entry, policy.history_max)
+        history = bounded_history(history, entry, policy.history_max)
     changes |= {"commands": (*record.commands, *new), "history": history}
-    return Decision(altered(record, changes), new, step.reason, Outcome.APPLIED)
+    return Decision(replace_fields(record, changes), new, step.reason, EventOutcome.APPLIED)

@@ -65,7 +65,7 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerFact:
     """One container of a task as ECS reports it; `exit_code` None when ECS gives none."""
 
     name: str
@@ -91,7 +91,7 @@ class TaskFact:
     started_by: str = ""
     group: str = ""
     version: int = 0
-    containers: tuple[Container, ...] = ()
+    containers: tuple[ContainerFact, ...] = ()
     environment: Mapping[str, str] | None = None
     command: tuple[str, ...] = ()
     main_container: str = ""
@@ -112,7 +112,7 @@ class TaskFact:
         text = (self.environment or {}).get("RANK", "")
         return int(text) if RANK.fullmatch(text) else None
 
-    def container(self, name: str) -> Container | None:
+    def container(self, name: str) -> ContainerFact | None:
         """The container called `name`; without such a name, the only one there is; else None."""
         for container in self.containers:
             if container.name == name:
@@ -201,7 +201,7 @@ def _quoted(text: str) -> str:
     return text.strip() or "no reason given"
 
 
-def kind_of(ending: Ending) -> FailureKind:
+def failure_kind_of(ending: Ending) -> FailureKind:
     """The kind that the end of a rank or driver shows by itself, before any machine is checked."""
     if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
         return FailureKind.RUNTIME_ERROR

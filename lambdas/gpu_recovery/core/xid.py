@@ -109,7 +109,7 @@ def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
     return _CLASSES.get(code, XidClass.DIAG)
 
 
-def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+def needs_check(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
     """Whether an XID that has happened `count` times within a day on one GPU is a reason to check the instance.
 
     action: what the driver asks for with it (XID 154, or the GPU's recovery action), which overrides every table: 0
@@ -127,7 +127,7 @@ def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfi
     return xid_class in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)
 
 
-def switch_asks_for_a_look(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+def switch_needs_check(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
     """Whether an error of an NVSwitch (SXid) that has happened `count` times within a day is a reason to check.
 
     A fatal one needs the reset of the fabric; the numbers of the others have no public list, so only repetition asks.

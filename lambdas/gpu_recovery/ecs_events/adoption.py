@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job import state_machine
-from gpu_recovery.core.job.adoption import Adoption, Carried, carried, template
+from gpu_recovery.core.job.adoption import Adoption, TaskIdentity, job_template, task_identity
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
@@ -14,9 +14,9 @@ from gpu_recovery.execution.unregistered_tasks import instance_of
 from gpu_recovery.recovery import Recovery
 
 
-def consider(recovery: Recovery, fact: TaskFact) -> None:
+def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
     """Adopt the task, enter its news, refuse it, or leave it alone. Reads nothing for a task without a JOB_ID."""
-    says = carried(fact.environment)
+    says = task_identity(fact.environment)
     if recovery.adoption is Adoption.OFF or says is None:
         return None
     record = recovery.store.load_job(says.job_id)
@@ -26,25 +26,25 @@ def consider(recovery: Recovery, fact: TaskFact) -> None:
         return _refuse(recovery, fact, says, "that job was submitted to gpu-recovery and starts its own tasks")
     if record.status in TERMINAL and _is_newer(fact, record):
         newer = events.NewerTaskSeen(at=fact.at, attempt=record.attempt, created_at=fact.created_at or fact.at)
-        recovery.tell(record.job_id, newer)
+        recovery.handle(record.job_id, newer)
         record = recovery.store.load_job(says.job_id) or record
     if not record.started_by_person:
         return _refuse(recovery, fact, says, f"gpu-recovery runs attempt {record.attempt} of that job by itself")
-    return _enter(recovery, fact, says, record)
+    return _record_rank(recovery, fact, says, record)
 
 
-def _adopt(recovery: Recovery, fact: TaskFact, says: Carried) -> Job:
+def _adopt(recovery: Recovery, fact: TaskFact, says: TaskIdentity) -> Job:
     """Keep the first task as the template of every relaunch. Of two ranks seen at once, one makes the record."""
-    spec = template(fact, says.world, fact.gpus or 1)
+    spec = job_template(fact, says.world_size, fact.gpus or 1)
     hands_off = recovery.adoption is Adoption.OBSERVE
     decision = state_machine.adopted(says.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
     return recovery.store.load_job(says.job_id) or decision.record
 
 
-def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> None:
-    if says.world != record.spec.nnodes:
-        return _refuse(recovery, fact, says, f"that job has {record.spec.nnodes} ranks, not {says.world}")
+def _record_rank(recovery: Recovery, fact: TaskFact, says: TaskIdentity, record: Job) -> None:
+    if says.world_size != record.spec.nnodes:
+        return _refuse(recovery, fact, says, f"that job has {record.spec.nnodes} ranks, not {says.world_size}")
     if record.adopted_after and fact.created_at and fact.created_at <= record.adopted_after:
         return None  # a late word about a run that ended before this one was started
     nobody = ("",) * record.spec.nnodes
@@ -62,17 +62,17 @@ def _enter(recovery: Recovery, fact: TaskFact, says: Carried, record: Job) -> No
         seen = events.RankSeen(
             at=fact.at, attempt=record.attempt, rank=says.rank, instance_id=instance_id, gpus=record.spec.gpus_per_node
         )
-        recovery.tell(record.job_id, seen)
-    return rank_progress.enter(recovery, fact, record.job_id, record.attempt, says.rank, instance_id)
+        recovery.handle(record.job_id, seen)
+    return rank_progress.record_rank_event(recovery, fact, record.job_id, record.attempt, says.rank, instance_id)
 
 
 def _is_newer(fact: TaskFact, record: Job) -> bool:
     return fact.created_at is not None and fact.created_at > record.status_at
 
 
-def _refuse(recovery: Recovery, fact: TaskFact, says: Carried, reason: str) -> None:
+def _refuse(recovery: Recovery, fact: TaskFact, says: TaskIdentity, reason: str) -> None:
     """Tell operators once the task runs, and once only. What was told is kept as an attempt without ranks."""
     told = f"{says.job_id}/refused/{fact.task_id}"
     if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(told, 0) is None:
-        recovery.say(jobs.adoption_refused(says.job_id, fact.task_id, reason))
+        recovery.notify(jobs.adoption_refused(says.job_id, fact.task_id, reason))
         recovery.store.begin_attempt(Plan(told, 0, ()))

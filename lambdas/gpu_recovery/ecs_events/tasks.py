@@ -18,12 +18,12 @@ def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> N
     """Enter what `fact` says of a rank. A task that is neither ours nor carries a JOB_ID costs no call at all."""
     named = attempt_of(fact.started_by)
     if named is None:
-        adoption.consider(recovery, fact)
+        adoption.handle_user_task(recovery, fact)
         return
     if fact.rank is None:
         raise RankMissing(f"task {fact.task_id} was started by {fact.started_by} but carries no RANK")
     job_id, attempt = named
-    rank_progress.enter(recovery, fact, job_id, attempt, fact.rank, instance_id or fact.instance_id)
+    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, instance_id or fact.instance_id)
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:
@@ -31,4 +31,4 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
     if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
-    recovery.tell(message.to, message.event)
+    recovery.handle(message.record_id, message.event)

@@ -11,30 +11,30 @@ from collections.abc import Callable
 from typing import Any
 
 from gpu_recovery.core import commands
-from gpu_recovery.core.attempt import as_it_is_waited_for
+from gpu_recovery.core.attempt import with_awaited_flag
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution import attempts, diagnosis, health_checks, job_archive, launch, observe, repairs, stop
-from gpu_recovery.execution.context import DONE, Acted, Kit, Message
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
-WORDS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
+NOTIFICATIONS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
 """Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
-SEEN_BY_SCHEDULER = (commands.ReleaseInstances, commands.TellInstance)
+SCHEDULER_VISIBLE = (commands.ReleaseInstances, commands.TellInstance)
 """Commands that change what the scheduler is to find, when it is woken by the same record."""
-OPTIONAL = (commands.GatherEvidence,)
+BEST_EFFORT = (commands.GatherEvidence,)
 """Commands that only help: what is ordered beside them is done even if they fail."""
-ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
+HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandResult]] = {
     commands.LaunchAttempt: launch.launch,
-    commands.ClaimInstance: launch.claim_for_person,
+    commands.ClaimInstance: launch.claim_adopted_instance,
     commands.StopAttempt: stop.stop,
     commands.SuspendAttempt: stop.suspend,
     commands.EndRanks: stop.end_ranks,
     commands.ObserveAttempt: observe.observe,
-    commands.GatherEvidence: diagnosis.gather,
+    commands.GatherEvidence: diagnosis.gather_evidence,
     commands.CheckInstances: attempts.check_instances,
     commands.ReleaseInstances: attempts.release,
     commands.RecordAttempt: job_archive.record,
@@ -47,8 +47,8 @@ ACTS: dict[type, Callable[[Kit, Any, Pending], Acted]] = {
     commands.DrainInstance: repairs.drain,
     commands.ActivateInstance: repairs.activate,
     commands.RebootInstance: repairs.reboot,
-    commands.ReplaceInstance: repairs.replace_machine,
-    commands.StartInstance: repairs.start_machine,
+    commands.ReplaceInstance: repairs.replace_instance,
+    commands.StartInstance: repairs.start_instance,
     commands.DeregisterInstance: repairs.deregister,
 }
 
@@ -57,7 +57,7 @@ class RayMissing(RecoveryError):
     """There is a job on Ray, but no Ray cluster: the deployment's setting was taken away while the job was there."""
 
 
-def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
+def execute(kit: ExecutionContext, record: Job | Instance, pending: PendingCommand) -> CommandResult:
     """Carry out one command of `record`, which must be the record as it was last saved."""
     command = pending.command
     if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
@@ -65,8 +65,8 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
             return DONE  # there is nobody to wake
         if kit.ray is None:
             raise RayMissing(f"{record.job_id} is a job on Ray, and this deployment has no Ray cluster")
-        return kit.ray.act(kit, record, pending)
-    carry_out = ACTS.get(type(command))
+        return kit.ray.execute(kit, record, pending)
+    carry_out = HANDLERS.get(type(command))
     if carry_out is not None:
         return carry_out(kit, record, pending)
     match command:
@@ -77,9 +77,9 @@ def act(kit: Kit, record: Job | Instance, pending: Pending) -> Acted:
         case commands.PokeScheduler():
             kit.actions.poke_scheduler(command.key)
         case commands.TellJob():
-            return Acted((Message(command.job_id, command.event),))
+            return CommandResult((FollowUp(command.job_id, command.event),))
         case commands.TellInstance():
-            return Acted((Message(command.instance_id, as_it_is_waited_for(record, command.event)),))
+            return CommandResult((FollowUp(command.instance_id, with_awaited_flag(record, command.event)),))
         case _:
             raise KeyError(type(command).__name__)
     return DONE

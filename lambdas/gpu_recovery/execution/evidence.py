@@ -16,7 +16,7 @@ from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     LogFinding,
-    Report,
+    Observation,
     SilenceReport,
     StageReport,
     Written,
@@ -27,7 +27,7 @@ from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, Conclusion
+from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, DiagnosisResult
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -36,13 +36,13 @@ from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.core.xid import NAMED_XID, class_of
 from gpu_recovery.ports.store import AttemptStore, HeartbeatStore, Store
 
-LOG_LINES = 400
+LOG_LINES_PER_RANK = 400
 """The last lines of a log that are read: what ended a rank is written at its end."""
 LOGS_MAX = 4
 """The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
 PARTS_MAX = 4
 """In so many parts a wrapper tells what its rank wrote last (docs/protocol.md)."""
-WRITTEN_MAX = 64
+OUTPUT_TAILS_MAX = 64
 """And the last words of so many that have no log to be read."""
 REPORTS_MAX = 20_000
 """So many fit into the smallest function that may have to read them."""
@@ -55,12 +55,12 @@ LogTail = Callable[[Job, str, int], Sequence[str] | str]
 
 
 @dataclass(frozen=True)
-class Witnesses:
+class Evidence:
     """What is known of one attempt. unread: why some log could not be read, by rank; history: of its machines."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[Observation, ...]
     topology: Topology
-    unread: Mapping[int, str]
+    unread_logs: Mapping[int, str]
     history: History
 
     def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
@@ -73,20 +73,22 @@ def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
     return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.stalled_s))
 
 
-def heard(store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> Witnesses:
+def collect_evidence(
+    store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime
+) -> Evidence:
     """Everything that speaks about an attempt of `job`. Raises what the store and `log_tail` raise."""
     names = tuple(dict.fromkeys(filter(None, plan.instances)))
     machines = store.load_instances(names)
-    kept = store.reports_of(job.job_id, plan.attempt, names).values()
+    kept = store.observations_of(job.job_id, plan.attempt, names).values()
     told = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
     own = tuple(one for one in told if not isinstance(one, Written))
-    logs, unread = _logs(log_tail, job, plan, _written(told, plan), now)
-    reports = (*own, *_ends(store, job, plan), *_of_machines(store, machines, policy, now), *logs)
+    logs, unread = _logs(log_tail, job, plan, _output_tails(told, plan), now)
+    reports = (*own, *_ends(store, job, plan), *_instance_observations(store, machines, policy, now), *logs)
     lemons = {name: score(machine.past, now) for name, machine in machines.items() if machine.past}
-    return Witnesses(reports, topology_of(plan, machines, own), unread, History(lemons))
+    return Evidence(reports, topology_of(plan, machines, own), unread, History(lemons))
 
 
-def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Report]) -> Topology:
+def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
     """Where everybody is: each worker that spoke or was spoken of, and each rank of which no worker is known."""
     rack = {name: machine.rack for name, machine in machines.items()}
     found: dict[str, Worker] = {}
@@ -105,7 +107,7 @@ def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[
     return Topology(found)
 
 
-def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclusion | None:
+def diagnosis_result_of(heard: Evidence, diagnosis: Diagnosis, plan: Plan) -> DiagnosisResult | None:
     """What the job keeps of a diagnosis; None where nothing was found."""
     if not diagnosis.findings:
         return None
@@ -114,7 +116,7 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     strongest = max(diagnosis.findings, key=lambda one: (one.weight, one.row))
     few = len(instances) <= INSTANCES_MAX
     gpus = _gpus(heard, diagnosis, instances)
-    return Conclusion(
+    return DiagnosisResult(
         plan.attempt,
         diagnosis.cause,
         str(diagnosis.scope)[:200],
@@ -127,7 +129,7 @@ def conclusion_of(heard: Witnesses, diagnosis: Diagnosis, plan: Plan) -> Conclus
     )
 
 
-def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
+def _gpus(heard: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
     """The GPUs that the evidence names, as `<instance>/<its name>`."""
     cited = set(diagnosis.evidence)
     named = {
@@ -142,7 +144,7 @@ def _gpus(heard: Witnesses, diagnosis: Diagnosis, instances: Sequence[str]) -> t
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Report]:
+def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
     progress = store.load_progress(job.job_id, plan.attempt)
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
@@ -162,9 +164,9 @@ def _end(failure: RankFailure) -> ExitReport:
     )
 
 
-def _of_machines(
+def _instance_observations(
     store: HeartbeatStore, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
-) -> Iterator[Report]:
+) -> Iterator[Observation]:
     for name, machine in machines.items():
         for source, health in machine.health.items():
             if health.status is not HealthStatus.IMPAIRED:
@@ -179,13 +181,13 @@ def _of_machines(
                     asks=class_of(xid, policy.xid_profile),
                     gpu=gpu_name(found["gpu"] or ""),
                 )
-    for name, beat in store.beats(tuple(machines)).items():
+    for name, beat in store.load_heartbeats(tuple(machines)).items():
         silent_s = (now - beat.seen_at).total_seconds()
         if silent_s > policy.suspect_s:
             yield SilenceReport(report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s)
 
 
-def _written(told: Iterable[Report], plan: Plan) -> dict[int, list[str]]:
+def _output_tails(told: Iterable[Observation], plan: Plan) -> dict[int, list[str]]:
     """The last lines that ranks wrote, by their wrappers; each from where the rank was, and no more than these send."""
     parts: dict[int, dict[int, Written]] = {}
     for one in told:
@@ -212,12 +214,12 @@ def _logs(
     lines: dict[int, Sequence[str]] = {}
     unread: dict[int, str] = {}
     for rank in ranks:
-        found = log_tail(job, plan.task_ids[rank], LOG_LINES) if plan.task_ids[rank] else "it never had a task"
+        found = log_tail(job, plan.task_ids[rank], LOG_LINES_PER_RANK) if plan.task_ids[rank] else "it never had a task"
         if isinstance(found, str) and rank not in written:
             unread[rank] = found
         elif not isinstance(found, str) and found:
             lines[rank] = found
-    more = [rank for rank in sorted(written) if rank not in lines][:WRITTEN_MAX]
+    more = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
     lines |= {rank: written[rank] for rank in more}
     return tuple(one for rank, found in lines.items() for one in _findings(rank, found, plan, now)), unread
 

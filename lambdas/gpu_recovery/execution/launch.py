@@ -8,26 +8,26 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
-from gpu_recovery.core.state_machine import Pending
-from gpu_recovery.execution.context import DONE, Acted, Kit, Message
+from gpu_recovery.core.state_machine import PendingCommand
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.ports.values import Refusal
 
 
-def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
+def launch(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Claim every instance, then start every rank. Checked against the record first: it may no longer be wanted.
 
     One instance that is taken ends the launch, and by then others are claimed: the job gives them all back.
     """
     order: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != order.attempt:
-        return Acted((_refused(kit, job, order.attempt, "the launch was given up"),))
+        return CommandResult((_refused(kit, job, order.attempt, "the launch was given up"),))
     plan = kit.store.begin_attempt(
         Plan(job.job_id, order.attempt, order.instances, order.epochs, order.port_offset, ("",) * len(order.instances))
     )
-    taken = _not_claimed(kit, job, plan, order.port_offset)
+    taken = _unclaimed_ranks(kit, job, plan, order.port_offset)
     if taken:
         first = plan.instances[min(taken)]
-        return Acted((_refused(kit, job, order.attempt, f"{first} was no longer free"),))
+        return CommandResult((_refused(kit, job, order.attempt, f"{first} was no longer free"),))
     answers = kit.actions.run_ranks(job, plan)
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     kit.store.record_tasks(replace(plan, task_ids=started))
@@ -35,11 +35,11 @@ def launch(kit: Kit, job: Job, pending: Pending) -> Acted:
     if refusals:
         rank, refusal = refusals[0]
         sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
-        return Acted((_refused(kit, job, order.attempt, sentence, any(r.lasting for _, r in refusals)),))
-    return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=order.attempt)),))
+        return CommandResult((_refused(kit, job, order.attempt, sentence, any(r.lasting for _, r in refusals)),))
+    return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=kit.now, attempt=order.attempt)),))
 
 
-def _not_claimed(kit: Kit, job: Job, plan: Plan, port_offset: int) -> list[int]:
+def _unclaimed_ranks(kit: ExecutionContext, job: Job, plan: Plan, port_offset: int) -> list[int]:
     """Claim the instance of every rank; the ranks, in any order, whose instance is not free any more."""
     taken: list[int] = []
 
@@ -49,16 +49,16 @@ def _not_claimed(kit: Kit, job: Job, plan: Plan, port_offset: int) -> list[int]:
         if not kit.store.claim_instance(instance_id, job.job_id, one, epoch):
             taken.append(rank)
 
-    kit.each(claim, list(zip(range(len(plan.instances)), plan.instances, plan.epochs, strict=True)))
+    kit.for_each(claim, list(zip(range(len(plan.instances)), plan.instances, plan.epochs, strict=True)))
     return taken
 
 
-def _refused(kit: Kit, job: Job, attempt: int, sentence: str, lasting: bool = False) -> Message:
+def _refused(kit: ExecutionContext, job: Job, attempt: int, sentence: str, lasting: bool = False) -> FollowUp:
     event = events.LaunchRefused(at=kit.now, attempt=attempt, sentence=sentence, lasting=lasting)
-    return Message(job.job_id, event)
+    return FollowUp(job.job_id, event)
 
 
-def claim_for_person(kit: Kit, job: Job, pending: Pending) -> Acted:
+def claim_adopted_instance(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Claim the instance of a person's rank, unless the gang has ended: nobody would take such a claim off again."""
     order: commands.ClaimInstance = pending.command
     if not _may_run(job, order.attempt):

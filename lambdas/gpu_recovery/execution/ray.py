@@ -17,11 +17,11 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
-from gpu_recovery.core.ray.submission import DriverOrder, order_of
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.ray.submission import DriverSubmission, submission_of
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import EndingKind, RankFailure
-from gpu_recovery.execution.context import DONE, Acted, Kit, Message, died_before
-from gpu_recovery.execution.diagnosis import conclusion_on
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
+from gpu_recovery.execution.diagnosis import diagnose_attempt
 from gpu_recovery.ports.values import Refusal
 
 RAY_COMMANDS = (
@@ -37,7 +37,7 @@ RAY_COMMANDS = (
 class RayPool(Protocol):
     """A Ray cluster. Every question and order is safe to repeat; one that it cannot be asked raises TryAgainSoon."""
 
-    def submit(self, order: DriverOrder) -> Refusal | None:
+    def submit(self, order: DriverSubmission) -> Refusal | None:
         """Start a driver, unless one has this submission id already; why not, if it will never be taken."""
 
     def status(self, submission_id: str) -> DriverStatus:
@@ -56,34 +56,34 @@ class RayPool(Protocol):
         """The GPUs of the whole cluster, used or free."""
 
 
-class Waker(Protocol):
+class RayWaker(Protocol):
     """The way to the function that reaches the cluster."""
 
     def wake(self, job_id: str, key: str) -> None:
         """Have it open the job, "" for a look at who may go next; messages with the same `key` count once."""
 
 
-class FromAfar:
+class QueuedRayCommands:
     """Where the cluster cannot be reached: the order stays in the record, due at once, for whoever reaches it."""
 
-    def __init__(self, waker: Waker) -> None:
+    def __init__(self, waker: RayWaker) -> None:
         self.waker = waker
 
-    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+    def execute(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         if isinstance(pending.command, commands.PokeScheduler):
             self.waker.wake("", pending.command.key)
             return DONE
         self.waker.wake(job.job_id, f"{pending.command_id}/{pending.tries}")
-        return Acted(not_before=kit.now)
+        return CommandResult(not_before=kit.now)
 
 
-class OnTheSpot:
+class DirectRayCommands:
     """Where the cluster can be reached: the orders are carried out."""
 
-    def __init__(self, pool: RayPool, waker: Waker) -> None:
+    def __init__(self, pool: RayPool, waker: RayWaker) -> None:
         self.pool, self.waker = pool, waker
 
-    def act(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+    def execute(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         command = pending.command
         if isinstance(command, commands.PokeScheduler):
             self.waker.wake("", command.key)
@@ -96,26 +96,26 @@ class OnTheSpot:
             self.pool.stop(attempt_id(job.job_id, job.attempt))
         return self._observe(kit, job, pending)
 
-    def _launch(self, kit: Kit, job: Job) -> Acted:
+    def _launch(self, kit: ExecutionContext, job: Job) -> CommandResult:
         if job.status is not JobStatus.SUBMITTING:
             return DONE
-        order = order_of(job)
+        order = submission_of(job)
         kit.store.begin_attempt(Plan(job.job_id, job.attempt, ("",), task_ids=(order.submission_id,)))
         refusal = self.pool.submit(order)
         if refusal is None:
-            return Acted((Message(job.job_id, events.AttemptLaunched(at=kit.now, attempt=job.attempt)),))
+            return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=kit.now, attempt=job.attempt)),))
         sentence = f"the Ray cluster refused attempt {job.attempt}: {refusal.reason}"
         event = events.LaunchRefused(at=kit.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
-        return Acted((Message(job.job_id, event),))
+        return CommandResult((FollowUp(job.job_id, event),))
 
-    def _observe(self, kit: Kit, job: Job, pending: Pending) -> Acted:
+    def _observe(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         status = self.pool.status(attempt_id(job.job_id, job.attempt))
-        if status.has_ended and _awaits_its_end(job, status):
-            return Acted(tuple(Message(job.job_id, one) for one in self._end(kit, job, status, pending)))
-        news = self._news(kit, job, status)
-        return Acted((Message(job.job_id, news),)) if news is not None else DONE
+        if status.has_ended and _awaits_end(job, status):
+            return CommandResult(tuple(FollowUp(job.job_id, one) for one in self._end(kit, job, status, pending)))
+        news = self._status_events(kit, job, status)
+        return CommandResult((FollowUp(job.job_id, news),)) if news is not None else DONE
 
-    def _news(self, kit: Kit, job: Job, status: DriverStatus) -> events.JobEvent | None:
+    def _status_events(self, kit: ExecutionContext, job: Job, status: DriverStatus) -> events.JobEvent | None:
         """What Ray says of a driver that lives, and the job has not heard."""
         if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
             kit.store.add_running(job.job_id, job.attempt, 0)
@@ -124,7 +124,9 @@ class OnTheSpot:
             return events.AttemptLaunched(at=kit.now, attempt=job.attempt)
         return None
 
-    def _end(self, kit: Kit, job: Job, status: DriverStatus, pending: Pending) -> tuple[events.JobEvent, ...]:
+    def _end(
+        self, kit: ExecutionContext, job: Job, status: DriverStatus, pending: PendingCommand
+    ) -> tuple[events.JobEvent, ...]:
         """The end of the driver, and before it what its log says that it was.
 
         What may have kept the end from being told once is not tried again.
@@ -136,13 +138,13 @@ class OnTheSpot:
         kit.store.add_stopped(job.job_id, job.attempt, 0, failure)
         stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
         by_itself = ending.kind in (EndingKind.FAILED, EndingKind.CRASHED) and job.status is not JobStatus.STOPPING
-        if not (kit.policy.diagnose and by_itself) or died_before(pending):
+        if not (kit.policy.diagnose and by_itself) or previous_try_died(pending):
             return (stopped,)
-        found = conclusion_on(kit, job, job.attempt, lambda _job, _id, most: log.splitlines()[-most:])
+        found = diagnose_attempt(kit, job, job.attempt, lambda _job, _id, most: log.splitlines()[-most:])
         return (events.Diagnosed(at=kit.now, attempt=job.attempt, conclusion=found), stopped) if found else (stopped,)
 
 
-def _awaits_its_end(job: Job, status: DriverStatus) -> bool:
+def _awaits_end(job: Job, status: DriverStatus) -> bool:
     """Whether the job does not know it; a driver that Ray knows nothing of may not have been submitted yet."""
     return job.status in LIVE and (status.state is not DriverState.GONE or job.status is not JobStatus.SUBMITTING)
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Plan, news_of_stopped
-from gpu_recovery.core.heartbeat import Order, OrderKind
+from gpu_recovery.core.attempt import Plan, stopped_event
+from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
-from gpu_recovery.execution.context import DONE, Acted, Kit, Message
-from gpu_recovery.execution.unregistered_tasks import instance_of, unseen_ranks
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.unregistered_tasks import instance_of, unregistered_ranks
 
 STOP_GRACE_S = 5
 """Between the signal to leave and the one that nobody survives, where an agent ends a rank (seed 003: five seconds)."""
 
 
-def stop(kit: Kit, job: Job, pending: Pending) -> Acted:
+def stop(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Stop every task of the attempt; a rank that never had one is entered as ended, unless one may still start."""
     order: commands.StopAttempt = pending.command
     if order.attempt != job.attempt:
@@ -33,42 +33,42 @@ def stop(kit: Kit, job: Job, pending: Pending) -> Acted:
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    found = _show_unseen(kit, job, plan) if plan is not None else ()
-    return Acted(found) if found else _enter_never_started(kit, job, tasks)
+    found = _report_unregistered(kit, job, plan) if plan is not None else ()
+    return CommandResult(found) if found else _record_never_started(kit, job, tasks)
 
 
-def _show_unseen(kit: Kit, job: Job, plan: Plan) -> tuple[Message, ...]:
+def _report_unregistered(kit: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
     """Ranks of a person's gang whose events were lost: shown to the job, which has them stopped too."""
-    messages: list[Message] = []
-    for rank, fact in unseen_ranks(kit.actions, plan):
+    messages: list[FollowUp] = []
+    for rank, fact in unregistered_ranks(kit.actions, plan):
         instance_id = instance_of(kit.store, kit.actions, fact)
         kit.store.record_task(plan, rank, instance_id, fact.task_id)
         seen = events.RankSeen(
             at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
         )
-        messages.append(Message(job.job_id, seen))
+        messages.append(FollowUp(job.job_id, seen))
     return tuple(messages)
 
 
-def _enter_never_started(kit: Kit, job: Job, task_ids: tuple[str, ...]) -> Acted:
+def _record_never_started(kit: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:
     # An attempt whose launcher died before it began has neither plan nor progress: begun here, it can end.
     blank = Plan(job.job_id, job.attempt, job.instances, task_ids=("",) * len(job.instances))
     plan = kit.store.begin_attempt(blank)
     seen = {fact.rank for fact in kit.actions.describe_tasks(task_ids)}
     known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
-    messages: list[Message] = []
+    messages: list[FollowUp] = []
 
     def enter(rank: int) -> None:
         addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
-        news = news_of_stopped(addition.after, False, kit.now) if addition else None
+        news = stopped_event(addition.progress, False, kit.now) if addition else None
         if news is not None:
-            messages.append(Message(job.job_id, news))
+            messages.append(FollowUp(job.job_id, news))
 
-    kit.each(enter, sorted(set(range(len(plan.instances))) - seen - known))
-    return Acted(tuple(messages))
+    kit.for_each(enter, sorted(set(range(len(plan.instances))) - seen - known))
+    return CommandResult(tuple(messages))
 
 
-def suspend(kit: Kit, job: Job, pending: Pending) -> Acted:
+def suspend(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Tell rank 0 that it must leave: ECS sends SIGTERM, which `gpu-recovery-run` takes for a notice.
 
     Where ECS knows no task of it the agent of its instance is asked for the same. Only there: a second SIGTERM ends the
@@ -86,12 +86,12 @@ def suspend(kit: Kit, job: Job, pending: Pending) -> Acted:
     known = bool(task_id) and kit.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
     if not known and job.instances and job.instances[0]:
         grace_s = job.spec.suspend_grace_s
-        notice = Order(f"suspend/{name}", OrderKind.SUSPEND, job.job_id, order.attempt, grace_s)
-        kit.store.give_order(job.instances[0], notice)
+        notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, order.attempt, grace_s)
+        kit.store.add_agent_command(job.instances[0], notice)
     return DONE
 
 
-def end_ranks(kit: Kit, job: Job, pending: Pending) -> Acted:
+def end_ranks(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Leave the order to end the attempt's rank with the agent of each instance; where none was heard of, nobody can.
 
     The end itself is believed when ECS or a reboot confirms it.
@@ -100,6 +100,6 @@ def end_ranks(kit: Kit, job: Job, pending: Pending) -> Acted:
     if order.attempt != job.attempt:
         return DONE
     stop_id = f"stop/{attempt_id(job.job_id, order.attempt)}"
-    stop = Order(stop_id, OrderKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
-    kit.each(lambda instance_id: kit.store.give_order(instance_id, stop), filter(None, job.instances))
+    stop = AgentCommand(stop_id, AgentCommandKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
+    kit.for_each(lambda instance_id: kit.store.add_agent_command(instance_id, stop), filter(None, job.instances))
     return DONE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_of
-from gpu_recovery.core.job.adoption import carried
+from gpu_recovery.core.job.adoption import task_identity
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import InstanceStore
@@ -23,13 +23,13 @@ def instance_of(store: InstanceStore, actions: Actions, fact: TaskFact) -> str:
     return described[0] if described else ""
 
 
-def unseen_ranks(actions: Actions, plan: Plan) -> Iterator[tuple[int, TaskFact]]:
+def unregistered_ranks(actions: Actions, plan: Plan) -> Iterator[tuple[int, TaskFact]]:
     """The running tasks of a person's gang that its plan does not know, with their ranks."""
     if all(plan.task_ids):
         return
     for fact in actions.running_tasks():
-        says = carried(fact.environment)
+        says = task_identity(fact.environment)
         if says is None or says.job_id != plan.job_id or attempt_of(fact.started_by) is not None:
             continue
-        if says.world == len(plan.task_ids) and not plan.task_ids[says.rank]:
+        if says.world_size == len(plan.task_ids) and not plan.task_ids[says.rank]:
             yield says.rank, fact

@@ -10,8 +10,8 @@ from gpu_recovery.auth.authenticator import TokenInvalid, TokenMissing
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.job_api.dependencies import Desk
-from gpu_recovery.job_api.response import Refused
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.response import ApiError
 
 OPERATOR = "an operator"
 
@@ -33,13 +33,13 @@ class Caller:
         if self.role is not Role.OPERATOR and job.spec.user != self.user:
             owner = job.spec.user or "nobody in particular"
             detail = f"job {job.job_id} belongs to {owner}, not to {self.user}"
-            raise Refused(403, "foreign_job", "Not yours", detail, job_id=job.job_id)
+            raise ApiError(403, "foreign_job", "Not yours", detail, job_id=job.job_id)
 
 
-NOBODY = Caller("nobody", None)
+NO_CALLER = Caller("nobody", None)
 
 
-def caller_of(desk: Desk, authorization: str) -> Caller:
+def caller_of(desk: Dependencies, authorization: str) -> Caller:
     """Whom the header speaks for; both kinds of token are compared in constant time. Refused if for nobody."""
     scheme, _, token = authorization.partition(" ")
     if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):
@@ -50,13 +50,13 @@ def caller_of(desk: Desk, authorization: str) -> Caller:
     return Caller(OPERATOR, Role.OPERATOR)
 
 
-def _user(desk: Desk, token: str) -> Caller:
+def _user(desk: Dependencies, token: str) -> Caller:
     try:
-        kept = desk.users.opened_by(token)
+        kept = desk.users.authenticate(token)
     except (TokenInvalid, TokenMissing) as error:
         _unauthorized(str(error))
     return Caller(kept.holder, kept.role, kept.holder)
 
 
 def _unauthorized(detail: str) -> NoReturn:
-    raise Refused(401, "unauthorized", "Unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+    raise ApiError(401, "unauthorized", "Unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})

@@ -11,8 +11,8 @@ from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 
-KEPT = timedelta(seconds=60)
-REST = tuple(one for one in InstanceStatus if one not in (InstanceStatus.AVAILABLE, InstanceStatus.GONE))
+CAPACITY_CACHE_TTL = timedelta(seconds=60)
+OUT_OF_SERVICE = tuple(one for one in InstanceStatus if one not in (InstanceStatus.AVAILABLE, InstanceStatus.GONE))
 
 
 class Capacity:
@@ -23,7 +23,7 @@ class Capacity:
 
     def __init__(self, read: Callable[[Sequence[InstanceStatus]], Iterable[Instance]]) -> None:
         self._read = read
-        self._kept: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
+        self._cached: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
 
     def check(self, spec: JobSpec, now: datetime, is_empty: bool = False) -> None:
         """SpecInvalid if no number of free instances would be enough for the job.
@@ -33,18 +33,22 @@ class Capacity:
         """
         if spec.backend is not Backend.ECS:
             return
-        if self._kept is not None and now - self._kept[0] < KEPT and why_never(spec, self._kept[1]) is None:
+        if (
+            self._cached is not None
+            and now - self._cached[0] < CAPACITY_CACHE_TTL
+            and why_never(spec, self._cached[1]) is None
+        ):
             return
         found = list(self._read((InstanceStatus.AVAILABLE,)))
         if not found and is_empty:
             return
         if why_never(spec, _sizes(found)) is not None or not found:
-            found += self._read(REST)
+            found += self._read(OUT_OF_SERVICE)
         sizes = _sizes(found)
         why = why_never(spec, sizes)
         if why is not None:
             raise SpecInvalid(*why)
-        self._kept = (now, sizes)
+        self._cached = (now, sizes)
 
 
 def why_never(spec: JobSpec, sizes: Mapping[str, Sequence[int]]) -> tuple[str, str] | None:

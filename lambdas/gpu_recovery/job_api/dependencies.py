@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenStore
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.redrive import DeadLetters
@@ -31,7 +31,7 @@ class Log(Protocol):
 class AttemptHistory(Protocol):
     """What is kept of the attempts of a job."""
 
-    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, Progress | None]]:
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, AttemptProgress | None]]:
         """The plan and the progress of each of `attempts`, as far as they are kept."""
 
 
@@ -46,11 +46,11 @@ class RayLogs(Protocol):
     """The logs of drivers on Ray."""
 
     def read(self, submission_id: str, most: int, place: str | None, *, grows: bool) -> LogPage:
-        """The newest `most` lines, or those from `place` on; `grows`: the driver lives. Raises RayAway."""
+        """The newest `most` lines, or those from `place` on; `grows`: the driver lives. Raises RayUnreachable."""
 
 
 @dataclass(frozen=True)
-class Desk:
+class Dependencies:
     """What a route may use.
 
     operator_token: the operator's secret, which is also what cursors are signed with.
@@ -70,7 +70,7 @@ class Desk:
     node_tokens: TokenStore
     user_tokens: TokenStore
     users: TokenAuthenticator
-    letters: Callable[[], DeadLetters]
+    dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
     random: Callable[[], str]

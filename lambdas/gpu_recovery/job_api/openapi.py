@@ -50,7 +50,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 def _operation(route: Route) -> dict[str, Any]:
     named = _NAMED.findall(route.path)
     parameters = [_path_parameter(name) for name in named] + [_parameter(one) for one in route.query]
-    made: dict[str, Any] = {"operationId": route.serve.__name__, "summary": route.says}
+    made: dict[str, Any] = {"operationId": route.serve.__name__, "summary": route.summary}
     if route.path.startswith("/api/v2/users/"):
         made["operationId"] = route.serve.__name__.replace("token", "user_token")
     if parameters:
@@ -99,5 +99,5 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
-    made = {"name": one.name, "in": one.where, "description": one.says, "schema": dict(one.kind)}
+    made = {"name": one.name, "in": one.where, "description": one.description, "schema": dict(one.kind)}
     return {**made, "required": True} if one.required else made

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import TEXT, Parameter, Request
 from gpu_recovery.ports.errors import CursorInvalid
 
@@ -34,7 +34,7 @@ PAGING = (
 
 
 def page_of(
-    desk: Desk,
+    desk: Dependencies,
     request: Request,
     purpose: str,
     items: Iterable[Item],
@@ -56,7 +56,7 @@ def page_of(
     given = request.query.get("cursor")
     line = sorted(items, key=order)
     if given is not None:
-        names, stood = _place(opened(desk.operator_token(), purpose, given))
+        names, stood = _place(opened_cursor(desk.operator_token(), purpose, given))
         standing = {name(one): order(one) for one in line}
         after = next((standing[one] for one in names if one in standing), stood)
         line = [one for one in line if order(one) > after]
@@ -64,7 +64,7 @@ def page_of(
     if len(line) <= limit:
         return page, None
     place = json.dumps([[name(one) for one in reversed(page[-NAMED:])], order(page[-1])])
-    return page, sealed(desk.operator_token(), purpose, place)
+    return page, sealed_cursor(desk.operator_token(), purpose, place)
 
 
 def _place(place: str) -> tuple[list[str], tuple[Any, ...]]:
@@ -75,12 +75,12 @@ def _place(place: str) -> tuple[list[str], tuple[Any, ...]]:
         raise CursorInvalid("the cursor is of another release: begin without one") from error
 
 
-def sealed(key: str, purpose: str, place: str) -> str:
+def sealed_cursor(key: str, purpose: str, place: str) -> str:
     """Return the cursor for `place` in the list `purpose`."""
     return base64.urlsafe_b64encode(_mac(key, purpose, place) + place.encode()).decode()
 
 
-def opened(key: str, purpose: str, cursor: str) -> str:
+def opened_cursor(key: str, purpose: str, cursor: str) -> str:
     """Return the place of a cursor that was sealed for `purpose`. Raises CursorInvalid."""
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)

@@ -12,19 +12,19 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.snapshot import Placement, Shortage, Snapshot
+from gpu_recovery.core.queue.snapshot import Placement, RejectionKind, Snapshot
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.schedule import PRESENT, limits_of, usual_times
+from gpu_recovery.scheduler.schedule import PRESENT, limits_of, usual_run_times
 
 
 @dataclass(frozen=True, slots=True)
-class Foresight:
+class PlacementPreview:
     """The answer about one job. `instances` are those it would get; `position` is None if it has no place in line."""
 
     would_start: bool
     sentence: str
     instances: tuple[str, ...] = ()
-    short_of: Shortage | None = None
+    short_of: RejectionKind | None = None
     position: int | None = None
     blockers: tuple[str, ...] = ()
     earliest_at: datetime | None = None
@@ -32,7 +32,7 @@ class Foresight:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class QueueView:
     """The cluster and its line at one moment, and what a pass would answer; `failures` say what could not be read."""
 
     at: datetime
@@ -41,18 +41,18 @@ class View:
     placement: Placement
     failures: list[Exception] = field(default_factory=list)
 
-    def of(self, job_id: str) -> Foresight | None:
+    def of(self, job_id: str) -> PlacementPreview | None:
         """What is to become of one job; None if it is not in line."""
         for chosen in self.placement.assignments:
             if chosen.job_id == job_id:
                 sentence = f"would start at once on {listed(chosen.instances)}"
-                return Foresight(True, sentence + self._taken_to_run(job_id), chosen.instances)
+                return PlacementPreview(True, sentence + self._run_time_source(job_id), chosen.instances)
         suspended = tuple(one.job_id for one in self.placement.suspensions if one.for_job == job_id)
-        for short in self.placement.short:
+        for short in self.placement.rejected:
             if short.job_id == job_id:
-                return Foresight(
+                return PlacementPreview(
                     False,
-                    short.sentence + self._taken_to_run(job_id),
+                    short.sentence + self._run_time_source(job_id),
                     (),
                     short.short_of,
                     short.position,
@@ -61,9 +61,9 @@ class View:
                     suspended,
                 )
         entry = self.entries.get(job_id)
-        return Foresight(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
+        return PlacementPreview(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
 
-    def _taken_to_run(self, job_id: str) -> str:
+    def _run_time_source(self, job_id: str) -> str:
         """Where the estimate of its run time comes from, unless it is the limit that its user has named."""
         entry = self.entries.get(job_id)
         if entry is None or entry.max_runtime_s is not None:
@@ -74,11 +74,11 @@ class View:
         return f"; taken to run for {lasts_s} s, by the jobs of its kind before it"
 
 
-def look(recovery: Recovery, more: Job | None = None) -> View:
+def read_queue_view(recovery: Recovery, more: Job | None = None) -> QueueView:
     """The view of now, with a job `more` in line that is not kept."""
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     failures: list[Exception] = []
-    entries = {entry.job_id: entry for entry in store.line(failures)}
+    entries = {entry.job_id: entry for entry in store.load_queue(failures)}
     entry = entry_of(more) if more is not None else None
     if entry is not None:
         entries[entry.job_id] = entry
@@ -86,9 +86,9 @@ def look(recovery: Recovery, more: Job | None = None) -> View:
     used = store.quota_used(sorted(key.text for key in keys))
     instances = store.instances_in(PRESENT, failures)
     counts = {key: used[key.text] for key in keys}
-    usual = usual_times(store, entries.values(), now)
+    usual = usual_run_times(store, entries.values(), now)
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
-    return View(now, entries, snapshot, place(snapshot, policy, now), failures)
+    return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
 
 
 def _why_not_asked(entry: Entry) -> str:

@@ -25,7 +25,7 @@ HELD_S = 60
 """How long a letter that was received belongs to whoever redrives it; one that stays is seen again after that."""
 
 
-class Grave(StrEnum):
+class DeadLetterQueue(StrEnum):
     """The queues where messages end that nobody could handle."""
 
     FAILED = "failed"  # a function took the event and failed on it, retries included
@@ -33,19 +33,19 @@ class Grave(StrEnum):
     SCHEDULER = "scheduler"  # the scheduler failed on the call again and again
 
 
-class LetterUnreadable(RecoveryError):
+class DeadLetterUnreadable(RecoveryError):
     """A dead letter from which nobody can tell what it was and for whom."""
 
 
-class LetterRefused(RecoveryError):
+class DeadLetterRefused(RecoveryError):
     """Whom the letter was for does definitely not take it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """One message of a dead-letter queue; `receipt` is what deletes it."""
 
-    grave: Grave
+    queue: DeadLetterQueue
     message_id: str
     body: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -53,52 +53,54 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RedriveTarget:
     """Whom a letter is for: a function's ARN, or "" for the scheduler's queue; and what to give."""
 
-    to: str
+    function_arn: str
     payload: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class RedriveResult:
     """What became of a letter, or would: whom it is for, "" if nobody can tell, and why it stays, "" if it does not."""
 
-    letter: Letter
-    to: str
+    letter: DeadLetter
+    target: str
     why: str = ""
 
 
 class DeadLetters(Protocol):
     """The queues, and those to whom letters go."""
 
-    def depth(self, grave: Grave) -> int:
+    def depth(self, queue: DeadLetterQueue) -> int:
         """About how many letters lie there."""
 
-    def receive(self, grave: Grave, most: int, held_s: int) -> Sequence[Letter]:
+    def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> Sequence[DeadLetter]:
         """Up to `most` letters, hidden from others for `held_s` seconds; none if it finds none now."""
 
     def invoke(self, function_arn: str, payload: str) -> None:
-        """Have Lambda take the event to call the function with it. Raises LetterRefused."""
+        """Have Lambda take the event to call the function with it. Raises DeadLetterRefused."""
 
-    def call_scheduler(self, letter: Letter) -> None:
+    def call_scheduler(self, letter: DeadLetter) -> None:
         """Put the letter on the scheduler's queue."""
 
-    def delete(self, letter: Letter) -> None: ...
+    def delete(self, letter: DeadLetter) -> None: ...
 
 
-def look(letters: DeadLetters, graves: Sequence[Grave]) -> dict[Grave, tuple[int, list[Fate]]]:
+def preview_redrive(
+    letters: DeadLetters, graves: Sequence[DeadLetterQueue]
+) -> dict[DeadLetterQueue, tuple[int, list[RedriveResult]]]:
     """About how many letters each queue holds, and what a redrive would do with the first of them. Takes nothing."""
-    found: dict[Grave, tuple[int, list[Fate]]] = {}
+    found: dict[DeadLetterQueue, tuple[int, list[RedriveResult]]] = {}
     for grave in graves:
         depth = letters.depth(grave)
         shown = letters.receive(grave, BATCH_MAX, 0) if depth else ()
-        found[grave] = (depth, [_fate(letter) for letter in shown])
+        found[grave] = (depth, [_preview(letter) for letter in shown])
     return found
 
 
-def redrive(letters: DeadLetters, graves: Sequence[Grave], limit: int) -> Iterator[Fate]:
+def redrive(letters: DeadLetters, graves: Sequence[DeadLetterQueue], limit: int) -> Iterator[RedriveResult]:
     """Give up to `limit` letters of the queues to whom they are for; what became of each, as soon as it is known.
 
     To be followed to its end: a letter is deleted after its fate was taken, so that no failure of SQS can hide it.
@@ -111,65 +113,65 @@ def redrive(letters: DeadLetters, graves: Sequence[Grave], limit: int) -> Iterat
                 break
             for letter in received:
                 done += 1
-                fate = _given(letters, letter)
+                fate = _redrive_one(letters, letter)
                 yield fate
                 if not fate.why:
                     letters.delete(letter)
 
 
-def _given(letters: DeadLetters, letter: Letter) -> Fate:
+def _redrive_one(letters: DeadLetters, letter: DeadLetter) -> RedriveResult:
     try:
-        errand = errand_of(letter)
-        if errand.to:
-            letters.invoke(errand.to, errand.payload)
+        errand = redrive_target_of(letter)
+        if errand.function_arn:
+            letters.invoke(errand.function_arn, errand.payload)
         else:
             letters.call_scheduler(letter)
-    except LetterUnreadable as unreadable:
-        return Fate(letter, "", str(unreadable))
-    except LetterRefused as refused:
-        return Fate(letter, errand.name, str(refused))
-    return Fate(letter, errand.name)
+    except DeadLetterUnreadable as unreadable:
+        return RedriveResult(letter, "", str(unreadable))
+    except DeadLetterRefused as refused:
+        return RedriveResult(letter, errand.name, str(refused))
+    return RedriveResult(letter, errand.name)
 
 
-def _fate(letter: Letter) -> Fate:
+def _preview(letter: DeadLetter) -> RedriveResult:
     try:
-        return Fate(letter, errand_of(letter).name)
-    except LetterUnreadable as unreadable:
-        return Fate(letter, "", str(unreadable))
+        return RedriveResult(letter, redrive_target_of(letter).name)
+    except DeadLetterUnreadable as unreadable:
+        return RedriveResult(letter, "", str(unreadable))
 
 
-def errand_of(letter: Letter) -> Errand:
-    """Whom `letter` is for. LetterUnreadable says what is missing."""
-    match letter.grave:
-        case Grave.FAILED:
+def redrive_target_of(letter: DeadLetter) -> RedriveTarget:
+    """Whom `letter` is for. DeadLetterUnreadable says what is missing."""
+    match letter.queue:
+        case DeadLetterQueue.FAILED:
             document = _document(letter)
             context = document.get("requestContext")
             arn = context.get("functionArn") if isinstance(context, dict) else None
             if not isinstance(document.get("requestPayload"), dict):
-                raise LetterUnreadable("it holds no event (requestPayload)")
+                raise DeadLetterUnreadable("it holds no event (requestPayload)")
             return _function(arn, "requestContext.functionArn", json.dumps(document["requestPayload"]))
-        case Grave.UNDELIVERED:
+        case DeadLetterQueue.UNDELIVERED:
             _document(letter)
             target = letter.attributes.get("TARGET_ARN", "")
             if QUEUE.fullmatch(target):
-                return Errand("", letter.body, "scheduler")
+                return RedriveTarget("", letter.body, "scheduler")
             return _function(target, "attribute TARGET_ARN", letter.body)
-        case Grave.SCHEDULER:
-            return Errand("", letter.body, "scheduler")
+        case DeadLetterQueue.SCHEDULER:
+            return RedriveTarget("", letter.body, "scheduler")
 
 
-def _document(letter: Letter) -> dict[str, Any]:
+def _document(letter: DeadLetter) -> dict[str, Any]:
     try:
         document = json.loads(letter.body)
     except (ValueError, RecursionError) as error:
-        raise LetterUnreadable("its body is not JSON") from error
+        raise DeadLetterUnreadable("its body is not JSON") from error
     if not isinstance(document, dict):
-        raise LetterUnreadable("its body is not a JSON object")
+        raise DeadLetterUnreadable("its body is not a JSON object")
     return document
 
 
-def _function(arn: Any, where: str, payload: str) -> Errand:
+def _function(arn: Any, where: str, payload: str) -> RedriveTarget:
     match = FUNCTION.fullmatch(arn) if isinstance(arn, str) else None
     if match is None:
-        raise LetterUnreadable(f"{where} names no function")
-    return Errand(match["arn"], payload, match["name"])
+        raise DeadLetterUnreadable(f"{where} names no function")
+    return RedriveTarget(match["arn"], payload, match["name"])

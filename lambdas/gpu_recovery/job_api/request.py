@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api.authentication import Caller
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 
 if TYPE_CHECKING:
-    from gpu_recovery.job_api.dependencies import Desk
+    from gpu_recovery.job_api.dependencies import Dependencies
 
 BODY_BYTES_MAX = 262_144
 
@@ -37,23 +37,23 @@ class Request:
             text = self.read()
             size = len(text.encode())
         except ValueError as error:
-            raise Refused(400, "no_text", "Not text", f"the body is no text: {error}"[:200], "body") from error
+            raise ApiError(400, "no_text", "Not text", f"the body is no text: {error}"[:200], "body") from error
         if size > BODY_BYTES_MAX:
-            raise Refused(413, "too_large", "Too large", f"a body may have {BODY_BYTES_MAX} bytes", "body")
+            raise ApiError(413, "too_large", "Too large", f"a body may have {BODY_BYTES_MAX} bytes", "body")
         return text
 
     def choice(self, name: str, default: str, *allowed: str) -> str:
         """A parameter of the query that is one of `allowed`."""
         value = self.query.get(name, default)
         if value not in allowed:
-            raise Refused(400, "bad_query", f"Bad {name}", f"must be one of {', '.join(allowed)}", name)
+            raise ApiError(400, "bad_query", f"Bad {name}", f"must be one of {', '.join(allowed)}", name)
         return value
 
     def flag(self, name: str) -> bool:
         """Whether a parameter of the query is 1; 0 or nothing is no."""
         value = self.query.get(name, "0")
         if value not in ("0", "1"):
-            raise Refused(400, "bad_query", f"Bad {name}", "must be 0 or 1", name)
+            raise ApiError(400, "bad_query", f"Bad {name}", "must be 0 or 1", name)
         return value == "1"
 
     def number(self, name: str, default: int | None, least: int, most: int) -> int | None:
@@ -67,7 +67,7 @@ class Request:
             or not least <= int(value) <= most
         ):
             detail = f"must be a whole number from {least} to {most}"
-            raise Refused(400, "bad_query", f"Bad {name}", detail, name)
+            raise ApiError(400, "bad_query", f"Bad {name}", detail, name)
         return int(value)
 
 
@@ -76,7 +76,7 @@ class Parameter:
     """A parameter of the query or of the headers, as openapi.json describes it; `kind` is its schema."""
 
     name: str
-    says: str
+    description: str
     kind: Mapping[str, Any]
     where: str = "query"
     required: bool = False
@@ -95,8 +95,8 @@ class Route:
 
     method: str
     path: str
-    serve: Callable[[Desk, Request], Answer]
-    says: str
+    serve: Callable[[Dependencies, Request], ApiResponse]
+    summary: str
     answers: Mapping[int, str]
     needs: Role | None = Role.VIEWER
     query: tuple[Parameter, ...] = ()

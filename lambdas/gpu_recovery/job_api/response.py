@@ -13,7 +13,7 @@ from gpu_recovery.wire.json_body import problem
 JSON, PROBLEM = "application/json", "application/problem+json"
 
 
-class Refused(RecoveryError):
+class ApiError(RecoveryError):
     """An answer that is none of 2xx. `code` is a word that stays, `more` goes into the body, `headers` beside it."""
 
     def __init__(
@@ -30,14 +30,14 @@ class Refused(RecoveryError):
         self.status, self.code, self.title, self.detail, self.field = status, code, title, detail, field
         self.headers, self.more = dict(headers or {}), more
 
-    def answer(self) -> Answer:
+    def response(self) -> ApiResponse:
         """The problem document."""
         body = {**problem(self.status, self.title, self.detail, self.field), "code": self.code, **self.more}
-        return Answer(self.status, body, self.headers, PROBLEM)
+        return ApiResponse(self.status, body, self.headers, PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """What goes out; `body` is written as JSON."""
 
     status: int

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from gpu_recovery.job_api import openapi
-from gpu_recovery.job_api.authentication import NOBODY, caller_of
-from gpu_recovery.job_api.dependencies import Desk
-from gpu_recovery.job_api.errors import BUSY, KINDS, answer_to
+from gpu_recovery.job_api.authentication import NO_CALLER, caller_of
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.errors import BUSY, KINDS, response_to
 from gpu_recovery.job_api.request import Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes import (
     dead_letters,
     diagnoses,
@@ -42,9 +42,9 @@ _PARTS = (
 )
 
 
-def read_openapi(desk: Desk, request: Request) -> Answer:
+def read_openapi(desk: Dependencies, request: Request) -> ApiResponse:
     """What can be asked, as OpenAPI describes it."""
-    return Answer(200, openapi.document(ROUTES))
+    return ApiResponse(200, openapi.document(ROUTES))
 
 
 ROUTES = (
@@ -54,31 +54,31 @@ ROUTES = (
 
 
 def serve(
-    desk: Desk,
+    dependencies: Dependencies,
     route: Route,
     path: str,
     named: Mapping[str, str],
     query: Mapping[str, str],
     headers: Mapping[str, str],
     read: Callable[[], str],
-) -> Answer:
+) -> ApiResponse:
     """The answer of `route`, or the problem document that says why there is none.
 
     Who calls is known before anything else is looked at. What is no fault of the request's is raised.
     """
     try:
         lower = {name.lower(): value for name, value in headers.items()}
-        caller = NOBODY if route.needs is None else caller_of(desk, lower.get("authorization", ""))
+        caller = NO_CALLER if route.needs is None else caller_of(dependencies, lower.get("authorization", ""))
         if not caller.may(route.needs):
             detail = f"this takes the role {route.needs}, and {caller.name} has the role {caller.role}"
-            raise Refused(403, "role_too_low", "Not allowed", detail)
+            raise ApiError(403, "role_too_low", "Not allowed", detail)
         # The job ids of people may hold a slash, which a path carries as %2F.
         parts = {name: unquote(value) for name, value in named.items()}
         if not all(one.isascii() and one.isprintable() and len(one) <= ID_CHARACTERS_MAX for one in parts.values()):
             detail = f"an id has at most {ID_CHARACTERS_MAX} printable ASCII characters"
-            raise Refused(404, "no_such_thing", "Not found", detail)
-        return route.serve(desk, Request(route.method, path, parts, query, lower, read, caller))
+            raise ApiError(404, "no_such_thing", "Not found", detail)
+        return route.serve(dependencies, Request(route.method, path, parts, query, lower, read, caller))
     except KINDS as error:
         if isinstance(error, BUSY):
-            desk.log.warning("busy", exc_info=error)
-        return answer_to(error)
+            dependencies.log.warning("busy", exc_info=error)
+        return response_to(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import LIFE_S_MAX, LIFE_S_MIN, NOTE_MAX
+from gpu_recovery.auth.tokens import LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
 from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
 from gpu_recovery.core.instance.record import InstanceStatus
@@ -23,16 +23,16 @@ from gpu_recovery.core.job.spec import (
 )
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import ANY
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
-from gpu_recovery.job_api.redrive import Grave
+from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.wire.attempts import AttemptStatus
 from gpu_recovery.wire.json_body import BECAUSE_CHARACTERS_MAX
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
-WHOLE: Schema = {"type": "integer"}
-YES: Schema = {"type": "boolean"}
+INTEGER: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
 ANYTHING: Schema = {"type": "object"}
 
@@ -47,7 +47,7 @@ def none_or(schema: Schema) -> Schema:
     return {"nullable": True, "allOf": [schema]} if "$ref" in schema else {**schema, "nullable": True}
 
 
-def many(schema: Schema) -> Schema:
+def list_of(schema: Schema) -> Schema:
     """A list."""
     return {"type": "array", "items": schema}
 
@@ -67,17 +67,17 @@ def between(least: int, most: int, **more: Any) -> Schema:
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 
-def spelt(pattern: str) -> Schema:
+def text_like(pattern: str) -> Schema:
     """A text of a form."""
     return {"type": "string", "pattern": f"^({pattern})$"}
 
 
-def record(**properties: Schema) -> Schema:
+def response_object(**properties: Schema) -> Schema:
     """An answer's object: every property is always there, and later releases may add some."""
     return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 
-def wish(needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+def request_object(needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     """A request's object: nothing else may be in it."""
     made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**made, "required": list(needed)} if needed else made
@@ -88,156 +88,158 @@ _ANY_PRIORITY: Schema = {
     "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}],
     "default": Priority.NORMAL.name,
 }
-_CONCLUSION = record(
-    attempt=WHOLE,
+_CONCLUSION = response_object(
+    attempt=INTEGER,
     cause=one_of(Cause),
     where=TEXT,
-    instances=many(TEXT),
+    instances=list_of(TEXT),
     remedy=one_of(Remedy),
     confidence=between(0, 100),
-    decided=YES,
+    decided=BOOLEAN,
     sentence=TEXT,
 )
-_SCOPE = record(kind=one_of(ScopeKind), names=many(TEXT))
+_SCOPE = response_object(kind=one_of(ScopeKind), names=list_of(TEXT))
 _EACH_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
 _TEXT_255: Schema = {"type": "string", "maxLength": 255}
-_LIFE = {"expires_in_s": between(LIFE_S_MIN, LIFE_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
-_JOB_SPEC = wish(
+_LIFE = {"expires_in_s": between(LIFETIME_S_MIN, LIFETIME_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
+_JOB_SPEC = request_object(
     ("workload", "nnodes", "n_gpus_per_node"),
-    workload=spelt(NAME.pattern),
+    workload=text_like(NAME.pattern),
     nnodes=between(1, NNODES_MAX),
     n_gpus_per_node=between(1, 16),
-    task_definition=none_or(spelt(FAMILY.pattern)),
+    task_definition=none_or(text_like(FAMILY.pattern)),
     container=none_or(_TEXT_255),
-    command=none_or(many(TEXT)),
+    command=none_or(list_of(TEXT)),
     env=none_or(by_name(TEXT)),
     user=none_or(_TEXT_255),
     attempts_max=none_or(between(1, 20)),
     max_runtime_s=none_or(between(60, 7_776_000)),
     priority=_ANY_PRIORITY,
-    group=none_or(spelt(GROUP.pattern)),
+    group=none_or(text_like(GROUP.pattern)),
     suspend_grace_s=none_or(between(1, SUSPEND_GRACE_S_MAX, default=SUSPEND_GRACE_S)),
     checkpoint_dir=none_or({"type": "string", "maxLength": 255}),
     backend=one_of(Backend),
     entrypoint=none_or(TEXT),
     runtime_env=none_or(ANYTHING),
     entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
-    image=none_or(spelt(IMAGE.pattern)),
+    image=none_or(text_like(IMAGE.pattern)),
 )
 _SUMMARY: dict[str, Schema] = {
     "job_id": TEXT,
     "status": one_of(JobStatus),
     "reason": TEXT,
-    "attempt": WHOLE,
-    "attempts_counted": WHOLE,
-    "attempts_max": WHOLE,
+    "attempt": INTEGER,
+    "attempts_counted": INTEGER,
+    "attempts_max": INTEGER,
     "workload": TEXT,
     "user": TEXT,
     "group": TEXT,
     "priority": PRIORITY,
     "asked_priority": PRIORITY,
     "backend": one_of(Backend),
-    "nnodes": WHOLE,
-    "n_gpus_per_node": WHOLE,
+    "nnodes": INTEGER,
+    "n_gpus_per_node": INTEGER,
     "task_definition": TEXT,
     "origin": one_of(Origin),
-    "instances": many(TEXT),
-    "repairing": many(TEXT),
+    "instances": list_of(TEXT),
+    "repairing": list_of(TEXT),
     "queued_at": TIME,
     "status_at": TIME,
     "deadline_at": none_or(TIME),
     "incident_id": none_or(TEXT),
-    "held": YES,
+    "held": BOOLEAN,
     "short_of": none_or(TEXT),
     "next_run_at": none_or(TIME),
 }
 _ATTEMPT = {
-    **record(
-        attempt=WHOLE,
+    **response_object(
+        attempt=INTEGER,
         attempt_id=TEXT,
         status=one_of(AttemptStatus),
         started_at=none_or(TIME),
         ended_at=none_or(TIME),
-        exit_code=none_or(WHOLE),
+        exit_code=none_or(INTEGER),
         failure_kind=none_or(one_of(FailureKind)),
         message=none_or(TEXT),
-        counted=none_or(YES),
+        counted=none_or(BOOLEAN),
     ),
 }
-_ATTEMPT["properties"] |= {"instances": many(TEXT), "submission_id": TEXT}
-_FAILURE = record(
-    rank=WHOLE,
+_ATTEMPT["properties"] |= {"instances": list_of(TEXT), "submission_id": TEXT}
+_FAILURE = response_object(
+    rank=INTEGER,
     instance_id=TEXT,
     at=TIME,
     kind=TEXT,
-    exit_code=none_or(WHOLE),
+    exit_code=none_or(INTEGER),
     sentence=TEXT,
 )
-_FORESIGHT = record(
-    would_start=YES,
-    instances=many(TEXT),
-    short_of=none_or(one_of(Shortage)),
+_FORESIGHT = response_object(
+    would_start=BOOLEAN,
+    instances=list_of(TEXT),
+    short_of=none_or(one_of(RejectionKind)),
     sentence=TEXT,
-    position=none_or(WHOLE),
-    blockers=many(TEXT),
+    position=none_or(INTEGER),
+    blockers=list_of(TEXT),
     earliest_at=none_or(TIME),
-    would_suspend=many(TEXT),
+    would_suspend=list_of(TEXT),
 )
-_QUEUE = record(
-    waiting=many(
-        record(
+_QUEUE = response_object(
+    waiting=list_of(
+        response_object(
             job_id=TEXT,
             user=TEXT,
             priority=PRIORITY,
             asked_priority=PRIORITY,
             group=TEXT,
-            nodes=WHOLE,
-            gpus=WHOLE,
+            nodes=INTEGER,
+            gpus=INTEGER,
             status=none_or(one_of(JobStatus)),
             queued_at=TIME,
-            position=none_or(WHOLE),
+            position=none_or(INTEGER),
             short_of=none_or(TEXT),
             sentence=TEXT,
             earliest_at=none_or(TIME),
         )
     ),
-    running=many(
-        record(
+    running=list_of(
+        response_object(
             job_id=TEXT,
             user=TEXT,
             priority=PRIORITY,
             group=TEXT,
-            nodes=WHOLE,
-            gpus=WHOLE,
+            nodes=INTEGER,
+            gpus=INTEGER,
             since=TIME,
             ends_at=none_or(TIME),
-            can_suspend=YES,
+            can_suspend=BOOLEAN,
         )
     ),
-    quotas=many(record(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=WHOLE, limit=none_or(WHOLE))),
-    reservations=many(record(job_id=TEXT, group=TEXT, hosts=many(TEXT), at=none_or(TIME))),
+    quotas=list_of(
+        response_object(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
+    ),
+    reservations=list_of(response_object(job_id=TEXT, group=TEXT, hosts=list_of(TEXT), at=none_or(TIME))),
     next_cursor=none_or(TEXT),
-    unreadable=many(TEXT),
+    unreadable=list_of(TEXT),
 )
-_OUTCOME = record(cause=one_of(Cause), where=TEXT, held=none_or(YES), english=TEXT, chinese=TEXT)
+_OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT,
     "status": one_of(InstanceStatus),
     "reason": TEXT,
-    "agent_connected": YES,
+    "agent_connected": BOOLEAN,
     "ecs_status": TEXT,
     "container_instance_id": TEXT,
-    "gpus": WHOLE,
-    "claims": by_name(WHOLE),
+    "gpus": INTEGER,
+    "claims": by_name(INTEGER),
     "reserved_for": none_or(TEXT),
     "boot_id": none_or(TEXT),
     "booted_at": none_or(TIME),
-    "epoch": WHOLE,
+    "epoch": INTEGER,
     "status_at": TIME,
     "deadline_at": none_or(TIME),
     "incident_id": none_or(TEXT),
-    "drained": YES,
+    "drained": BOOLEAN,
     "availability_zone": TEXT,
     "silent_since": none_or(TIME),
     "suspicion": none_or(TEXT),
@@ -245,10 +247,10 @@ _INSTANCE: dict[str, Schema] = {
     "departure": none_or(ANYTHING),
     "need": none_or(ANYTHING),
     "held": none_or(ANYTHING),
-    "lemon": record(score=WHOLE, made_of=none_or(TEXT), signals=by_name(WHOLE)),
+    "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
 }
 _TOKEN: dict[str, Schema] = {
-    "live": YES,
+    "live": BOOLEAN,
     "issued_at": TIME,
     "expires_at": TIME,
     "revoked_at": none_or(TIME),
@@ -263,10 +265,12 @@ _LIMITS: dict[str, Schema] = {
     "max_running_jobs": _LIMIT,
     "max_running_jobs_per_user": _LIMIT,
 }
-_LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": spelt(OWNER.pattern)}
+_LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": text_like(OWNER.pattern)}
 _LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
 _FENCE: Schema = between(1, 2**53 - 1)
-_LETTER = record(queue=one_of(Grave), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT))
+_LETTER = response_object(
+    queue=one_of(DeadLetterQueue), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT)
+)
 
 SCHEMAS: dict[str, Schema] = {
     "Problem": {
@@ -275,158 +279,162 @@ SCHEMAS: dict[str, Schema] = {
         "properties": {
             "type": TEXT,
             "title": TEXT,
-            "status": WHOLE,
+            "status": INTEGER,
             "detail": TEXT,
             "code": TEXT,
             "field": TEXT,
             "job_id": TEXT,
-            "retry_after_s": WHOLE,
+            "retry_after_s": INTEGER,
             "lock": ANYTHING,
-            "errors": many(record(field=TEXT, detail=TEXT)),
+            "errors": list_of(response_object(field=TEXT, detail=TEXT)),
         },
     },
     "JobSpec": _JOB_SPEC,
-    "JobSummary": record(**_SUMMARY),
-    "Jobs": record(jobs=many(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=many(TEXT)),
-    "Job": record(
+    "JobSummary": response_object(**_SUMMARY),
+    "Jobs": response_object(jobs=list_of(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)),
+    "Job": response_object(
         **_SUMMARY,
         container=TEXT,
-        command=many(TEXT),
+        command=list_of(TEXT),
         entrypoint=TEXT,
         image=none_or(TEXT),
-        max_runtime_s=none_or(WHOLE),
-        suspend_grace_s=WHOLE,
+        max_runtime_s=none_or(INTEGER),
+        suspend_grace_s=INTEGER,
         checkpoint_dir=TEXT,
         suspended_for=none_or(TEXT),
         suspended_at=none_or(TIME),
-        ran_s=WHOLE,
-        attempts_uncounted=by_name(WHOLE),
+        ran_s=INTEGER,
+        attempts_uncounted=by_name(INTEGER),
         diagnosis=none_or(_CONCLUSION),
         failure=none_or(_FAILURE),
-        history=many(ref("Decision")),
-        attempts=many(ref("Attempt")),
+        history=list_of(ref("Decision")),
+        attempts=list_of(ref("Attempt")),
         records=none_or(TEXT),
     ),
-    "Decision": record(
+    "Decision": response_object(
         at=TIME,
         **{"from": none_or(TEXT)},
         to=TEXT,
         event=TEXT,
-        attempt=WHOLE,
+        attempt=INTEGER,
         reason=TEXT,
     ),
     "Attempt": _ATTEMPT,
     "Foresight": _FORESIGHT,
     "JobOrForesight": {"anyOf": [ref("Job"), ref("Foresight")]},
-    "Explanation": record(
+    "Explanation": response_object(
         job_id=TEXT,
         status=one_of(JobStatus),
         reason=TEXT,
         pending=none_or(ref("Foresight")),
-        decisions=many(ref("Decision")),
+        decisions=list_of(ref("Decision")),
     ),
-    "LogLines": record(
+    "LogLines": response_object(
         job_id=TEXT,
-        attempt=WHOLE,
-        rank=WHOLE,
-        lines=many(record(at=none_or(TIME), text=TEXT)),
+        attempt=INTEGER,
+        rank=INTEGER,
+        lines=list_of(response_object(at=none_or(TIME), text=TEXT)),
         next_cursor=none_or(TEXT),
     ),
-    "CaseWanted": wish(
+    "CaseWanted": request_object(
         job_id=TEXT,
-        attempt=WHOLE,
-        reports=many(ANYTHING),
-        workers=many(ANYTHING),
+        attempt=INTEGER,
+        reports=list_of(ANYTHING),
+        workers=list_of(ANYTHING),
         at_s={"type": "number"},
     ),
-    "Finding": record(
+    "Finding": response_object(
         row=TEXT,
         cause=none_or(TEXT),
         weight={"type": "number"},
-        follows=YES,
+        follows=BOOLEAN,
         english=TEXT,
         chinese=TEXT,
-        evidence=many(TEXT),
+        evidence=list_of(TEXT),
     ),
-    "Diagnosis": record(
+    "Diagnosis": response_object(
         job_id=none_or(TEXT),
-        attempt=none_or(WHOLE),
+        attempt=none_or(INTEGER),
         cause=one_of(Cause),
         scope=_SCOPE,
         remedy=one_of(Remedy),
         confidence={"type": "number"},
-        decided=YES,
-        evidence=many(TEXT),
-        findings=many(ref("Finding")),
-        rivals=many(
-            record(
+        decided=BOOLEAN,
+        evidence=list_of(TEXT),
+        findings=list_of(ref("Finding")),
+        rivals=list_of(
+            response_object(
                 cause=one_of(Cause),
                 scope=_SCOPE,
                 confidence={"type": "number"},
-                follows=YES,
-                evidence=many(TEXT),
+                follows=BOOLEAN,
+                evidence=list_of(TEXT),
             )
         ),
         next_probe=none_or(one_of(Probe)),
-        said=many(ref("Finding")),
-        more=record(evidence=WHOLE, findings=WHOLE, said=WHOLE),
+        said=list_of(ref("Finding")),
+        more=response_object(evidence=INTEGER, findings=INTEGER, findings_sentence=INTEGER),
         version=TEXT,
-        page=record(en=TEXT, zh=TEXT),
+        page=response_object(en=TEXT, zh=TEXT),
         unread_logs=by_name(TEXT),
         outcome=none_or(_OUTCOME),
     ),
     "Queue": _QUEUE,
-    "Quotas": record(limits=record(**_LIMITS), revision=WHOLE),
-    "LimitsWanted": wish(("limits",), limits=wish(**_LIMITS)),
-    "InstanceSummary": record(**_INSTANCE),
-    "Instances": record(instances=many(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=many(TEXT)),
+    "Quotas": response_object(limits=response_object(**_LIMITS), revision=INTEGER),
+    "LimitsWanted": request_object(("limits",), limits=request_object(**_LIMITS)),
+    "InstanceSummary": response_object(**_INSTANCE),
+    "Instances": response_object(
+        instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
+    ),
     "Instance": {
-        **record(**_INSTANCE, history=many(ref("Decision"))),
+        **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
         "description": "heartbeat is there when one instance is read",
     },
-    "Because": wish(because=none_or(_LINE)),
-    "Why": wish(("because",), because=_LINE),
-    "TokenWish": wish(**_LIFE),
-    "NodeToken": record(**_NODE_TOKEN),
-    "NewNodeToken": record(token=TEXT, **_NODE_TOKEN),
-    "NodeTokens": record(instance_id=TEXT, tokens=many(ref("NodeToken"))),
-    "UserTokenWish": wish(role=one_of(Role), **_LIFE),
-    "UserToken": record(**_USER_TOKEN),
-    "NewUserToken": record(token=TEXT, **_USER_TOKEN),
-    "UserTokens": record(user=TEXT, tokens=many(ref("UserToken"))),
-    "Fleet": record(
-        gpu_instances=WHOLE,
-        observe_only=YES,
-        replace=YES,
-        repairing=many(TEXT),
-        repairs_at_once_max=WHOLE,
+    "Because": request_object(because=none_or(_LINE)),
+    "Why": request_object(("because",), because=_LINE),
+    "TokenWish": request_object(**_LIFE),
+    "NodeToken": response_object(**_NODE_TOKEN),
+    "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
+    "NodeTokens": response_object(instance_id=TEXT, tokens=list_of(ref("NodeToken"))),
+    "UserTokenWish": request_object(role=one_of(Role), **_LIFE),
+    "UserToken": response_object(**_USER_TOKEN),
+    "NewUserToken": response_object(token=TEXT, **_USER_TOKEN),
+    "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
+    "Fleet": response_object(
+        gpu_instances=INTEGER,
+        observe_only=BOOLEAN,
+        replace=BOOLEAN,
+        repairing=list_of(TEXT),
+        repairs_at_once_max=INTEGER,
         breaker=ANYTHING,
         deaf=none_or(ANYTHING),
         pause=none_or(ANYTHING),
-        held=many(ANYTHING),
-        for_a_person=many(ANYTHING),
-        unreadable=many(TEXT),
+        held=list_of(ANYTHING),
+        for_a_person=list_of(ANYTHING),
+        unreadable=list_of(TEXT),
     ),
-    "DeadLetters": record(queues=many(record(queue=one_of(Grave), letters=WHOLE, shown=many(_LETTER)))),
-    "Redriven": record(letters=many(_LETTER), left=by_name(WHOLE), stopped_because=none_or(TEXT)),
-    "Lock": record(
+    "DeadLetters": response_object(
+        queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_LETTER)))
+    ),
+    "Redriven": response_object(letters=list_of(_LETTER), left=by_name(INTEGER), stopped_because=none_or(TEXT)),
+    "Lock": response_object(
         job_id=TEXT,
         name=TEXT,
         owner=none_or(TEXT),
-        token=WHOLE,
+        token=INTEGER,
         instance_id=none_or(TEXT),
         acquired_at=none_or(TIME),
         expires_at=none_or(TIME),
-        has_ended=YES,
+        has_ended=BOOLEAN,
     ),
-    "LockWish": wish(
+    "LockWish": request_object(
         ("job_id", "owner"),
         **_LOCK_OF,
-        holder=none_or(spelt(HOLDER.pattern)),
+        holder=none_or(text_like(HOLDER.pattern)),
         rank=none_or(between(0, 1_000_000)),
         lease_s=_LEASE,
     ),
-    "LockRenewal": wish(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE, lease_s=_LEASE),
-    "LockReturn": wish(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE),
+    "LockRenewal": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE, lease_s=_LEASE),
+    "LockReturn": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE),
     "OpenApi": ANYTHING,
 }

@@ -16,19 +16,19 @@ from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend, JobSpec, parse_spec
-from gpu_recovery.core.queue.quota import Limits, QuotaKey, never_runs
-from gpu_recovery.core.ray.submission import read_where_it_is_submitted
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
+from gpu_recovery.core.ray.submission import local_path_field
 from gpu_recovery.core.state_machine import Decision
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.wire import jobs
 
-NAMES_TRIED = 5
+JOB_ID_ATTEMPTS_MAX = 5
 ACTIVE = "ACTIVE"
 """ECS still describes a revision that was deregistered, but runs no task of it."""
 STOP_TIMEOUT_S = 30
 """The `stopTimeout` of a container that names none, on instances that say nothing else."""
-KEY_KEPT = timedelta(hours=48)
+IDEMPOTENCY_KEY_TTL = timedelta(hours=48)
 """How long a key is remembered: a day is promised."""
 
 
@@ -51,14 +51,14 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SubmissionFacts:
     """What is read before a job is taken in.
 
     before:   what was submitted with the key and is remembered.
     is_empty: the reconciler has counted no instance with GPUs.
     """
 
-    limits: Limits = field(default_factory=Limits)
+    limits: QuotaLimits = field(default_factory=QuotaLimits)
     before: Submission | None = None
     is_empty: bool = False
 
@@ -66,13 +66,13 @@ class Known:
 class Submissions(Protocol):
     """Where submitted jobs are kept, and the keys they came with."""
 
-    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
-        """What is known, by one call at most; of the key only if `surely`, or if that costs nothing more. "" is no key.
+    def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
+        """Read the facts with at most one call; the key only if `must_read_key` or if that needs no more calls.
 
         A key that was not read is not lost: `keep` finds it taken.
         """
 
-    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+    def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         """Keep the job, its text and its key, or none of them: False if the id or the key is taken."""
 
 
@@ -87,7 +87,7 @@ def digest_of(document: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Intake:
+class SubmissionHandler:
     """Takes jobs in.
 
     describe: an ECS task definition by its name, None if there is none.
@@ -119,33 +119,37 @@ class Intake:
         try:
             spec = self._acceptable(spec, known, now)
         except SpecInvalid:
-            before = self.submissions.read(name, now, surely=True).before if name else None
+            before = self.submissions.read(name, now, must_read_key=True).before if name else None
             if before is None:
                 raise
             return self._again(before, document), False  # it was acceptable the first time
-        for _ in range(NAMES_TRIED):
+        for _ in range(JOB_ID_ATTEMPTS_MAX):
             decision = self._new(spec)
-            key = Submission(name, digest_of(document), decision.record.job_id, now + KEY_KEPT) if name else None
-            if self.submissions.keep(decision.record, submitted, key, now):
+            key = (
+                Submission(name, digest_of(document), decision.record.job_id, now + IDEMPOTENCY_KEY_TTL)
+                if name
+                else None
+            )
+            if self.submissions.save(decision.record, submitted, key, now):
                 self.recovery.begin_job(decision, submitted)
                 return decision.record, True
-            before = self.submissions.read(name, now, surely=True).before if name else None
+            before = self.submissions.read(name, now, must_read_key=True).before if name else None
             if before is not None:  # somebody else came first with the same key
                 return self._again(before, document), False
         raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
 
-    def rehearse(self, document: Any, user: str | None) -> Job:
+    def dry_run(self, document: Any, user: str | None) -> Job:
         """The job as it would be submitted; nothing is kept. Raises as `submit`."""
         spec = parsed(document, user)
         now = self.recovery.clock()
         return self._new(self._acceptable(spec, self.submissions.read("", now), now)).record
 
-    def _acceptable(self, spec: JobSpec, known: Known, now: datetime) -> JobSpec:
+    def _acceptable(self, spec: JobSpec, known: SubmissionFacts, now: datetime) -> JobSpec:
         """`spec` as it is kept, once it is known that it can run some day."""
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
-            if (where := read_where_it_is_submitted(json.loads(spec.runtime_env or "{}"))) != "":
+            if (where := local_path_field(json.loads(spec.runtime_env or "{}"))) != "":
                 raise SpecInvalid(f"runtime_env.{where}", "must name what the cluster itself can fetch, by its URI")
             self.check(spec, now, known.is_empty)
             return spec
@@ -180,11 +184,11 @@ class WithoutKeys:
 
     store: Store
 
-    def read(self, name: str, now: datetime, surely: bool = False) -> Known:
+    def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
         """Nothing is remembered."""
-        return Known()
+        return SubmissionFacts()
 
-    def keep(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+    def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
         """As `Store.create_job`."""
         return self.store.create_job(record, submitted)
 
@@ -197,8 +201,10 @@ def submit(
     describe: Callable[[str], Mapping[str, Any] | None],
     random: Callable[[], str],
 ) -> Job:
-    """The new job of a decoded `document` that an operator submits without a key; raises as `Intake.submit`."""
-    intake = Intake(recovery, WithoutKeys(recovery.store), describe, lambda spec, now, is_empty: None, random, prefix)
+    """Create the job of a decoded `document` without an idempotency key; raises as `SubmissionHandler.submit`."""
+    intake = SubmissionHandler(
+        recovery, WithoutKeys(recovery.store), describe, lambda spec, now, is_empty: None, random, prefix
+    )
     return intake.submit(document, submitted, None)[0]
 
 

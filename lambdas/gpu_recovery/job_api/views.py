@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.auth.tokens import Token, TokenKind
-from gpu_recovery.job_api.redrive import Fate, Grave
+from gpu_recovery.job_api.redrive import DeadLetterQueue, RedriveResult
 from gpu_recovery.wire.json_body import time_text
 
 
@@ -18,7 +18,7 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
         named = {"id": token.token_id, "user": token.holder, "role": token.role.value if token.role else None}
     return {
         **named,
-        "live": token.lives(now),
+        "live": token.is_valid(now),
         "issued_at": time_text(token.issued_at),
         "expires_at": time_text(token.expires_at),
         "revoked_at": time_text(token.revoked_at),
@@ -27,16 +27,16 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
     }
 
 
-def grave_view(grave: Grave, depth: int, shown: Iterable[Fate]) -> dict[str, Any]:
+def dead_letter_queue_view(grave: DeadLetterQueue, depth: int, shown: Iterable[RedriveResult]) -> dict[str, Any]:
     """A dead-letter queue: about how many letters it holds, and the first of them."""
-    return {"queue": grave.value, "letters": depth, "shown": [fate_view(fate) for fate in shown]}
+    return {"queue": grave.value, "letters": depth, "shown": [redrive_result_view(fate) for fate in shown]}
 
 
-def fate_view(fate: Fate) -> dict[str, Any]:
+def redrive_result_view(fate: RedriveResult) -> dict[str, Any]:
     """A dead letter: whom it is for, and why it stays, None if it goes."""
     return {
-        "queue": fate.letter.grave.value,
+        "queue": fate.letter.queue.value,
         "message_id": fate.letter.message_id,
-        "for": fate.to or None,
+        "for": fate.target or None,
         "kept_because": fate.why or None,
     }

@@ -6,15 +6,15 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.heartbeat import Beat, GpuHealth, Report, SxidSeen, XidSeen
-from gpu_recovery.core.xid import XidProfile, asks_for_a_look, switch_asks_for_a_look
+from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, Heartbeat, ReportedSxid, ReportedXid
+from gpu_recovery.core.xid import XidProfile, needs_check, switch_needs_check
 
 XIDS_NAMED_MAX = 4
 """How many XIDs a sentence names."""
 
 
 def health_news(
-    before: Beat | None, report: Report, present: bool, now: datetime, profile: XidProfile
+    before: Heartbeat | None, report: AgentReport, present: bool, now: datetime, profile: XidProfile
 ) -> events.HealthReported | None:
     """Return the health that a report tells, if it differs from the health before or an XID needs a check.
 
@@ -27,13 +27,13 @@ def health_news(
         profile: which XIDs need a check.
     """
     # What was logged under an earlier boot is history: it is no reason to check the instance now.
-    present_xids = [one for one in report.xids if not _is_history(one, report)]
-    present_sxids = [one for one in report.sxids if not _is_history(one, report)]
-    grave: list[XidSeen | SxidSeen] = [
-        one for one in present_xids if asks_for_a_look(one.xid, one.occurrences, one.action, profile)
+    present_xids = [one for one in report.xids if not _is_from_earlier_boot(one, report)]
+    present_sxids = [one for one in report.sxids if not _is_from_earlier_boot(one, report)]
+    grave: list[ReportedXid | ReportedSxid] = [
+        one for one in present_xids if needs_check(one.xid, one.occurrences, one.action, profile)
     ]
-    grave += [one for one in present_sxids if switch_asks_for_a_look(one.fatal, one.bursts or one.count, profile)]
-    word = _word(report, grave)
+    grave += [one for one in present_sxids if switch_needs_check(one.fatal, one.bursts or one.count, profile)]
+    word = _health_event(report, grave)
     repeated = before is not None and bool(report.boot_id) and _numbered(before) == _numbered(report)
     said = None if repeated else GpuHealth.OK
     if before is not None and before.health is not None and not repeated:
@@ -45,24 +45,24 @@ def health_news(
     )
 
 
-def logged_before(report: Report) -> str:
+def logged_before(report: AgentReport) -> str:
     """What the kernel's log had said before the boot, and could not be told while it was on."""
-    logged: tuple[XidSeen | SxidSeen, ...] = (*report.xids, *report.sxids)
-    old = [_named(one) for one in logged if _is_history(one, report)]
+    logged: tuple[ReportedXid | ReportedSxid, ...] = (*report.xids, *report.sxids)
+    old = [_named(one) for one in logged if _is_from_earlier_boot(one, report)]
     more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
     return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{more}" if old else ""
 
 
-def _is_history(one: XidSeen | SxidSeen, report: Report) -> bool:
+def _is_from_earlier_boot(one: ReportedXid | ReportedSxid, report: AgentReport) -> bool:
     return one.boot_id not in ("", report.boot_id)
 
 
-def _numbered(one: Beat | Report) -> tuple[str | None, int | None]:
+def _numbered(one: Heartbeat | AgentReport) -> tuple[str | None, int | None]:
     """Which report it is, or was the latest."""
     return one.boot_id, one.sequence
 
 
-def _word(report: Report, grave: list[XidSeen | SxidSeen]) -> HealthStatus | None:
+def _health_event(report: AgentReport, grave: list[ReportedXid | ReportedSxid]) -> HealthStatus | None:
     if grave or report.health is GpuHealth.IMPAIRED:
         return HealthStatus.IMPAIRED
     if report.health is None:
@@ -70,17 +70,17 @@ def _word(report: Report, grave: list[XidSeen | SxidSeen]) -> HealthStatus | Non
     return HealthStatus.OK if report.health is GpuHealth.OK else HealthStatus.INSUFFICIENT_DATA
 
 
-def _sentence(report: Report, grave: list[XidSeen | SxidSeen]) -> str:
+def _sentence(report: AgentReport, grave: list[ReportedXid | ReportedSxid]) -> str:
     words = [_named(one) for one in grave[:XIDS_NAMED_MAX]]
     return "; ".join([*words, *([report.sentence] if report.sentence else [])])
 
 
-def _named(one: XidSeen | SxidSeen) -> str:
-    if isinstance(one, SxidSeen):
+def _named(one: ReportedXid | ReportedSxid) -> str:
+    if isinstance(one, ReportedSxid):
         return f"{'fatal ' if one.fatal else ''}SXid {one.sxid} of an NVSwitch"
     return f"XID {one.xid} on {one.gpu or 'an unknown GPU'}" + _and_more(one)
 
 
-def _and_more(one: XidSeen) -> str:
+def _and_more(one: ReportedXid) -> str:
     often = f", {one.occurrences} times within a day" if one.occurrences > 1 else ""
     return often + (f", the driver asks for recovery action {one.action}" if one.action else "")

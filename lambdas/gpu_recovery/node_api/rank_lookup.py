@@ -11,29 +11,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.heartbeat import Report, RunningRank
+from gpu_recovery.core.heartbeat import AgentReport, RunningRank
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.recovery import Recovery
 
 KNOWN_MAX = 20_000
 """How many ranks, and the claims of how many instances, are remembered at most."""
-LOOKED = timedelta(seconds=60)
+CLAIMS_VALID_FOR = timedelta(seconds=60)
 """How long the claims of an instance are used before they are read again: as long as a cached token."""
 
 
 @dataclass
-class Spare:
+class ExtraCall:
     """Whether the report may make one call more; `looked`: the instance's claims were read for it."""
 
     left: bool
-    looked: bool
+    claims_read: bool
 
-    def spent(self) -> None:
+    def spend(self) -> None:
         self.left = False
 
 
 @dataclass
-class _Look:
+class _ClaimsRead:
     """What had its GPUs on an instance when that was read, and the ranks that only this can tell and that it speaks
     for: those that were reported there since, or between it and the look before."""
 
@@ -45,7 +45,7 @@ class _Look:
 
     def stands(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
         """Whether another need not be read for these. One that it does not know may have got its claim since."""
-        return (self.before | self.since).issuperset(unsure) and now - self.at < LOOKED
+        return (self.before | self.since).issuperset(unsure) and now - self.at < CLAIMS_VALID_FOR
 
 
 @dataclass
@@ -54,30 +54,32 @@ class RankLookup:
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
-    _looks: dict[str, _Look] = field(default_factory=dict)
+    _looks: dict[str, _ClaimsRead] = field(default_factory=dict)
 
-    def wonders_about(self, instance_id: str) -> bool:
+    def needs_claims_of(self, instance_id: str) -> bool:
         """Whether ranks were reported there of late that only the instance's claims can tell."""
         look = self._looks.get(instance_id)
         return look is not None and bool(look.before or look.since)
 
-    def look_at(self, instance_id: str, record: Instance | None) -> _Look:
+    def use_record(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
         """Take the record of an instance, freshly read: it speaks for whoever the next report names."""
         if len(self._looks) > KNOWN_MAX:
             self._looks.clear()
         last = self._looks.get(instance_id)
         before = last.since if last is not None else set()
-        look = self._looks[instance_id] = _Look(self.recovery.clock(), self._claimed(instance_id, record), before)
+        look = self._looks[instance_id] = _ClaimsRead(self.recovery.clock(), self._claimed(instance_id, record), before)
         return look
 
-    def ranks(self, report: Report, more: Spare) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
+    def ranks(
+        self, report: AgentReport, more: ExtraCall
+    ) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
         """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
         unnamed = [rank for rank in report.running or () if not rank.attempt]
         reported = {rank.log_id: rank for rank in report.running or () if rank.attempt}
         logs = (*reported, *(report.running_logs or ()))
         unsure: list[RunningRank | int] = [*unnamed, *(x for x in logs if (report.instance_id, x) not in self._known)]
         # A person's task is not told its attempt: whose it is, only the claim of this moment says.
-        claimed = self._look_for(report.instance_id, unsure, more) if unsure else ()
+        claimed = self._claims_for(report.instance_id, unsure, more) if unsure else ()
         meant = (next((one for one in claimed if _is_same(one, rank)), None) for rank in unnamed)
         reported |= {one.log_id: one for one in meant if one is not None}
         logs = (*dict.fromkeys((*reported, *logs)),)
@@ -92,7 +94,7 @@ class RankLookup:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
         return found, tuple(refused)
 
-    def was_looked_at(self, report: Report) -> bool:
+    def claims_were_read(self, report: AgentReport) -> bool:
         """Whether the instance's claims were read for this report, with its token."""
         look = self._looks.get(report.instance_id)
         if look is None or not look.is_new:
@@ -100,18 +102,18 @@ class RankLookup:
         look.is_new = False
         return True
 
-    def _look_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: Spare) -> Sequence[RunningRank]:
+    def _claims_for(self, instance_id: str, unsure: Sequence[RunningRank | int], more: ExtraCall) -> Sequence[RunningRank]:
         """What has its GPUs there, read anew where the latest look does not speak for these."""
         look = self._looks.get(instance_id)
-        if look is None or not (more.looked or look.stands(unsure, self.recovery.clock())):
-            more.spent()
-            look = self.look_at(instance_id, self.recovery.store.load_instance(instance_id))
+        if look is None or not (more.claims_read or look.stands(unsure, self.recovery.clock())):
+            more.spend()
+            look = self.use_record(instance_id, self.recovery.store.load_instance(instance_id))
             look.is_new = False
         # Whoever it made known for good is never asked about again.
         look.since |= {rank for rank in unsure if (instance_id, rank) not in self._known}
         return look.claimed
 
-    def look_up(self, instance_id: str) -> Sequence[RunningRank]:
+    def read_claims(self, instance_id: str) -> Sequence[RunningRank]:
         """The ranks that have their GPUs on the instance, freshly read; they will be known without another look."""
         return self._claimed(instance_id, self.recovery.store.load_instance(instance_id))
 

@@ -1,4 +1,4 @@
-"""The bodies of docs/protocol.md as `Report`s. What is in a body is a stranger's word until it has passed here.
+"""The bodies of docs/protocol.md as `AgentReport`s. What is in a body is a stranger's word until it has passed here.
 
 Nothing of a body names the instance: that is whose token it came with.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis import observation_codec
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, RunningRank, SxidSeen, XidSeen
+from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, ReportedSxid, ReportedXid, RunningRank
 from gpu_recovery.core.job.adoption import JOB_ID
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
@@ -48,7 +48,7 @@ class ReportInvalid(RecoveryError):
         self.detail = detail
 
 
-def report(instance_id: str, body: Any) -> Report:
+def report(instance_id: str, body: Any) -> AgentReport:
     """The report of POST /api/v1/reports. Raises ReportInvalid."""
     read = _Object(body)
     running = [_running(one) for one in read.objects("running", RUNNING_MAX)]
@@ -56,7 +56,7 @@ def report(instance_id: str, body: Any) -> Report:
     by_log = tuple(one for one in running if isinstance(one, int))
     health, sentence, digest = _health(read)
     observed, unread = observation_codec.observed(instance_id, read.values.get("diagnosis"))
-    return Report(
+    return AgentReport(
         instance_id=instance_id,
         boot_id=read.match("boot_id", BOOT_ID, "a UUID", lower=True),
         uptime_s=read.seconds("uptime_s"),
@@ -73,27 +73,27 @@ def report(instance_id: str, body: Any) -> Report:
         sxids=tuple(_sxid(one) for one in read.objects("sxids", XIDS_MAX)),
         run=read.match("run", RUN, "8 to 32 hexadecimal digits") if read.has("run") else "",
         inventory=_inventory(read),
-        observed=observed,
+        observations=observed,
         unread=unread,
         lost=observation_codec.counted(read.values.get("diagnosis_lost")),
     )
 
 
-def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> Report:
+def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """The report of POST /api/v1/report_tasks/: ranks by their running logs. Raises ReportInvalid."""
-    tasks = _older_list(body, "tasks")
+    tasks = _legacy_list(body, "tasks")
     logs = (_number(one.get("running_log_id")) for one in tasks if isinstance(one, Mapping))
     known = dict.fromkeys(int(log) for log in logs if log is not None and 0 <= log <= SAFE_MAX and log == int(log))
-    return Report(instance_id=instance_id, running_logs=tuple(known)[:LOGS_MAX])
+    return AgentReport(instance_id=instance_id, running_logs=tuple(known)[:LOGS_MAX])
 
 
-def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> Report:
+def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """The report of POST /api/v1/report_gpu/: what GPUs there are. Raises ReportInvalid.
 
     What runs on them is left out: command lines and names of users are not ours to keep.
     """
-    gpus = [_gpu(one) for one in _older_list(body, "gpus") if isinstance(one, Mapping)]
-    return Report(instance_id=instance_id, inventory={"gpus": [one for one in gpus if "uuid" in one][:GPUS_MAX]})
+    gpus = [_gpu(one) for one in _legacy_list(body, "gpus") if isinstance(one, Mapping)]
+    return AgentReport(instance_id=instance_id, inventory={"gpus": [one for one in gpus if "uuid" in one][:GPUS_MAX]})
 
 
 class _Object:
@@ -213,8 +213,8 @@ def _exit(read: _Object) -> RankExit:
     )
 
 
-def _xid(read: _Object) -> XidSeen:
-    return XidSeen(
+def _xid(read: _Object) -> ReportedXid:
+    return ReportedXid(
         xid=read.whole("xid", 1, XID_MAX),
         gpu=read.text("gpu", NAME_MAX, ""),
         count=read.whole("count", 1, SAFE_MAX, 1),
@@ -225,8 +225,8 @@ def _xid(read: _Object) -> XidSeen:
     )
 
 
-def _sxid(read: _Object) -> SxidSeen:
-    return SxidSeen(
+def _sxid(read: _Object) -> ReportedSxid:
+    return ReportedSxid(
         sxid=read.whole("sxid", 1, SXID_MAX),
         fatal=read.flag("fatal"),
         count=read.whole("count", 1, SAFE_MAX, 1),
@@ -266,7 +266,7 @@ def _inventory(read: _Object) -> Mapping[str, object] | None:
     return found
 
 
-def _older_list(body: Mapping[str, Any], name: str) -> list[Any]:
+def _legacy_list(body: Mapping[str, Any], name: str) -> list[Any]:
     value = body.get(name)
     if value is None:
         raise ReportInvalid(f"missing_{name}", name, "is missing")

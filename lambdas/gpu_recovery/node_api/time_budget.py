@@ -11,17 +11,17 @@ from time import monotonic
 
 
 @dataclass
-class Patience:
+class TimeBudget:
     """`seconds` from the last `begins`; `now` counts them."""
 
     seconds: float
     now: Callable[[], float] = monotonic
-    began_at: float = 0.0
+    started_at: float = 0.0
 
-    def begins(self) -> None:
+    def start(self) -> None:
         """Somebody has asked."""
-        self.began_at = self.now()
+        self.started_at = self.now()
 
-    def lasts(self) -> bool:
+    def has_time_left(self) -> bool:
         """Whether anything more may be begun."""
-        return self.now() - self.began_at < self.seconds
+        return self.now() - self.started_at < self.seconds

@@ -15,7 +15,7 @@ from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.values import Machine, MachineStatus, Refusal
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
 class Actions(Protocol):
@@ -53,10 +53,10 @@ class Actions(Protocol):
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
         """Every task on the instance that is to run, whoever started it."""
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
+    def describe_ec2(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         """What EC2 says of those of the instances that it still knows."""
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+    def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         """What EC2's status checks and scheduled events say of those of the instances that it still knows."""
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
@@ -89,7 +89,7 @@ class Actions(Protocol):
     def deregister(self, container_instance_id: str) -> None:
         """Take a registration away by force, tasks or not; one that ECS does not know is no error."""
 
-    def verdict(self, check_id: str) -> Verdict | None:
+    def load_verdict(self, check_id: str) -> Verdict | None:
         """The document that the check left, None if there is none with its id. Raises VerdictUnreadable."""
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:

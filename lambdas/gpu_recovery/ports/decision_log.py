@@ -11,23 +11,23 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import Decision
 
 
-class Journal(Protocol):
+class DecisionLog(Protocol):
     """Where decisions are told: the log of a function, the transcript of a simulation."""
 
-    def created(self, decision: Decision[Job]) -> None:
+    def job_created(self, decision: Decision[Job]) -> None:
         """A new job is kept."""
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
         """A decision about `record` is taken and, if it changes anything, kept: told once, however often refused."""
 
-    def opened(self, record: Job | Instance, now: datetime) -> None:
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
         """The reconciler opened a record because it is due."""
 
-    def braked(self, fleet: Fleet, now: datetime) -> None:
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """The reconciler has looked at the brakes, as it does each round."""
 
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """A word to the outside was sent, or, because of `failure`, was not."""
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         """An event is about something that there is no record of."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpu_recovery.core.errors import RecoveryError
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.heartbeat import Heartbeat
 
 
 class StaleRecord(RecoveryError):
     """Somebody wrote the record since it was read: read it again and decide again."""
 
 
-class TooContended(RecoveryError):
+class TooManyConflicts(RecoveryError):
     """A record was written by others each time we decided: the event must be delivered again."""
 
 
@@ -33,7 +33,7 @@ class SequenceStale(RecoveryError):
 class AnotherAgent(RecoveryError):
     """A report of an agent whose place another took: two speak for one instance. `known` is its heartbeat."""
 
-    def __init__(self, known: Beat) -> None:
+    def __init__(self, known: Heartbeat) -> None:
         super().__init__(f"another agent, that started later, speaks for {known.instance_id}")
         self.known = known
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from gpu_recovery.ports.errors import StaleRecord, TooContended
+from gpu_recovery.ports.errors import StaleRecord, TooManyConflicts
 
-SAVES_MAX = 20
+SAVE_ATTEMPTS_MAX = 20
 """Attempts to save one record of the loop. Each refusal means that another writer has made progress."""
 
 Record = TypeVar("Record")
@@ -26,14 +26,14 @@ def retry_stale(attempt: Callable[[], Saved], attempts_max: int, contended: str)
         What `attempt` returns.
 
     Raises:
-        TooContended: every call raised StaleRecord.
+        TooManyConflicts: every call raised StaleRecord.
     """
     for _ in range(attempts_max):
         try:
             return attempt()
         except StaleRecord:
             continue
-    raise TooContended(contended)
+    raise TooManyConflicts(contended)
 
 
 def save_with_retry(
@@ -56,7 +56,7 @@ def save_with_retry(
         The record as it is stored.
 
     Raises:
-        TooContended: each try was refused because another writer saved the record.
+        TooManyConflicts: each try was refused because another writer saved the record.
     """
 
     def attempt() -> Record:

@@ -9,19 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_recovery.core.attempt import Plan, Progress
-from gpu_recovery.core.diagnosis.observation_buffer import ReportsKept
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer
+from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.gpu_lock import GpuLock
-from gpu_recovery.core.heartbeat import BY_ROLE, Beat, Order
+from gpu_recovery.core.gpu_lock import GpuLockRecord
+from gpu_recovery.core.heartbeat import BY_ROLE, AgentCommand, Heartbeat
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import Addition, JobPage
+from gpu_recovery.ports.values import JobPage, ProgressUpdate
 
 
 class JobStore(Protocol):
@@ -43,7 +43,7 @@ class JobStore(Protocol):
         in a term of the scheduler that is over.
         """
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take the commands `done` out of the record, whoever wrote it since `job` was read.
 
         `deferred` commands stay: refused once more, and not to be tried before the time given.
@@ -78,7 +78,7 @@ class AttemptStore(Protocol):
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         """Read the plan of an attempt; None if there is none."""
 
-    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Read the progress of an attempt; None if there is none."""
 
     def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
@@ -87,20 +87,20 @@ class AttemptStore(Protocol):
     def record_tasks(self, plan: Plan) -> None:
         """Enter every rank's task into the plan."""
 
-    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Enter that the rank runs; None if that is known, or it has ended, or there is no such rank."""
 
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         """Enter that the rank has ended; None if that is known or there is no such rank."""
 
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Enter the check of the rank's instance; None if it is in or there is no such attempt."""
 
 
 class QueueStore(Protocol):
     """Queue entries, passes of the scheduler, quotas and run times."""
 
-    def line(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+    def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
         """The entries of all jobs that wait for instances or have some. They may be old: each has its version.
 
         `unreadable` as in jobs_in.
@@ -112,13 +112,13 @@ class QueueStore(Protocol):
         `unreadable` as in jobs_in.
         """
 
-    def last_pass(self) -> LastPass:
+    def load_last_pass(self) -> LastPass:
         """What the scheduler remembers of itself, freshly read."""
 
     def begin_term(self) -> int:
         """The number of a new term: from now on nothing is kept that was decided in an earlier one."""
 
-    def end_pass(self, ended: LastPass) -> None:
+    def save_pass(self, ended: LastPass) -> None:
         """Remember a pass that came to its end, unless another has begun since."""
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
@@ -149,8 +149,8 @@ class InstanceStore(Protocol):
         With `fleet`, both are kept in one transaction or neither is: StaleRecord also if somebody wrote the fleet.
         """
 
-    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        """As settle_job."""
+    def remove_finished_instance_commands(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """As remove_finished_job_commands."""
 
     def remember_registration(self, instance: Instance) -> None:
         """Let `instance_of` find the instance by its present container instance id."""
@@ -200,7 +200,7 @@ class FleetStore(Protocol):
 class HeartbeatStore(Protocol):
     """Heartbeats of instances, commands for their agents, and GPU inventories."""
 
-    def keep_beat(self, beat: Beat, present: bool, by: str = BY_ROLE) -> Beat | None:
+    def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
         """Write what an instance reports; its heartbeat as it was before, None if this is the first.
 
         present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
@@ -210,40 +210,40 @@ class HeartbeatStore(Protocol):
         before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
         """
 
-    def beats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Beat]:
+    def load_heartbeats(self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None) -> Mapping[str, Heartbeat]:
         """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
         """Forget these ranks, by running log, none of which was seen since the time beside it; False, and nothing is
         forgotten, if one was."""
 
-    def mark_doubled(self, instance_id: str, at: datetime) -> None:
+    def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
         """Enter that operators were told of two agents on one instance."""
 
-    def mark_silent(self, instance_id: str, seen_at: datetime) -> bool:
+    def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
         """Enter that nothing was heard of the instance since `seen_at`; False if something was."""
 
-    def mark_rank_silent(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+    def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
         """Enter that the rank was not heard of since `seen_at`; False if it was."""
 
-    def give_order(self, instance_id: str, order: Order) -> bool:
+    def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
         """Leave an order for the agent of the instance; False if it was never heard of."""
 
-    def withdraw_orders(self, instance_id: str, order_ids: Sequence[str]) -> None:
+    def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
         """Take orders back that are carried out or void."""
 
-    def keep_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+    def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
         """Keep what the instance says of its GPUs, as JSON text."""
 
-    def inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+    def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
         """The digest, the JSON text and the time of the latest inventory; None if there is none."""
 
 
 class ObservationStore(Protocol):
     """Observations that processes of an attempt report for a diagnosis."""
 
-    def add_reports(
-        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Report], lost: int = 0
+    def add_observations(
+        self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
         """Keep what the attempt's processes on the instance tell for a diagnosis, each once by its id.
 
@@ -251,17 +251,17 @@ class ObservationStore(Protocol):
         millisecond. `lost` more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
         """
 
-    def reports_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ReportsKept]:
+    def observations_of(self, job_id: str, attempt: int, instance_ids: Sequence[str]) -> Mapping[str, ObservationBuffer]:
         """What was told of the attempt on those of the instances that told anything, freshly read."""
 
 
 class GpuLockStore(Protocol):
     """GPU locks of the processes of a job."""
 
-    def load_lock(self, job_id: str, name: str) -> GpuLock:
+    def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
         """The lock of the job, freshly read; one that nobody ever had where there is none."""
 
-    def save_lock(self, lock: GpuLock) -> None:
+    def save_lock(self, lock: GpuLockRecord) -> None:
         """Keep it if nobody wrote it since its revision. Raises StaleRecord."""
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
-from gpu_recovery.core.health_signals import MachineState
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.job.record import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Addition:
+class ProgressUpdate:
     """The progress after a rank's fact was added, and whether that fact is the attempt's first failure."""
 
-    after: Progress
+    progress: AttemptProgress
     first_failure: bool = False
 
 
@@ -28,40 +28,42 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Ec2Instance:
     """What EC2 says of one instance at this moment, as far as a repair must know it.
 
-    handed_over:  it carries the tag by which its owners let us reboot and replace it.
-    kept_back:    it carries the tag by which a person keeps it from us for a while (maintenance).
+    managed:  it carries the tag by which its owners let us reboot and replace it.
+    in_maintenance:    it carries the tag by which a person keeps it from us for a while (maintenance).
     group:        its Auto Scaling group, "" if it is in none.
     restartable:  it may be stopped and started again: on demand, with a root volume on EBS.
     """
 
-    state: MachineState
-    handed_over: bool = True
-    kept_back: bool = False
+    state: Ec2InstanceState
+    managed: bool = True
+    in_maintenance: bool = False
     group: str = ""
     restartable: bool = False
 
 
-def state_of(instance_id: str, machines: Mapping[str, Machine], agent_connected: bool) -> MachineState | None:
+def ec2_state_of(
+    instance_id: str, ec2_instances: Mapping[str, Ec2Instance], agent_connected: bool
+) -> Ec2InstanceState | None:
     """The state of a machine that was asked for; None where nobody knows, as of one that is none of EC2's (`mi-...`).
 
     EC2 forgets a terminated instance after an hour or so: one that it does not know is terminated, unless its agent
     lives, for then EC2's answer is not whole.
     """
-    if instance_id in machines:
-        return machines[instance_id].state
-    return MachineState.TERMINATED if instance_id.startswith("i-") and not agent_connected else None
+    if instance_id in ec2_instances:
+        return ec2_instances[instance_id].state
+    return Ec2InstanceState.TERMINATED if instance_id.startswith("i-") and not agent_connected else None
 
 
 @dataclass(frozen=True, slots=True)
-class MachineStatus:
+class Ec2InstanceStatus:
     """What EC2's own checks and plans say of one instance: both status checks, and the scheduled events."""
 
-    state: MachineState
+    state: Ec2InstanceState
     health: tuple[HealthReported, ...] = ()
-    departures: tuple[DepartureAnnounced, ...] = ()
+    interruptions: tuple[DepartureAnnounced, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class JobPage:
     cursor: str | None
 
 
-LISTED = (
+LISTED_STATUSES = (
     JobStatus.RUNNING,
     JobStatus.LOST,
     JobStatus.SUBMITTED,

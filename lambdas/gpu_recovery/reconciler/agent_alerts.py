@@ -11,18 +11,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.core.policy import within
 from gpu_recovery.fleet_controls import change_fleet
 from gpu_recovery.recovery import Recovery
 
-SOON, GATHERED = timedelta(seconds=120), timedelta(seconds=300)
+JOINS_WITHIN, GATHERING_MAX = timedelta(seconds=120), timedelta(seconds=300)
 """Who is about to be told of is waited for, but only so long."""
 
 
-def tell_unheard(recovery: Recovery, fleet: Fleet, records: Mapping[str, Instance], beats: Mapping[str, Beat]) -> None:
+def alert_silent_agents(
+    recovery: Recovery, fleet: Fleet, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat]
+) -> None:
     """Tell operators of idle instances that have been silent for long, and of those that are not any more.
 
     fleet: the brakes as they were just read, with whom operators know of. records: every instance that should be heard
@@ -35,11 +37,11 @@ def tell_unheard(recovery: Recovery, fleet: Fleet, records: Mapping[str, Instanc
         return
     incident_id = f"silence/{now:%Y%m%dT%H%M%S}"
     if due:
-        recovery.say(agents.silent(incident_id, due))
+        recovery.notify(agents.agents_silent(incident_id, due))
     left = {one: known for one, known in fleet.unheard.items() if one not in back}
     for over in sorted({fleet.unheard[one] for one in back} - set(left.values())):
-        recovery.say(agents.back(over, {one: why for one, why in back.items() if fleet.unheard[one] == over}))
-    _keep(recovery, dict.fromkeys(due, incident_id), set(back))
+        recovery.notify(agents.agents_back(over, {one: why for one, why in back.items() if fleet.unheard[one] == over}))
+    _save_alerted(recovery, dict.fromkeys(due, incident_id), set(back))
 
 
 def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> dict[str, datetime]:
@@ -51,14 +53,14 @@ def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> 
         if record.status is InstanceStatus.AVAILABLE and not record.claims and record.silent_since is not None
     }
     due = {one: since for one, since in sorted(silent.items()) if now - since >= told_after}
-    soon = [one for one, since in silent.items() if one not in due and now - since >= told_after - SOON]
-    if soon and due and now - min(due.values()) < told_after + GATHERED:
+    soon = [one for one, since in silent.items() if one not in due and now - since >= told_after - JOINS_WITHIN]
+    if soon and due and now - min(due.values()) < told_after + GATHERING_MAX:
         return {}
     return due
 
 
 def _back(
-    recovery: Recovery, instance_id: str, records: Mapping[str, Instance], beats: Mapping[str, Beat], now: datetime
+    recovery: Recovery, instance_id: str, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat], now: datetime
 ) -> str:
     """Why an instance that operators know to be silent is not any more; "" as long as it is, or might be again."""
     record = records.get(instance_id) or recovery.store.load_instance(instance_id)
@@ -73,7 +75,7 @@ def _back(
     return "" if instance_id not in records else "its agent is forgotten: it works without one"
 
 
-def _keep(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:
+def _save_alerted(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:
     """Enter whom operators know of. They were told first: who dies in between has it told twice rather than never."""
 
     def entered(fleet: Fleet) -> Fleet:

@@ -18,15 +18,15 @@ from gpu_recovery.recovery import Recovery
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
 
-class Round:
+class Cycle:
     """What the comparisons of one round have in common."""
 
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
         self._present: dict[str, Instance] | None = None
         self._by_status: dict[InstanceStatus, list[Instance]] | None = None
-        self._line: tuple[Entry, ...] | None = None
-        self._unread: list[Exception] = []
+        self._queue_entries: tuple[Entry, ...] | None = None
+        self._unreadable: list[Exception] = []
 
     def instances_in(self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]) -> tuple[Instance, ...]:
         """Every instance in `statuses`, which are of PRESENT, in their order.
@@ -46,16 +46,16 @@ class Round:
         """The instance as the round sees it; None if it has left, or nobody has asked for the instances yet."""
         return self._present.get(instance_id) if self._present is not None else None
 
-    def line(self, unreadable: list[Exception]) -> tuple[Entry, ...]:
+    def queue_entries(self, unreadable: list[Exception]) -> tuple[Entry, ...]:
         """Everybody in line or with a place. Why somebody cannot be read is added to `unreadable`."""
-        if self._line is None:
-            self._line = self.recovery.store.line(self._unread)
-        unreadable += self._unread
-        return self._line
+        if self._queue_entries is None:
+            self._queue_entries = self.recovery.store.load_queue(self._unreadable)
+        unreadable += self._unreadable
+        return self._queue_entries
 
-    def tell(self, instance_id: str, event: events.InstanceEvent) -> None:
-        """As `Recovery.tell`; the round sees what has become of the instance."""
-        decision = self.recovery.tell(instance_id, event)
+    def handle(self, instance_id: str, event: events.InstanceEvent) -> None:
+        """As `Recovery.handle`; the round sees what has become of the instance."""
+        decision = self.recovery.handle(instance_id, event)
         if decision is None or self._present is None:
             return
         self._by_status = None

@@ -11,26 +11,26 @@ from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.ray.placement import IN_LINE, PoolPlacement, PoolSnapshot, place
+from gpu_recovery.core.ray.placement import QUEUED_STATUSES, PoolPlacement, PoolSnapshot, place
 from gpu_recovery.execution.ray import RayPool
-from gpu_recovery.partial_failures import raise_all, try_each
+from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.recovery import Recovery
 
 
-def pass_over(recovery: Recovery, pool: RayPool) -> int:
+def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
     """Let go whoever fits; how many jobs went. A job that has moved since it was read refuses what it is told."""
     now = recovery.clock()
     failures: list[Exception] = []  # a record that nobody can read keeps no other job waiting
     jobs = recovery.store.jobs_on_ray(failures)
-    waiting = tuple(job for job in jobs if job.status in IN_LINE and not _rests(job, now))
+    waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _rests(job, now))
     if not waiting:
         raise_all("not every job on Ray could be read", failures)
         return 0
-    live = tuple(job for job in jobs if job.status not in IN_LINE)
+    live = tuple(job for job in jobs if job.status not in QUEUED_STATUSES)
     placement = place(PoolSnapshot(waiting, live, pool.free_gpus_per_node(), pool.total_gpus()))
-    failures += try_each(lambda told: recovery.tell(*told), _answers(placement, now))
+    failures += run_each(lambda told: recovery.handle(*told), _answers(placement, now))
     raise_all("not every job on Ray could be told", failures)
-    return len(placement.goes)
+    return len(placement.admitted)
 
 
 def _rests(job: Job, now: datetime) -> bool:
@@ -38,12 +38,12 @@ def _rests(job: Job, now: datetime) -> bool:
 
 
 def _answers(placement: PoolPlacement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
-    for job in placement.goes:
+    for job in placement.admitted:
         yield (
             job.job_id,
             events.JobPlaced(at=now, attempt=job.attempt, version=job.version, instances=(), epochs=()),
         )
-    for job, sentence in placement.waits:
+    for job, sentence in placement.rejected:
         yield (
             job.job_id,
             events.ResourcesShort(at=now, attempt=job.attempt, version=job.version, sentence=sentence),

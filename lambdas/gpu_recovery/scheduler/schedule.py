@@ -23,23 +23,23 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.quota import Limits, parse_limits
-from gpu_recovery.core.queue.run_time_estimates import Kind, usual
-from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Shortage, Snapshot
-from gpu_recovery.core.state_machine import Outcome
-from gpu_recovery.partial_failures import raise_all, try_each
+from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
+from gpu_recovery.core.queue.run_time_estimates import JobKind, usual_run_time
+from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, RejectionKind, Snapshot
+from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.ports.store import QueueStore
-from gpu_recovery.recovery import Recovery, Unsaid
+from gpu_recovery.recovery import NotificationFailed, Recovery
 
 UNFINISHED = "not every job could be given or told its place"
-TOLD_MAX = 200
+WAIT_EVENTS_MAX = 200
 """How many jobs of one pass are told that they wait: another pass follows at once and tells the next ones."""
 KINDS_MAX = 100
 """Of so many kinds of jobs at most a pass asks how long they run: as many as one call reads."""
-AGAIN = "#pass"
+NEXT_PASS_KEY = "#pass"
 """What a pass calls the message by which it asks for the next one."""
-PASS_AT_LEAST = timedelta(minutes=5)
+PASS_INTERVAL_MAX = timedelta(minutes=5)
 """While anybody waits a pass looks at everything this often, whatever the last one expected."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
@@ -53,70 +53,70 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
     if by == {TICK}:
-        if not _is_due(recovery.store.last_pass(), now):
+        if not _is_due(recovery.store.load_last_pass(), now):
             return 0
     elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
         return 0
     term = recovery.store.begin_term()
-    reading = read(recovery, by - {TICK, AGAIN, ""})
+    reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""})
     snapshot = reading.snapshot
     if not snapshot.waiting:
-        recovery.store.end_pass(LastPass(term, now, reading.first_cool_down))
+        recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
-    told, unsaid = _Told(recovery), _news_of_waiting(reading.entries, placement, now)
+    told, unsaid = _Deliveries(recovery), _waiting_events(reading.entries, placement, now)
     try:
-        answers = (*_moves(placement, placed, term, now), *unsaid[:TOLD_MAX])
-        failures = try_each(told.tell, answers, but=TermOver)
+        answers = (*_placement_events(placement, placed, term, now), *unsaid[:WAIT_EVENTS_MAX])
+        failures = run_each(told.deliver, answers, fatal=TermOver)
     except TermOver:
         return 0  # another pass has begun, and has read whatever this one has changed
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
-    amiss, unfinished = bool(stale or told.in_vain or failures), len(unsaid) > TOLD_MAX
+    amiss, unfinished = bool(stale or told.undelivered or failures), len(unsaid) > WAIT_EVENTS_MAX
     if amiss or unfinished:
         # It was decided on what is not so any more, or could not be told: at once again, and then with every tick. Who
         # is only told late is told at once, as long as that makes any difference: an index may lag behind.
         times.append(now)
-        if (amiss and AGAIN not in by) or (unfinished and told.told_to_wait):
-            recovery.actions.poke_scheduler(f"{AGAIN}/{term}")
+        if (amiss and NEXT_PASS_KEY not in by) or (unfinished and told.notified_to_wait):
+            recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}")
     left = len(snapshot.waiting) - told.placed
-    recovery.store.end_pass(LastPass(term, now, min(times, default=None), left))
+    recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)
     return told.placed
 
 
-class _Told:
+class _Deliveries:
     """What became of what a pass has told: how many jobs have their place, and whether anybody was told in vain."""
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
         self.placed = 0
-        self.told_to_wait = 0
-        self.in_vain = False
+        self.notified_to_wait = 0
+        self.undelivered = False
 
-    def tell(self, told: tuple[str, events.JobEvent]) -> None:
+    def deliver(self, told: tuple[str, events.JobEvent]) -> None:
         """Tell one job. Words to the outside that could not be sent are kept in its record and tried again there."""
         job_id, event = told
-        outcome: Outcome | None
+        outcome: EventOutcome | None
         try:
-            decision = self._recovery.tell(job_id, event)
+            decision = self._recovery.handle(job_id, event)
             outcome = decision.outcome if decision is not None else None
-        except Unsaid:
-            outcome = Outcome.APPLIED
+        except NotificationFailed:
+            outcome = EventOutcome.APPLIED
         if isinstance(event, events.JobPlaced):
-            self.placed += outcome is Outcome.APPLIED
-            self.in_vain = self.in_vain or outcome is not Outcome.APPLIED
+            self.placed += outcome is EventOutcome.APPLIED
+            self.undelivered = self.undelivered or outcome is not EventOutcome.APPLIED
         elif isinstance(event, events.SuspendRequested):
-            self.in_vain = self.in_vain or outcome is Outcome.OUTDATED
+            self.undelivered = self.undelivered or outcome is EventOutcome.OUTDATED
         elif isinstance(event, events.ResourcesShort):
-            self.told_to_wait += outcome is Outcome.APPLIED
+            self.notified_to_wait += outcome is EventOutcome.APPLIED
 
 
 def _is_due(last: LastPass, now: datetime) -> bool:
     """Whether a tick has anything to look at, as far as the last pass knew."""
     if last.at is None or (last.next_at is not None and last.next_at <= now):
         return True
-    return last.waiting > 0 and now - last.at >= PASS_AT_LEAST
+    return last.waiting > 0 and now - last.at >= PASS_INTERVAL_MAX
 
 
 def _nobody_waits(store: QueueStore, now: datetime) -> bool:
@@ -124,15 +124,15 @@ def _nobody_waits(store: QueueStore, now: datetime) -> bool:
 
     Who comes into line says so by name, and is read then whatever the index shows yet.
     """
-    last = store.last_pass()
-    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.line([]))
+    last = store.load_last_pass()
+    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.load_queue([]))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Reading:
+class QueueReading:
     """A snapshot with what does not belong into it.
 
     first_cool_down: when the first job that may not start yet may.
@@ -151,12 +151,12 @@ def read_snapshot(recovery: Recovery) -> Snapshot:
     return read(recovery).snapshot
 
 
-def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
+def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     """As read_snapshot. Of what has `changed` the records themselves are read: no index may show that yet."""
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     machines = [name for name in changed if INSTANCE_ID.fullmatch(name)]
     unreadable: list[Exception] = []
-    entries = {entry.job_id: entry for entry in store.line(unreadable)}
+    entries = {entry.job_id: entry for entry in store.load_queue(unreadable)}
     for job_id in sorted(set(changed) - set(machines)):
         job = store.load_job(job_id)
         machines += () if job is None else filter(None, job.instances)  # it may just have given them back
@@ -169,17 +169,17 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> Reading:
     first_cool_down = min((at for at in later if at > now), default=None)
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
     if not keys:
-        return Reading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
+        return QueueReading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
     listed = {one.instance_id: one for one in store.instances_in(PRESENT, unreadable)}
     instances = (listed | dict(store.load_instances(machines)) if machines else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
-    usual = usual_times(store, entries.values(), now)
+    usual = usual_run_times(store, entries.values(), now)
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
-    return Reading(snapshot, entries, unreadable, first_cool_down)
+    return QueueReading(snapshot, entries, unreadable, first_cool_down)
 
 
-def usual_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[Kind, int]:
+def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, int]:
     """How long jobs run of the kinds that those who have a place and the first in line are of, in one call."""
     matter = sorted((one for one in entries if not one.waits or one.may_start(now)), key=lambda one: one.queued_at)
     kinds = [one.kind for one in sorted(matter, key=lambda one: one.waits) if one.kind is not None]
@@ -187,10 +187,10 @@ def usual_times(store: QueueStore, entries: Collection[Entry], now: datetime) ->
     if not asked:
         return {}
     found = store.load_run_times(asked)
-    return {kind: took for text, kind in asked.items() if (took := usual(found[text])) is not None}
+    return {kind: took for text, kind in asked.items() if (took := usual_run_time(found[text])) is not None}
 
 
-def limits_of(recovery: Recovery) -> Limits:
+def limits_of(recovery: Recovery) -> QuotaLimits:
     """The limits that hold."""
     return parse_limits(recovery.store.load_limits()[0])
 
@@ -218,7 +218,7 @@ def _confirmed(
     return placed, len(placed) < len(placement.assignments)
 
 
-def _moves(
+def _placement_events(
     placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
 ) -> Iterator[tuple[str, events.JobEvent]]:
     """What jobs must hear that the pass moves: first who has to make room, then who starts."""
@@ -249,12 +249,12 @@ def _moves(
         )
 
 
-def _news_of_waiting(
+def _waiting_events(
     entries: Mapping[str, Entry], placement: Placement, now: datetime
 ) -> list[tuple[str, events.JobEvent]]:
     """Who waits for something that its record does not say yet, in the order of the line."""
     news: list[tuple[str, events.JobEvent]] = []
-    for short in placement.short:
+    for short in placement.rejected:
         entry = entries[short.job_id]
         if entry.recovering or (entry.known_short == short.short_of and not entry.fresh):
             continue
@@ -267,5 +267,5 @@ def _news_of_waiting(
     return news
 
 
-_SEEN_BY_ITSELF = (Shortage.ROOM,)
+_SEEN_BY_ITSELF = (RejectionKind.ROOM,)
 """What passes within seconds: told of in the line, but not entered into every record."""

@@ -11,17 +11,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from gpu_recovery.core.attempt import Plan, Progress
+from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, RUNS, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.task import EndingKind, FailureKind, RankFailure, kind_of
+from gpu_recovery.core.task import EndingKind, FailureKind, RankFailure, failure_kind_of
 from gpu_recovery.wire.json_body import time_text
 
 SHOWN_MAX = 20
 """The latest attempts, two items each."""
-Kept = Mapping[int, tuple[Plan | None, Progress | None]]
-Read = Callable[[str, Sequence[int]], Kept]
+StoredAttempts = Mapping[int, tuple[Plan | None, AttemptProgress | None]]
+ReadAttempts = Callable[[str, Sequence[int]], StoredAttempts]
 
 
 class AttemptStatus(StrEnum):
@@ -34,24 +34,24 @@ class AttemptStatus(StrEnum):
     FAILED = "FAILED"
 
 
-TELLING = frozenset({EndingKind.SHORT_OF_RESOURCES, EndingKind.INTERRUPTED})
+EXPLANATORY_ENDINGS = frozenset({EndingKind.SHORT_OF_RESOURCES, EndingKind.INTERRUPTED})
 """Endings that are nobody's own and say all the same why the attempt did not come to its end."""
 
 
-def attempt_views(job: Job, read: Read) -> list[dict[str, Any]]:
+def attempt_views(job: Job, read: ReadAttempts) -> list[dict[str, Any]]:
     """The latest attempts of a job, the oldest first. read: plans and progress of some attempts of a job."""
     numbers = range(max(1, job.attempt - SHOWN_MAX + 1), job.attempt + 1)
     kept = read(job.job_id, numbers) if numbers else {}
     return [attempt_view(job, number, *kept.get(number, (None, None))) for number in numbers]
 
 
-def attempt_view(job: Job, number: int, plan: Plan | None, progress: Progress | None) -> dict[str, Any]:
+def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProgress | None) -> dict[str, Any]:
     """One attempt, from its plan and its progress, as far as they are kept."""
     began, ended = _first(job, number, RUNS), _end(job, number)
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:
         failure = job.failure
-    told = failure is not None and (failure.ending.is_own or failure.ending.kind in TELLING)
+    told = failure is not None and (failure.ending.is_own or failure.ending.kind in EXPLANATORY_ENDINGS)
     status = _status(job, number, began, ended, failed=told)
     own = failure if status is AttemptStatus.FAILED else None
     where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
@@ -71,10 +71,10 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: Progress | 
     }
 
 
-def _kind(own: RankFailure, progress: Progress | None) -> FailureKind:
+def _kind(own: RankFailure, progress: AttemptProgress | None) -> FailureKind:
     """By the end of the rank, unless a check has since found a machine to blame."""
     checks = progress.checked.values() if progress is not None else ()
-    return FailureKind.HARDWARE if any(one.outcome.blames_hardware for one in checks) else kind_of(own.ending)
+    return FailureKind.HARDWARE if any(one.outcome.blames_hardware for one in checks) else failure_kind_of(own.ending)
 
 
 def _instances(job: Job, number: int) -> list[str]:

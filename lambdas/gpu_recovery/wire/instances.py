@@ -6,10 +6,10 @@ import json
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.heartbeat import Beat
-from gpu_recovery.core.instance.fault_history import made_of, percent
+from gpu_recovery.core.heartbeat import Heartbeat
+from gpu_recovery.core.instance.fault_history import percent, score_sentence
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
-from gpu_recovery.core.instance.record import Instance, InstanceStatus, Need
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairNeed
 from gpu_recovery.core.liveness import liveness
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.wire.json_body import history_view, time_text
@@ -36,7 +36,7 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
         "drained": instance.drained,
         "availability_zone": instance.availability_zone,
         "silent_since": time_text(instance.silent_since),
-        "suspicion": instance.suspicion or None,
+        "suspicion": instance.avoid_reason or None,
         "health": {
             kind: {"status": one.status.value, "since": time_text(one.since), "sentence": one.sentence}
             for kind, one in sorted(instance.health.items())
@@ -67,7 +67,7 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
     }
 
 
-def _needed_by(need: Need) -> str | None:
+def _needed_by(need: RepairNeed) -> str | None:
     """The job that waits for the repair, or else the one whose rank is to be ended by it."""
     ended = need.ends.job_id if need.ends is not None else ""
     return need.job_id or ended or None
@@ -83,13 +83,13 @@ def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
     recent = [one.kind for one in instance.past if faded(one.at_s, now.timestamp())]
     return {
         "score": percent(instance.past, now),
-        "made_of": made_of(instance.past, now) or None,
+        "made_of": score_sentence(instance.past, now) or None,
         "signals": {kind.value: recent.count(kind) for kind in LemonSignal if kind in recent},
     }
 
 
 def heartbeat_view(
-    beat: Beat | None, inventory: tuple[str, str, datetime] | None, policy: RecoveryPolicy, now: datetime
+    beat: Heartbeat | None, inventory: tuple[str, str, datetime] | None, policy: RecoveryPolicy, now: datetime
 ) -> dict[str, Any] | None:
     """The latest heartbeat of an instance, and the latest inventory; None for one that was never heard of."""
     if beat is None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from gpu_recovery.core.job.diagnosis_result import Conclusion
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
@@ -54,7 +54,7 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }
 
 
-def conclusion_view(conclusion: Conclusion) -> dict[str, Any]:
+def diagnosis_result_view(conclusion: DiagnosisResult) -> dict[str, Any]:
     """What the diagnosis of an attempt came to; its confidence in percent."""
     return {
         "attempt": conclusion.attempt,
@@ -84,7 +84,7 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
         "suspended_at": time_text(job.suspended_at),
         "ran_s": job.ran_s,
         "attempts_uncounted": dict(job.attempts_uncounted),
-        "diagnosis": None if job.conclusion is None else conclusion_view(job.conclusion),
+        "diagnosis": None if job.conclusion is None else diagnosis_result_view(job.conclusion),
         "failure": None
         if failure is None
         else {

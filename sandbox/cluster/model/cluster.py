@@ -16,11 +16,11 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
-from sandbox.cluster.model.task_index import Tasks
+from sandbox.cluster.model.task_index import TaskIndex
 
-STOPPED_TASKS_KEPT = timedelta(hours=1)  # ECS describes a stopped task for at least an hour
-TERMINATED_MACHINES_KEPT = timedelta(hours=1)  # EC2 shows a terminated instance for about an hour
-CLIENT_TOKENS_KEPT = timedelta(hours=24)
+STOPPED_TASKS_MAX = timedelta(hours=1)  # ECS describes a stopped task for at least an hour
+TERMINATED_INSTANCES_MAX = timedelta(hours=1)  # EC2 shows a terminated instance for about an hour
+CLIENT_TOKENS_MAX = timedelta(hours=24)
 FORGET_EACH = timedelta(hours=1)
 
 
@@ -33,7 +33,7 @@ class TaskStatus(StrEnum):
     STOPPED = "STOPPED"
 
 
-class InstanceStatus(StrEnum):
+class ContainerInstanceStatus(StrEnum):
     """ECS status of a container instance; a reboot does not change it."""
 
     ACTIVE = "ACTIVE"
@@ -50,14 +50,14 @@ class Ec2State(StrEnum):
     TERMINATED = "terminated"
 
 
-class StopCode(StrEnum):
+class EcsStopCode(StrEnum):
     FAILED_TO_START = "TaskFailedToStart"
     ESSENTIAL_EXITED = "EssentialContainerExited"
     USER = "UserInitiated"
     TERMINATION = "TerminationNotice"
 
 
-class Process(StrEnum):
+class ProcessState(StrEnum):
     """What is really so on the machine, whether or not ECS knows it."""
 
     NONE = "none"
@@ -85,7 +85,7 @@ class StatusCheck(StrEnum):
     INSTANCE = "instance"
 
 
-class ApiError(Exception):
+class AwsApiError(Exception):
     """An AWS error answer: its code, its message, the HTTP status, and members beyond the message."""
 
     def __init__(self, code: str, message: str, status: int = 400, **members: Any) -> None:
@@ -127,13 +127,13 @@ class Task:
     last_status: TaskStatus = TaskStatus.PROVISIONING
     desired_status: TaskStatus = TaskStatus.RUNNING
     version: int = 1
-    stop_code: StopCode | None = None
+    stop_code: EcsStopCode | None = None
     stopped_reason: str | None = None
     started_at: datetime | None = None
     stopping_at: datetime | None = None
     execution_stopped_at: datetime | None = None
     stopped_at: datetime | None = None
-    process: Process = Process.NONE
+    process: ProcessState = ProcessState.NONE
     process_exit: int | None = None  # None with ENDED: the container vanished
     process_reason: str | None = None
     process_started_at: datetime | None = None
@@ -149,11 +149,11 @@ class Task:
 
     @property
     def runs(self) -> bool:
-        return self.process is Process.RUNNING
+        return self.process is ProcessState.RUNNING
 
 
 @dataclass(frozen=True)
-class Fault:
+class GpuFault:
     """A GPU that is broken until `cured_by` happens. `kind`: xid79 or ecc."""
 
     kind: str
@@ -171,7 +171,7 @@ class ScheduledEvent:
 
 
 @dataclass
-class Instance:
+class ModelInstance:
     """One EC2 machine and its container instance. The ARN survives a reboot; `boot_id` does not."""
 
     instance_id: str
@@ -188,12 +188,12 @@ class Instance:
     launched_at: datetime
     registered_at: datetime
     updated_at: datetime
-    status: InstanceStatus = InstanceStatus.ACTIVE
+    status: ContainerInstanceStatus = ContainerInstanceStatus.ACTIVE
     ec2_state: Ec2State = Ec2State.RUNNING
     agent_connected: bool = True
     version: int = 1
     live: list[str] = field(default_factory=list)  # ids of the tasks that hold its resources
-    faults: dict[str, Fault] = field(default_factory=dict)  # by GPU UUID
+    faults: dict[str, GpuFault] = field(default_factory=dict)  # by GPU UUID
     reboot_behaviour: RebootBehaviour = RebootBehaviour.NORMAL
     lifecycle: str = ""  # spot, capacity-block; "" is on demand
     root_device: str = "ebs"
@@ -203,7 +203,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OperationResult:
     """What an operation answers, and the EventBridge events it emits, in order, as complete envelopes."""
 
     result: dict[str, Any]
@@ -236,7 +236,7 @@ class Ids:
         return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
-class Cluster:
+class ClusterModel:
     """The state of one ECS cluster. The operations are functions in `model_tasks` and `model_instances`."""
 
     def __init__(self, name: str, account: str, region: str, seed: str = "cluster") -> None:
@@ -247,11 +247,11 @@ class Cluster:
         self.ids = Ids(seed)
         self.zones = "abc"
         """The availability zones that machines are launched in, one after the other."""
-        self.instances: dict[str, Instance] = {}  # by EC2 instance id, in order of launch
-        self._tasks: Tasks[Task] = Tasks()
+        self.instances: dict[str, ModelInstance] = {}  # by EC2 instance id, in order of launch
+        self._tasks: TaskIndex[Task] = TaskIndex()
         self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used
         self._forgot_at: datetime | None = None
-        self._registrations: dict[str, Instance] = {}  # by the ARN and by its last part
+        self._registrations: dict[str, ModelInstance] = {}  # by the ARN and by its last part
         self._told = 0
         self.mute: Callable[[Task], bool] | None = None
         """Whether nobody listens to what would be said of a task as it is: its event is then a mere sketch."""
@@ -266,15 +266,15 @@ class Cluster:
         return f"{self._told:08x}-0000-4000-8000-000000000000"
 
     @property
-    def tasks(self) -> Tasks[Task]:
+    def tasks(self) -> TaskIndex[Task]:
         """By task id, in order of creation."""
         return self._tasks
 
     @tasks.setter
     def tasks(self, tasks: dict[str, Task]) -> None:
-        self._tasks = tasks if isinstance(tasks, Tasks) else Tasks(tasks)
+        self._tasks = tasks if isinstance(tasks, TaskIndex) else TaskIndex(tasks)
 
-    def processed(self, task: Task, process: Process) -> None:
+    def processed(self, task: Task, process: ProcessState) -> None:
         """The truth about the task's process changes."""
         task.process = process
         self._tasks.moved(task)
@@ -284,14 +284,14 @@ class Cluster:
 
     def check_cluster(self, reference: str | None) -> None:
         if (reference or "default") not in {self.name, self.cluster_arn}:
-            raise ApiError("ClusterNotFoundException", "Cluster not found.")
+            raise AwsApiError("ClusterNotFoundException", "Cluster not found.")
 
     def find_task(self, reference: str, now: datetime) -> Task | None:
         task = self.tasks.get(reference.rsplit("/", 1)[-1])
-        forgotten = task is None or (task.stopped_at is not None and now - task.stopped_at > STOPPED_TASKS_KEPT)
+        forgotten = task is None or (task.stopped_at is not None and now - task.stopped_at > STOPPED_TASKS_MAX)
         return None if forgotten else task
 
-    def find_container_instance(self, reference: str) -> Instance | None:
+    def find_container_instance(self, reference: str) -> ModelInstance | None:
         found = self._registrations.get(reference)
         if found is None or self.instances.get(found.instance_id) is not found:
             every = self.instances.values()
@@ -299,19 +299,19 @@ class Cluster:
             found = self._registrations.get(reference) or self._registrations.get(reference.rsplit("/", 1)[-1])
         return found
 
-    def known_to_ec2(self, now: datetime) -> list[Instance]:
+    def known_to_ec2(self, now: datetime) -> list[ModelInstance]:
         """Every machine but those that EC2 has forgotten."""
-        horizon = now - TERMINATED_MACHINES_KEPT
+        horizon = now - TERMINATED_INSTANCES_MAX
         return [i for i in self.instances.values() if i.terminated_at is None or i.terminated_at > horizon]
 
-    def instance_of(self, task: Task) -> Instance:
+    def instance_of(self, task: Task) -> ModelInstance:
         return self.instances[task.instance_id]
 
-    def live_tasks(self, instance: Instance) -> Iterator[Task]:
+    def live_tasks(self, instance: ModelInstance) -> Iterator[Task]:
         """Tasks that ECS does not hold for stopped; safe while they are being stopped."""
         return iter([self._tasks[task_id] for task_id in instance.live])
 
-    def remaining(self, instance: Instance) -> tuple[int, int, list[str]]:
+    def remaining(self, instance: ModelInstance) -> tuple[int, int, list[str]]:
         """What no task holds of the instance: CPU units, MiB of memory, and GPUs in index order."""
         cpu, memory, held = instance.cpu, instance.memory, set[str]()
         for task_id in instance.live:
@@ -320,7 +320,7 @@ class Cluster:
             held.update(task.gpu_ids)
         return cpu, memory, [gpu for gpu in instance.gpus if gpu not in held]
 
-    def free_gpus(self, instance: Instance) -> list[str]:
+    def free_gpus(self, instance: ModelInstance) -> list[str]:
         return self.remaining(instance)[2]
 
     def forget(self, now: datetime) -> None:
@@ -329,7 +329,7 @@ class Cluster:
         Nobody can ask for such a task any more (see `find_task`), so it is enough to look for them now and then, and
         among the oldest: tasks are in order of creation.
         """
-        horizon = now - CLIENT_TOKENS_KEPT
+        horizon = now - CLIENT_TOKENS_MAX
         while self.tokens:
             key = next(iter(self.tokens))
             if self.tokens[key].at > horizon:
@@ -341,7 +341,7 @@ class Cluster:
         old = [
             task.task_id
             for task in takewhile(lambda task: task.created_at < horizon, self.tasks.values())
-            if task.stopped_at is not None and task.stopped_at < horizon and task.process is not Process.RUNNING
+            if task.stopped_at is not None and task.stopped_at < horizon and task.process is not ProcessState.RUNNING
         ]
         for task_id in old:
             del self.tasks[task_id]

@@ -5,15 +5,22 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sandbox.cluster.model.cluster import ApiError, Cluster, Instance, InstanceStatus, Task, TaskStatus
+from sandbox.cluster.model.cluster import (
+    AwsApiError,
+    ClusterModel,
+    ContainerInstanceStatus,
+    ModelInstance,
+    Task,
+    TaskStatus,
+)
 from sandbox.cluster.model.placement import predicate
 from sandbox.cluster.model.views import container_instance_view, task_view
 
 
-def describe_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> dict[str, Any]:
+def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
     """DescribeTasks; an unknown or forgotten id is a MISSING failure."""
     if len(request["tasks"]) > 100:
-        raise ApiError("InvalidParameterException", "Tasks cannot have more than 100 elements")
+        raise AwsApiError("InvalidParameterException", "Tasks cannot have more than 100 elements")
     found, failures = [], []
     for reference in request["tasks"]:
         task = cluster.find_task(reference, now)
@@ -26,15 +33,15 @@ def describe_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> 
     return {"tasks": found, "failures": failures}
 
 
-def list_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> dict[str, Any]:
+def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
     """ListTasks: RUNNING unless `desiredStatus` says otherwise; `startedBy` excludes the other filters."""
     if "startedBy" in request and {"family", "containerInstance", "serviceName"} & set(request):
-        raise ApiError("InvalidParameterException", "startedBy must be the only filter that you use.")
+        raise AwsApiError("InvalidParameterException", "startedBy must be the only filter that you use.")
     where = None
     if "containerInstance" in request:
         where = cluster.find_container_instance(request["containerInstance"])
         if where is None:
-            raise ApiError("InvalidParameterException", "The referenced container instance was not found.")
+            raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
     desired = request.get("desiredStatus", "RUNNING")
     if request.get("launchType", "EC2") != "EC2" or "serviceName" in request:
         return {"taskArns": []}
@@ -50,7 +57,9 @@ def list_tasks(cluster: Cluster, request: dict[str, Any], now: datetime) -> dict
     return page(arns, request, "taskArns", "maxResults", "nextToken")
 
 
-def _candidates(cluster: Cluster, request: dict[str, Any], desired: str, where: Instance | None) -> Iterable[Task]:
+def _candidates(
+    cluster: ClusterModel, request: dict[str, Any], desired: str, where: ModelInstance | None
+) -> Iterable[Task]:
     """Where to look for the tasks of a list: what is to run on an instance holds its resources."""
     if request.get("startedBy") is not None:
         return cluster.tasks.started_by(request["startedBy"])
@@ -65,15 +74,15 @@ def page(items: list[Any], request: dict[str, Any], member: str, size: str, toke
     """One page of a list answer; the token is the position."""
     text = request.get(token) or "0"
     if not text.isdigit():
-        raise ApiError("InvalidParameterException", "Invalid token.")
+        raise AwsApiError("InvalidParameterException", "Invalid token.")
     start = int(text)
     end = start + (request.get(size) or 100)
     return {member: items[start:end]} | ({token: str(end)} if end < len(items) else {})
 
 
-def describe_container_instances(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+def describe_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
     if len(request["containerInstances"]) > 100:
-        raise ApiError("InvalidParameterException", "instanceIds can have at most 100 items.")
+        raise AwsApiError("InvalidParameterException", "instanceIds can have at most 100 items.")
     found, failures = [], []
     for reference in request["containerInstances"]:
         instance = cluster.find_container_instance(reference)
@@ -86,15 +95,19 @@ def describe_container_instances(cluster: Cluster, request: dict[str, Any]) -> d
     return {"containerInstances": found, "failures": failures}
 
 
-def list_container_instances(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+def list_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
     """ListContainerInstances; without `status` everything but INACTIVE."""
     holds = predicate(request["filter"]) if request.get("filter") else (lambda instance: True)
-    wanted = {request["status"]} if "status" in request else {InstanceStatus.ACTIVE, InstanceStatus.DRAINING}
+    wanted = (
+        {request["status"]}
+        if "status" in request
+        else {ContainerInstanceStatus.ACTIVE, ContainerInstanceStatus.DRAINING}
+    )
     arns = [i.arn for i in cluster.instances.values() if i.status in wanted and holds(i)]
     return page(arns, request, "containerInstanceArns", "maxResults", "nextToken")
 
 
-def describe_clusters(cluster: Cluster, request: dict[str, Any]) -> dict[str, Any]:
+def describe_clusters(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
     names = request.get("clusters") or ["default"]
     known = {cluster.name, cluster.cluster_arn}
     live = [task for instance in cluster.instances.values() for task in cluster.live_tasks(instance)]
@@ -104,7 +117,7 @@ def describe_clusters(cluster: Cluster, request: dict[str, Any]) -> dict[str, An
         "clusterName": cluster.name,
         "status": "ACTIVE",
         "registeredContainerInstancesCount": sum(
-            instance.status is not InstanceStatus.INACTIVE for instance in cluster.instances.values()
+            instance.status is not ContainerInstanceStatus.INACTIVE for instance in cluster.instances.values()
         ),
         "runningTasksCount": running,
         "pendingTasksCount": len(live) - running,

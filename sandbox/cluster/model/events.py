@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import Cluster, Instance, ScheduledEvent, StatusCheck, Task
+from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, ScheduledEvent, StatusCheck, Task
 from sandbox.cluster.model.views import container_instance_detail, iso, task_detail
 
 TASK = "ECS Task State Change"
@@ -34,7 +34,9 @@ _METRICS = {
 }
 
 
-def _envelope(cluster: Cluster, detail_type: str, arn: str, detail: dict[str, Any], now: datetime) -> dict[str, Any]:
+def _envelope(
+    cluster: ClusterModel, detail_type: str, arn: str, detail: dict[str, Any], now: datetime
+) -> dict[str, Any]:
     return {
         "version": "0",
         "id": cluster.event_id(),
@@ -48,7 +50,7 @@ def _envelope(cluster: Cluster, detail_type: str, arn: str, detail: dict[str, An
     }
 
 
-def task_changed(cluster: Cluster, task: Task, now: datetime, *, is_new: bool = False) -> dict[str, Any]:
+def task_changed(cluster: ClusterModel, task: Task, now: datetime, *, is_new: bool = False) -> dict[str, Any]:
     if not is_new:
         task.version += 1
     task.updated_at = now
@@ -60,7 +62,7 @@ def task_changed(cluster: Cluster, task: Task, now: datetime, *, is_new: bool = 
 
 
 def container_instance_changed(
-    cluster: Cluster, instance: Instance, now: datetime, *, is_new: bool = False
+    cluster: ClusterModel, instance: ModelInstance, now: datetime, *, is_new: bool = False
 ) -> dict[str, Any]:
     if not is_new:
         instance.version += 1
@@ -70,28 +72,28 @@ def container_instance_changed(
     return _envelope(cluster, CONTAINER_INSTANCE, instance.arn, detail, now)
 
 
-def _ec2_arn(cluster: Cluster, instance: Instance) -> str:
+def _ec2_arn(cluster: ClusterModel, instance: ModelInstance) -> str:
     return f"arn:{cluster.partition}:ec2:{cluster.region}:{cluster.account}:instance/{instance.instance_id}"
 
 
-def ec2_state_changed(cluster: Cluster, instance: Instance, now: datetime) -> dict[str, Any]:
+def ec2_state_changed(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
     detail = {"instance-id": instance.instance_id, "state": str(instance.ec2_state)}
     return _envelope(cluster, EC2_STATE, _ec2_arn(cluster, instance), detail, now)
 
 
-def spot_warned(cluster: Cluster, instance: Instance, now: datetime) -> dict[str, Any]:
+def spot_warned(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
     detail = {"instance-id": instance.instance_id, "instance-action": "terminate"}
     arn = f"arn:{cluster.partition}:ec2:{instance.availability_zone}:instance/{instance.instance_id}"
     return _envelope(cluster, SPOT_WARNING, arn, detail, now)  # an AZ and no account, as published
 
 
-def rebalance_recommended(cluster: Cluster, instance: Instance, now: datetime) -> dict[str, Any]:
+def rebalance_recommended(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
     arn = f"arn:{cluster.partition}:ec2:{instance.availability_zone}:instance/{instance.instance_id}"
     return _envelope(cluster, REBALANCE, arn, {"instance-id": instance.instance_id}, now)
 
 
 def health_changed(
-    cluster: Cluster, instance: Instance, kind: str, status: str, reason: str | None, now: datetime
+    cluster: ClusterModel, instance: ModelInstance, kind: str, status: str, reason: str | None, now: datetime
 ) -> dict[str, Any]:
     """An event without a version, as ECS sends it."""
     check = {
@@ -113,7 +115,7 @@ def health_changed(
 
 
 def health_event(
-    cluster: Cluster, instance: Instance, event: ScheduledEvent, status: str, now: datetime
+    cluster: ClusterModel, instance: ModelInstance, event: ScheduledEvent, status: str, now: datetime
 ) -> dict[str, Any]:
     code = _HEALTH_CODES[event.code]
     starts_at = event.not_before.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -136,7 +138,7 @@ def health_event(
 
 
 def alarm_changed(
-    cluster: Cluster, instance: Instance, check: StatusCheck, value: str, now: datetime
+    cluster: ClusterModel, instance: ModelInstance, check: StatusCheck, value: str, now: datetime
 ) -> dict[str, Any]:
     """An alarm on a status check of the machine; only its values are ours, the shape is that of every alarm."""
     name = f"{_METRICS[check]} {instance.instance_id}"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.cluster.model.cluster import ApiError, Cluster, Instance, InstanceStatus
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, ContainerInstanceStatus, ModelInstance
 from sandbox.cluster.model.views import attributes_of
 
 ONE_INSTANCE = re.compile(r"\s*ec2InstanceId\s*==\s*(i-[0-9a-f]+)\s*")
@@ -15,14 +15,14 @@ _CLAUSE = re.compile(r"^(?P<subject>[\w:.\-/]+)\s*(?P<operator>==|!=|in\b|exists
 
 
 @dataclass(frozen=True)
-class Need:
+class ResourceNeed:
     """Of one task. GPU counts by container; None means every GPU of the instance (`"ALL"`)."""
 
     cpu: int
     memory: int
     gpus: dict[str, int | None]
 
-    def gpu_count(self, instance: Instance) -> int:
+    def gpu_count(self, instance: ModelInstance) -> int:
         return sum(max(len(instance.gpus), 1) if n is None else n for n in self.gpus.values())
 
 
@@ -31,11 +31,11 @@ def _gpu_value(requirements: list[dict[str, str]]) -> int | None:
     if value == "ALL":
         return None
     if not value.isdigit():
-        raise ApiError("InvalidParameterException", f"GPU requirement must be a number or ALL, not {value}")
+        raise AwsApiError("InvalidParameterException", f"GPU requirement must be a number or ALL, not {value}")
     return int(value)
 
 
-def need_of(definition: dict[str, Any], overrides: dict[str, Any]) -> Need:
+def need_of(definition: dict[str, Any], overrides: dict[str, Any]) -> ResourceNeed:
     """Task-level sizes where given, else the containers' sums; an override replaces its container's part."""
     by_name = {entry["name"]: entry for entry in overrides.get("containerOverrides", [])}
     gpus: dict[str, int | None] = {}
@@ -47,7 +47,7 @@ def need_of(definition: dict[str, Any], overrides: dict[str, Any]) -> Need:
             gpus[container["name"]] = value
         cpu += merged.get("cpu", 0)
         memory += merged.get("memoryReservation") or merged.get("memory") or 0
-    return Need(
+    return ResourceNeed(
         cpu=int(overrides.get("cpu") or definition.get("cpu") or cpu),
         memory=int(overrides.get("memory") or definition.get("memory") or memory),
         gpus=gpus,
@@ -57,7 +57,7 @@ def need_of(definition: dict[str, Any], overrides: dict[str, Any]) -> Need:
 def _clause(text: str) -> Callable[[dict[str, str]], bool]:
     match = _CLAUSE.match(text.strip())
     if match is None:
-        raise ApiError("InvalidParameterException", f"Invalid placement constraint expression: {text.strip()}")
+        raise AwsApiError("InvalidParameterException", f"Invalid placement constraint expression: {text.strip()}")
     subject, operator, value = match["subject"], match["operator"], match["value"].strip().strip("'\"")
     if operator == "exists":
         return lambda facts: subject in facts
@@ -69,13 +69,13 @@ def _clause(text: str) -> Callable[[dict[str, str]], bool]:
     return lambda facts: facts.get(subject) != value
 
 
-def predicate(expression: str) -> Callable[[Instance], bool]:
+def predicate(expression: str) -> Callable[[ModelInstance], bool]:
     """The cluster query language without parentheses: `==`, `!=`, `in`, `exists`, joined by `and`, `or`."""
     alternatives = [
         [_clause(part) for part in re.split(r"\s+and\s+|&&", side)] for side in re.split(r"\s+or\s+|\|\|", expression)
     ]
 
-    def holds(instance: Instance) -> bool:
+    def holds(instance: ModelInstance) -> bool:
         facts = {
             "ec2InstanceId": instance.instance_id,
             "agentConnected": str(instance.agent_connected).lower(),
@@ -86,7 +86,7 @@ def predicate(expression: str) -> Callable[[Instance], bool]:
     return holds
 
 
-def misfit(cluster: Cluster, instance: Instance, need: Need) -> str | None:
+def misfit(cluster: ClusterModel, instance: ModelInstance, need: ResourceNeed) -> str | None:
     """ECS's reason why the task cannot go there, or None."""
     if not instance.agent_connected:
         return "AGENT"
@@ -99,27 +99,27 @@ def misfit(cluster: Cluster, instance: Instance, need: Need) -> str | None:
 
 
 def choose(
-    cluster: Cluster, constraints: list[dict[str, str]], need: Need
-) -> tuple[Instance | None, list[dict[str, str]]]:
+    cluster: ClusterModel, constraints: list[dict[str, str]], need: ResourceNeed
+) -> tuple[ModelInstance | None, list[dict[str, str]]]:
     """The instance with the fewest tasks among those that fit, or the failures ECS would answer."""
-    predicates: list[Callable[[Instance], bool]] = []
-    pool: dict[str, Instance] = cluster.instances
+    predicates: list[Callable[[ModelInstance], bool]] = []
+    pool: dict[str, ModelInstance] = cluster.instances
     for constraint in constraints:
         if constraint.get("type") != "memberOf":
-            raise ApiError("UnsupportedFeatureException", f"placement constraint type {constraint.get('type')}")
+            raise AwsApiError("UnsupportedFeatureException", f"placement constraint type {constraint.get('type')}")
         expression = constraint.get("expression", "")
         named = ONE_INSTANCE.fullmatch(expression)
         if named is None:
             predicates.append(predicate(expression))
         else:
             pool = {named[1]: pool[named[1]]} if named[1] in pool else {}
-    candidates = [i for i in pool.values() if i.status is InstanceStatus.ACTIVE]
+    candidates = [i for i in pool.values() if i.status is ContainerInstanceStatus.ACTIVE]
     for holds in predicates:
         candidates = [i for i in candidates if holds(i)]
     if not candidates:
-        active = [i for i in cluster.instances.values() if i.status is InstanceStatus.ACTIVE]
+        active = [i for i in cluster.instances.values() if i.status is ContainerInstanceStatus.ACTIVE]
         if not active:
-            raise ApiError("InvalidParameterException", "No Container Instances were found in your cluster.")
+            raise AwsApiError("InvalidParameterException", "No Container Instances were found in your cluster.")
         return None, [{"arn": instance.arn, "reason": UNSATISFIED} for instance in active]
     reasons = [misfit(cluster, instance, need) for instance in candidates]
     fitting = [instance for instance, reason in zip(candidates, reasons, strict=True) if reason is None]

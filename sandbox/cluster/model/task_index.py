@@ -21,7 +21,7 @@ class Indexed(Protocol):
 Task = TypeVar("Task", bound=Indexed)
 
 
-class Tasks(dict[str, Task]):
+class TaskIndex(dict[str, Task]):
     """Tasks by id, in order of creation. Whoever changes a task's `process` says so with `moved`."""
 
     def __init__(self, given: Mapping[str, Task] | Iterable[tuple[str, Task]] = ()) -> None:
@@ -34,8 +34,8 @@ class Tasks(dict[str, Task]):
         """Whose processes have moved, for whoever wants to know it and empties it."""
         self.update(given)
 
-    def __copy__(self) -> "Tasks[Task]":
-        return Tasks(self)
+    def __copy__(self) -> "TaskIndex[Task]":
+        return TaskIndex(self)
 
     def __setitem__(self, task_id: str, task: Task) -> None:
         if task_id in self:

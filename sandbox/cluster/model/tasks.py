@@ -6,20 +6,20 @@ from datetime import datetime
 from typing import Any
 
 from sandbox.cluster.model.cluster import (
-    ApiError,
-    Cluster,
+    AwsApiError,
+    ClusterModel,
     Container,
-    Instance,
-    InstanceStatus,
-    Outcome,
-    Process,
-    StopCode,
+    ContainerInstanceStatus,
+    EcsStopCode,
+    ModelInstance,
+    OperationResult,
+    ProcessState,
     StoredToken,
     Task,
     TaskStatus,
 )
 from sandbox.cluster.model.events import container_instance_changed, task_changed
-from sandbox.cluster.model.placement import Need, choose, need_of
+from sandbox.cluster.model.placement import ResourceNeed, choose, need_of
 from sandbox.cluster.model.views import task_answered
 
 OVERRIDES_CHARS_MAX = 8192
@@ -57,7 +57,7 @@ def _check_request(request: dict[str, Any], definition: dict[str, Any]) -> None:
     elif not _TOKEN.fullmatch(token):
         problem = "clientToken must be 1 to 64 ASCII characters in the range 33-126."
     if problem:
-        raise ApiError("InvalidParameterException", problem)
+        raise AwsApiError("InvalidParameterException", problem)
 
 
 def _is_too_long(overrides: dict[str, Any]) -> bool:
@@ -67,10 +67,12 @@ def _is_too_long(overrides: dict[str, Any]) -> bool:
     return len(json.dumps(overrides)) > OVERRIDES_CHARS_MAX
 
 
-def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, Any], now: datetime) -> Outcome:
+def run_task(
+    cluster: ClusterModel, request: dict[str, Any], definition: dict[str, Any], now: datetime
+) -> OperationResult:
     """RunTask. `request` as botocore takes it, `definition` as DescribeTaskDefinition gives it.
 
-    Each of `count` copies is placed or fails on its own. Raises ApiError where ECS refuses the request whole.
+    Each of `count` copies is placed or fails on its own. Raises AwsApiError where ECS refuses the request whole.
     """
     cluster.check_cluster(request.get("cluster"))
     _check_request(request, definition)
@@ -95,24 +97,24 @@ def run_task(cluster: Cluster, request: dict[str, Any], definition: dict[str, An
         events.append(task_changed(cluster, task, now))
     if token and placed:
         cluster.tokens[token] = StoredToken(rest, tuple(placed), now)
-    return Outcome({"tasks": tasks, "failures": failures}, events)
+    return OperationResult({"tasks": tasks, "failures": failures}, events)
 
 
-def _repeated(cluster: Cluster, stored: StoredToken, request: dict[str, Any]) -> Outcome:
+def _repeated(cluster: ClusterModel, stored: StoredToken, request: dict[str, Any]) -> OperationResult:
     tasks = [cluster.tasks[task_id] for task_id in stored.task_ids if task_id in cluster.tasks]
     if stored.request != request:
         message = "The clientToken was used before with other parameters."
-        raise ApiError("ConflictException", message, resourceIds=[task.arn for task in tasks])
-    return Outcome({"tasks": [task_answered(cluster, t) | {"tags": t.tags} for t in tasks], "failures": []}, [])
+        raise AwsApiError("ConflictException", message, resourceIds=[task.arn for task in tasks])
+    return OperationResult({"tasks": [task_answered(cluster, t) | {"tags": t.tags} for t in tasks], "failures": []}, [])
 
 
 def _place(
-    cluster: Cluster,
-    instance: Instance,
+    cluster: ClusterModel,
+    instance: ModelInstance,
     request: dict[str, Any],
     definition: dict[str, Any],
     *,
-    need: Need,
+    need: ResourceNeed,
     now: datetime,
 ) -> Task:
     task_id = cluster.ids.hex("task")
@@ -159,31 +161,31 @@ def _place(
     return task
 
 
-def stop_task(cluster: Cluster, reference: str, reason: str | None, now: datetime) -> Outcome:
+def stop_task(cluster: ClusterModel, reference: str, reason: str | None, now: datetime) -> OperationResult:
     """StopTask: the wish. The process ends when a connected agent has carried it out (see `agent_work`)."""
     task = cluster.find_task(reference, now)
     if task is None:
-        raise ApiError("InvalidParameterException", "The referenced task was not found.")
+        raise AwsApiError("InvalidParameterException", "The referenced task was not found.")
     if len(reason or "") > REASON_CHARS_MAX:
-        raise ApiError("InvalidParameterException", f"reason must be at most {REASON_CHARS_MAX} characters.")
+        raise AwsApiError("InvalidParameterException", f"reason must be at most {REASON_CHARS_MAX} characters.")
     events: Events = []
     if task.is_live and task.desired_status is not TaskStatus.STOPPED:
         task.desired_status = TaskStatus.STOPPED
-        task.stop_code, task.stopped_reason = StopCode.USER, reason or "Task stopped by user"
+        task.stop_code, task.stopped_reason = EcsStopCode.USER, reason or "Task stopped by user"
         task.stopping_at = now
         task.tags = []  # documented: StopTask deletes a task's tags
         events.append(task_changed(cluster, task, now))
-        if task.process is Process.NONE and cluster.instance_of(task).agent_connected:
+        if task.process is ProcessState.NONE and cluster.instance_of(task).agent_connected:
             events += finish(cluster, task, None, None, now)
-    return Outcome({"task": task_answered(cluster, task)}, events)
+    return OperationResult({"task": task_answered(cluster, task)}, events)
 
 
 def is_to_start(task: Task) -> bool:
     """Whether ECS wants the task's process, and there was none yet."""
-    return task.process is Process.NONE and task.desired_status is TaskStatus.RUNNING
+    return task.process is ProcessState.NONE and task.desired_status is TaskStatus.RUNNING
 
 
-def agent_work(cluster: Cluster, instance: Instance) -> tuple[list[Task], list[Task]]:
+def agent_work(cluster: ClusterModel, instance: ModelInstance) -> tuple[list[Task], list[Task]]:
     """What ECS wants of a connected agent: (tasks to start, tasks to stop)."""
     wanted: list[Task] = []
     unwanted: list[Task] = []
@@ -191,43 +193,43 @@ def agent_work(cluster: Cluster, instance: Instance) -> tuple[list[Task], list[T
         for task in cluster.live_tasks(instance):
             if is_to_start(task):
                 wanted.append(task)
-            elif task.process is Process.RUNNING and task.desired_status is TaskStatus.STOPPED:
+            elif task.process is ProcessState.RUNNING and task.desired_status is TaskStatus.STOPPED:
                 unwanted.append(task)
     return wanted, unwanted
 
 
-def process_started(cluster: Cluster, task: Task, now: datetime) -> Outcome:
+def process_started(cluster: ClusterModel, task: Task, now: datetime) -> OperationResult:
     """Fact from the driver."""
-    cluster.processed(task, Process.RUNNING)
+    cluster.processed(task, ProcessState.RUNNING)
     task.process_started_at = now
-    return Outcome({}, report(cluster, task, now))
+    return OperationResult({}, report(cluster, task, now))
 
 
-def process_ended(cluster: Cluster, task: Task, exit_code: int | None, now: datetime) -> Outcome:
+def process_ended(cluster: ClusterModel, task: Task, exit_code: int | None, now: datetime) -> OperationResult:
     """Fact from the driver; `exit_code` None when the container vanished and nobody saw its end."""
-    cluster.processed(task, Process.ENDED)
+    cluster.processed(task, ProcessState.ENDED)
     task.process_exit, task.process_ended_at = exit_code, now
     task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"
-    return Outcome({}, report(cluster, task, now))
+    return OperationResult({}, report(cluster, task, now))
 
 
-def process_failed(cluster: Cluster, task: Task, reason: str, now: datetime) -> Outcome:
+def process_failed(cluster: ClusterModel, task: Task, reason: str, now: datetime) -> OperationResult:
     """Fact from the driver: the container could not be started."""
-    cluster.processed(task, Process.FAILED_TO_START)
+    cluster.processed(task, ProcessState.FAILED_TO_START)
     task.process_ended_at = now
     task.process_reason = f"CannotStartContainerError: {reason}"
-    return Outcome({}, report(cluster, task, now))
+    return OperationResult({}, report(cluster, task, now))
 
 
-def stopping(cluster: Cluster, task: Task, now: datetime) -> Outcome:
+def stopping(cluster: ClusterModel, task: Task, now: datetime) -> OperationResult:
     """Fact from the driver: the agent has sent the stop signal."""
     if task.last_status is not TaskStatus.RUNNING:
-        return Outcome({}, [])
+        return OperationResult({}, [])
     task.last_status = TaskStatus.STOPPING
-    return Outcome({}, [task_changed(cluster, task, now)])
+    return OperationResult({}, [task_changed(cluster, task, now)])
 
 
-def report(cluster: Cluster, task: Task, now: datetime) -> Events:
+def report(cluster: ClusterModel, task: Task, now: datetime) -> Events:
     """Tell ECS the truth about a task's process, if its agent can: RUNNING, or the end."""
     instance = cluster.instance_of(task)
     if not instance.agent_connected or not task.is_live:
@@ -238,22 +240,24 @@ def report(cluster: Cluster, task: Task, now: datetime) -> Events:
         for container in task.containers:
             container.last_status = TaskStatus.RUNNING
         events.append(task_changed(cluster, task, now))
-    if task.process is Process.ENDED:
+    if task.process is ProcessState.ENDED:
         events += finish(cluster, task, task.process_exit, task.process_reason, now)
-    elif task.process is Process.FAILED_TO_START:
+    elif task.process is ProcessState.FAILED_TO_START:
         if task.stop_code is None:
-            task.stop_code, task.stopped_reason = StopCode.FAILED_TO_START, "Task failed to start"
+            task.stop_code, task.stopped_reason = EcsStopCode.FAILED_TO_START, "Task failed to start"
         events += finish(cluster, task, None, task.process_reason, now)
-    elif task.process is Process.NONE and task.desired_status is TaskStatus.STOPPED:
+    elif task.process is ProcessState.NONE and task.desired_status is TaskStatus.STOPPED:
         events += finish(cluster, task, None, None, now)
     return events
 
 
-def finish(cluster: Cluster, task: Task, exit_code: int | None, container_reason: str | None, now: datetime) -> Events:
+def finish(
+    cluster: ClusterModel, task: Task, exit_code: int | None, container_reason: str | None, now: datetime
+) -> Events:
     """ECS learns of the end: DEPROVISIONING, STOPPED, and the instance's resources come back."""
     task.desired_status = TaskStatus.STOPPED
     if task.stop_code is None:
-        task.stop_code, task.stopped_reason = StopCode.ESSENTIAL_EXITED, EXITED
+        task.stop_code, task.stopped_reason = EcsStopCode.ESSENTIAL_EXITED, EXITED
     task.stopping_at = task.stopping_at or now
     task.execution_stopped_at = task.process_ended_at or now
     for container in task.containers:
@@ -269,6 +273,6 @@ def finish(cluster: Cluster, task: Task, exit_code: int | None, container_reason
     events.append(task_changed(cluster, task, now))
     instance = cluster.instance_of(task)
     instance.live.remove(task.task_id)
-    if instance.status is not InstanceStatus.INACTIVE:
+    if instance.status is not ContainerInstanceStatus.INACTIVE:
         events.append(container_instance_changed(cluster, instance, now))
     return events

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import Cluster, Container, Instance, Task, TaskStatus
+from sandbox.cluster.model.cluster import ClusterModel, Container, ModelInstance, Task, TaskStatus
 
 AGENT = {"agentHash": "b6c04a3e", "agentVersion": "1.98.0", "dockerVersion": "DockerVersion: 25.0.8"}
 PORTS_IN_USE = ("22", "2375", "2376", "51678", "51679")  # the ones every ECS instance reserves
@@ -55,7 +55,7 @@ def _container(task: Task, container: Container) -> dict[str, Any]:
     return view
 
 
-def _task(cluster: Cluster, task: Task, shown: Callable[[datetime], Any]) -> dict[str, Any]:
+def _task(cluster: ClusterModel, task: Task, shown: Callable[[datetime], Any]) -> dict[str, Any]:
     """All that is known of a task, its times as they are to be `shown`."""
     instance = cluster.instance_of(task)
     view: dict[str, Any] = {
@@ -103,17 +103,17 @@ def _as_it_is(at: datetime) -> datetime:
     return at
 
 
-def task_view(cluster: Cluster, task: Task) -> dict[str, Any]:
+def task_view(cluster: ClusterModel, task: Task) -> dict[str, Any]:
     """A `Task` of the ECS API, without tags (DescribeTasks adds them on request, events never have them)."""
     return _task(cluster, task, _as_it_is)
 
 
-def task_answered(cluster: Cluster, task: Task) -> dict[str, Any]:
-    """The task in the answer to an order about it; where few listen (`Cluster.mute`), nobody reads but its name."""
+def task_answered(cluster: ClusterModel, task: Task) -> dict[str, Any]:
+    """The task in the answer to an order about it; where few listen (`ClusterArns.mute`), nobody reads but its name."""
     return task_view(cluster, task) if cluster.mute is None else {"taskArn": task.arn}
 
 
-def task_detail(cluster: Cluster, task: Task) -> dict[str, Any]:
+def task_detail(cluster: ClusterModel, task: Task) -> dict[str, Any]:
     """`detail` of an ECS Task State Change. The overrides are the task's own, which never change."""
     detail = _task(cluster, task, iso)
     detail["updatedAt"] = iso(task.updated_at)
@@ -135,7 +135,7 @@ _PORTS_UDP: dict[str, Any] = {"name": "PORTS_UDP", "type": "STRINGSET", "stringS
 _ATTRIBUTES: dict[tuple[str, str], list[dict[str, str]]] = {}
 
 
-def _attributes(instance: Instance) -> list[dict[str, str]]:
+def _attributes(instance: ModelInstance) -> list[dict[str, str]]:
     """Of every instance of one type in one zone the same, and so one list."""
     key = instance.availability_zone, instance.instance_type
     if key not in _ATTRIBUTES:
@@ -143,7 +143,7 @@ def _attributes(instance: Instance) -> list[dict[str, str]]:
     return _ATTRIBUTES[key]
 
 
-def _spelt_attributes(instance: Instance) -> list[dict[str, str]]:
+def _spelt_attributes(instance: ModelInstance) -> list[dict[str, str]]:
     bare = (
         "privileged-container",
         "docker-remote-api.1.44",
@@ -161,7 +161,7 @@ def _spelt_attributes(instance: Instance) -> list[dict[str, str]]:
     ]
 
 
-def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str, Any]:
+def container_instance_detail(cluster: ClusterModel, instance: ModelInstance) -> dict[str, Any]:
     """`detail` of an ECS Container Instance State Change."""
     return {
         "agentConnected": instance.agent_connected,
@@ -178,7 +178,9 @@ def container_instance_detail(cluster: Cluster, instance: Instance) -> dict[str,
     }
 
 
-def container_instance_view(cluster: Cluster, instance: Instance, *, with_tags: bool = False) -> dict[str, Any]:
+def container_instance_view(
+    cluster: ClusterModel, instance: ModelInstance, *, with_tags: bool = False
+) -> dict[str, Any]:
     """A `ContainerInstance` of the ECS API."""
     detail = container_instance_detail(cluster, instance)
     running = sum(t.last_status is TaskStatus.RUNNING for t in cluster.live_tasks(instance))
@@ -197,6 +199,6 @@ def container_instance_view(cluster: Cluster, instance: Instance, *, with_tags: 
     return view
 
 
-def attributes_of(instance: Instance) -> dict[str, str]:
+def attributes_of(instance: ModelInstance) -> dict[str, str]:
     """What a placement expression can ask about an instance."""
     return {entry["name"]: entry.get("value", "") for entry in _attributes(instance)}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.fleet import Fleet, Pause
-from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.record import Claim, Held, Instance, InstanceStatus, Need, Rung
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RepairHold, RepairLevel, RepairNeed
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset
@@ -199,8 +199,8 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
 def test_the_fleet_has_the_shape_that_the_api_gives() -> None:
     """As above, for the brakes and whom they hold."""
     stored = json.loads((HERE / "fleet.json").read_text())
-    need = Need(Rung.REBOOT, "XID 79", NOW)
-    machine = Instance("i-1", NOW, InstanceStatus.QUARANTINED, need=need, held=Held(NOW, "paused"))
+    need = RepairNeed(RepairLevel.REBOOT, "XID 79", NOW)
+    machine = Instance("i-1", NOW, InstanceStatus.QUARANTINED, need=need, held=RepairHold(NOW, "paused"))
     waiting = Instance("i-2", NOW, InstanceStatus.QUARANTINED, "it did not come back")
     brakes = Fleet(opened_at=NOW, pause=Pause("an operator", "why", NOW), blamed={"i-1": NOW})
     view = fleet_view(brakes, PRESETS[Preset.ADAPTIVE], [machine, waiting], [])
@@ -240,7 +240,7 @@ def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None
 
 def test_an_instance_says_what_speaks_against_it() -> None:
     """The score and what it is made of, as the API tells them; of one with a clean past there is no such line."""
-    past = tuple(noticed(NOW, kind) for kind in (LemonSignal.OUT, LemonSignal.OUT, LemonSignal.XID))
+    past = tuple(signal_at(NOW, kind) for kind in (LemonSignal.OUT, LemonSignal.OUT, LemonSignal.XID))
     lemon, clean = (lemon_view(Instance("i-1", NOW, past=one), NOW) for one in (past, ()))
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
     told = render_instances.instance_details({**view, "lemon": lemon}, NOW)

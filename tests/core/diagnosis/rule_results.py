@@ -7,8 +7,8 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Case, History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.observations import Report
-from gpu_recovery.core.diagnosis.rule import Finding, Rule, findings
+from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.diagnosis.rule import Rule, RuleFinding, findings
 from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
@@ -28,7 +28,7 @@ def instance(name: str) -> Scope:
     return Scope.of(ScopeKind.INSTANCE, name)
 
 
-def numbered(reports: Iterable[Report]) -> list[Report]:
+def numbered(reports: Iterable[Observation]) -> list[Observation]:
     """The reports with ids r0, r1, ... and a second apart, where a test does not care."""
     made = []
     for n, one in enumerate(reports):
@@ -37,14 +37,14 @@ def numbered(reports: Iterable[Report]) -> list[Report]:
     return made
 
 
-def asked(rules: tuple[Rule, ...], *reports: Report, topology: Topology = TWO, at_s: float = AT_S) -> Diagnosis:
+def asked(rules: tuple[Rule, ...], *reports: Observation, topology: Topology = TWO, at_s: float = AT_S) -> Diagnosis:
     """The diagnosis by these rules alone."""
     return diagnose(numbered(reports), topology, History(), at_s, Thresholds(), rules)
 
 
 def found(
-    rules: tuple[Rule, ...], row: str, *reports: Report, topology: Topology = TWO, at_s: float = AT_S
-) -> list[Finding]:
+    rules: tuple[Rule, ...], row: str, *reports: Observation, topology: Topology = TWO, at_s: float = AT_S
+) -> list[RuleFinding]:
     """What the rules of one row find."""
     case = Case.of(numbered(reports), topology, History(), at_s, Thresholds())
     assert row in {rule.row for rule in rules}

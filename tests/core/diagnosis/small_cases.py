@@ -7,8 +7,8 @@ from itertools import count
 
 from gpu_recovery.core.diagnosis.case import Case, History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.observations import Report, RpcReport, RpcStage
-from gpu_recovery.core.diagnosis.rule import Finding, Rule, findings
+from gpu_recovery.core.diagnosis.observations import Observation, RpcReport, RpcStage
+from gpu_recovery.core.diagnosis.rule import Rule, RuleFinding, findings
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 AT_S = 10_000.0
@@ -25,27 +25,29 @@ def cluster(nodes: int, workers: int, racks: int = 1) -> Topology:
     )
 
 
-def case_of(reports: Iterable[Report], topology: Topology | None = None, at_s: float = AT_S) -> Case:
+def case_of(reports: Iterable[Observation], topology: Topology | None = None, at_s: float = AT_S) -> Case:
     """The case of these reports."""
     return Case.of(reports, topology or Topology(), History(), at_s, BY)
 
 
-def found_by(rules: Iterable[Rule], reports: Iterable[Report], topology: Topology | None = None) -> list[Finding]:
+def found_by(
+    rules: Iterable[Rule], reports: Iterable[Observation], topology: Topology | None = None
+) -> list[RuleFinding]:
     """What these rules find."""
     return list(findings(rules, case_of(reports, topology)))
 
 
-def rows(found: Iterable[Finding]) -> set[str]:
+def rows(found: Iterable[RuleFinding]) -> set[str]:
     """Which rows found something."""
     return {one.row for one in found}
 
 
-def of_row(found: Iterable[Finding], row: str) -> list[Finding]:
+def of_row(found: Iterable[RuleFinding], row: str) -> list[RuleFinding]:
     """What one row found."""
     return [one for one in found if one.row == row]
 
 
-def judged(reports: Iterable[Report], topology: Topology | None = None) -> Diagnosis:
+def judged(reports: Iterable[Observation], topology: Topology | None = None) -> Diagnosis:
     """The verdict of all rules."""
     return diagnose(reports, topology or Topology(), History(), AT_S)
 

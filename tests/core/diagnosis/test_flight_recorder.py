@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.diagnosis.flight_recorder import Culprits, culprits, groups, odd_frames
-from gpu_recovery.core.diagnosis.observations import FlightReport, Progress, Report, RpcStage
+from gpu_recovery.core.diagnosis.observations import FlightReport, Observation, ProgressReport, RpcStage
 from gpu_recovery.core.diagnosis.rules.collectives import RULES
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
 
@@ -124,9 +124,9 @@ def test_the_missing_ranks_are_the_verdict() -> None:
 
 def test_the_missing_rank_goes_before_everybody_who_hangs() -> None:
     """All calls ran out of time and nobody has moved for long: the recorder alone says for whom they wait."""
-    reports: list[Report] = [*hang((9,)), *(late(f"w{n}", RpcStage.HEADER, request_id="q") for n in range(16))]
+    reports: list[Observation] = [*hang((9,)), *(late(f"w{n}", RpcStage.HEADER, request_id="q") for n in range(16))]
     reports += [
-        Progress(report_id=f"beat-{n}-{k}", at_s=AT_S - 200 * k, worker=f"w{n}", value=7.0)
+        ProgressReport(report_id=f"beat-{n}-{k}", at_s=AT_S - 200 * k, worker=f"w{n}", value=7.0)
         for n in range(16)
         for k in range(5)
     ]

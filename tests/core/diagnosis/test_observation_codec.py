@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis import observation_codec, observations
-from gpu_recovery.core.diagnosis.observation_buffer import KEPT_BYTES_MAX, KEPT_MAX, ReportsKept, added, bounded
+from gpu_recovery.core.diagnosis.observation_buffer import KEPT_BYTES_MAX, KEPT_MAX, ObservationBuffer, added, bounded
 from gpu_recovery.core.diagnosis.observation_codec import (
     BYTES_MAX,
     KINDS,
@@ -21,7 +21,7 @@ from gpu_recovery.core.diagnosis.observation_codec import (
     to_json,
 )
 from gpu_recovery.core.diagnosis.observations import Occupant
-from gpu_recovery.core.heartbeat import Observed
+from gpu_recovery.core.heartbeat import ReceivedObservation
 from gpu_recovery.node_api.report_parser import report
 from gpu_recovery.wire.json_body import read_json
 from hypothesis import given, settings
@@ -109,7 +109,7 @@ def told(kind: str, **changes: Any) -> dict[str, Any]:
     return {"type": kind, **FROM, **WHOLE[kind], **changes}
 
 
-def read(entry: Any) -> Observed:
+def read(entry: Any) -> ReceivedObservation:
     """The one report that is read of a list of one."""
     found, left_out = observed(A, [entry])
     assert left_out == 0
@@ -119,7 +119,7 @@ def read(entry: Any) -> Observed:
 def left_out(entry: Any) -> bool:
     """Whether it is counted as one that cannot be kept, beside another that is read."""
     found, count = observed(A, [entry, told("progress")])
-    assert len(found) + count == 2 and type(found[-1].report) is observations.Progress
+    assert len(found) + count == 2 and type(found[-1].report) is observations.ProgressReport
     return count == 1
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_read_is_left_out_and_counted_alone(entry: Any) -> None:
 def test_what_is_no_list_is_one_thing_left_out(value: Any) -> None:
     """The heartbeat counts all the same: it is never refused for what a training says."""
     said = report(A, BEAT | {"diagnosis": value})
-    assert (said.observed, said.unread, said.sequence) == ((), 1, 1)
+    assert (said.observations, said.unread, said.sequence) == ((), 1, 1)
 
 
 def test_a_heartbeat_brings_the_newest_of_too_many() -> None:
@@ -272,8 +272,8 @@ def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
     except ValueError:
         return
     said = report(A, BEAT | {"diagnosis": document})
-    assert len(said.observed) <= REPORTS_MAX
-    for one in said.observed:
+    assert len(said.observations) <= REPORTS_MAX
+    for one in said.observations:
         text = json.dumps(to_json(one.report), allow_nan=False, ensure_ascii=False)
         text.encode()
         assert from_json(json.loads(text)) == one.report
@@ -308,9 +308,11 @@ def test_the_page_of_the_protocol_says_every_type_and_field() -> None:
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
-def progress(number: int, at_s: float | None = None) -> observations.Progress:
+def progress(number: int, at_s: float | None = None) -> observations.ProgressReport:
     """A progress heartbeat."""
-    return observations.Progress(report_id=f"p-{number:04}", at_s=float(number if at_s is None else at_s), value=number)
+    return observations.ProgressReport(
+        report_id=f"p-{number:04}", at_s=float(number if at_s is None else at_s), value=number
+    )
 
 
 def event(number: int) -> observations.EventReport:
@@ -322,16 +324,16 @@ def event(number: int) -> observations.EventReport:
 
 def test_a_batch_that_comes_again_changes_nothing() -> None:
     """The answer to a heartbeat may be lost."""
-    first = added(ReportsKept(), [progress(1), progress(2)], 3)
-    assert first == ReportsKept((progress(1), progress(2)), 3)
+    first = added(ObservationBuffer(), [progress(1), progress(2)], 3)
+    assert first == ObservationBuffer((progress(1), progress(2)), 3)
     assert added(first, [progress(1), replace(progress(2), at_s=9.0)], 3) is None
     more = added(first, [progress(2), progress(3)], 0)
-    assert more == ReportsKept((progress(1), progress(2), progress(3)), 3)
+    assert more == ObservationBuffer((progress(1), progress(2), progress(3)), 3)
 
 
 def test_what_is_kept_is_bounded_in_number_and_what_goes_is_counted() -> None:
     """The oldest goes first."""
-    kept = added(ReportsKept(), [progress(n) for n in range(KEPT_MAX + 5)], 1)
+    kept = added(ObservationBuffer(), [progress(n) for n in range(KEPT_MAX + 5)], 1)
     assert kept is not None and len(kept.reports) == KEPT_MAX
     assert kept.reports[0] == progress(5) and kept.lost == 6
 
@@ -348,7 +350,7 @@ def test_what_is_kept_is_bounded_in_bytes() -> None:
 
 def test_a_chatty_kind_pushes_out_its_own() -> None:
     """An event that was never acknowledged is older than ten thousand heartbeats of a healthy worker, and matters."""
-    kept = ReportsKept((event(0),))
+    kept = ObservationBuffer((event(0),))
     for n in range(1, 1_000):
         after = added(kept, [progress(n)], 0)
         assert after is not None

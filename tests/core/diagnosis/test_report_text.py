@@ -6,7 +6,7 @@ import pytest
 from gpu_recovery.core.diagnosis.case import History, Topology
 from gpu_recovery.core.diagnosis.diagnose import diagnose
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
-from gpu_recovery.core.diagnosis.report_text import LISTED_MAX, Language, as_document, outcome_line, page
+from gpu_recovery.core.diagnosis.report_text import LISTED_MAX, Language, as_document, outcome_line, report_text
 from gpu_recovery.core.diagnosis.taxonomy import Cause
 
 
@@ -25,7 +25,7 @@ def call(number: int) -> RpcReport:
 def test_a_page_has_what_where_how_sure_evidence_and_what_is_next() -> None:
     """In both languages."""
     found = diagnose([call(1)], Topology(), History(), 10.0)
-    english, chinese = page(found), page(found, Language.CHINESE)
+    english, chinese = report_text(found), report_text(found, Language.CHINESE)
     for words, text in (
         (("What", "Where", "How sure", "Evidence", "Next"), english),
         (("原因", "位置", "把握", "证据", "下一步"), chinese),
@@ -36,7 +36,7 @@ def test_a_page_has_what_where_how_sure_evidence_and_what_is_next() -> None:
 
 def test_a_page_of_nothing_says_so() -> None:
     """And which look is the cheapest."""
-    found = page(diagnose([], Topology(), History(), 0.0))
+    found = report_text(diagnose([], Topology(), History(), 0.0))
     assert "nothing speaks for any cause" in found and "self-report" in found
 
 

@@ -28,7 +28,7 @@ def case_of(*reports: ExitReport, topology: Topology = TWO) -> Case:
 )
 def test_a_report_is_at_the_narrowest_place_that_is_known(who: dict[str, str | int], scope: Scope) -> None:
     """Its own instance, else its worker's or rank's; else what it says of itself; else the job."""
-    assert case_of().place(ExitReport(report_id="r", at_s=1.0, **who)) == scope  # type: ignore[arg-type]
+    assert case_of().scope_of(ExitReport(report_id="r", at_s=1.0, **who)) == scope  # type: ignore[arg-type]
 
 
 def test_of_two_workers_with_one_rank_the_first_counts() -> None:
@@ -46,7 +46,7 @@ def test_what_several_rules_ask_is_made_once() -> None:
         return len(asked)
 
     one, other = case_of(), case_of()
-    assert [one.once(count), one.once(count), other.once(count)] == [1, 1, 2]
+    assert [one.computed_once(count), one.computed_once(count), other.computed_once(count)] == [1, 1, 2]
 
 
 def test_a_lemon_score_that_is_no_number_says_nothing() -> None:

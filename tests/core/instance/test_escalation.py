@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import DepartureKind, MachineState
-from gpu_recovery.core.instance.record import Departure, InstanceStatus
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
+from gpu_recovery.core.instance.record import InstanceStatus, Interruption
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from tests.core.build import (
@@ -48,7 +48,7 @@ ON = replace(ADAPTIVE, replace=True)
         ({"reboots": (later(-60), later(-120))}, "it was rebooted 2 time(s) within 86400 s"),
         ({"healed_at": later(-3_599)}, "its last repair held for less than 3600 s"),
         (
-            {"departure": Departure(DepartureKind.RETIREMENT, "event-1", later(10**6), "it is retired")},
+            {"departure": Interruption(DepartureKind.RETIREMENT, "event-1", later(10**6), "it is retired")},
             "its host is to be retired",
         ),
     ],
@@ -155,7 +155,7 @@ def test_a_quarantined_machine_that_a_person_stops_and_starts_comes_back() -> No
     """What the message asks for. ECS has kept the DRAINING that we gave it: we drained it, so we activate it."""
     record = applied(blamed_by_check(REPLACE))
     record = applied(tell(record, observed(2, ecs_status="DRAINING")))
-    gone = applied(tell(record, events.MachineSeen(at=later(9), state=MachineState.STOPPED), now=later(9)))
+    gone = applied(tell(record, events.MachineSeen(at=later(9), state=Ec2InstanceState.STOPPED), now=later(9)))
     assert gone.status is S.GONE
     off = applied(tell(gone, observed(3, ecs_status="DRAINING", agent_connected=False)))
     assert off.status is S.GONE

@@ -10,8 +10,8 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.instance.fault_history import EACH_MAX, PAST_MAX, made_of, noticed, percent
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.instance.fault_history import EACH_MAX, HISTORY_MAX, percent, score_sentence, signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -61,7 +61,7 @@ def xid(sentence: str = "XID 79 on GPU-a", at_s: int = 0, kind: HealthKind = Hea
 
 def past(kind: LemonSignal, *days: float) -> tuple[Signal, ...]:
     """That signal, so many days ago each."""
-    return tuple(noticed(NOW - timedelta(days=one), kind) for one in days)
+    return tuple(signal_at(NOW - timedelta(days=one), kind) for one in days)
 
 
 # -- each at its moment ------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_of_each_signal_the_newest_are_kept_so_that_none_crowds_out_another() ->
 
 def test_the_list_is_bounded_whoever_has_added_to_it() -> None:
     """Those who give claims back only add; the next decision shortens it."""
-    record = available(past=past(K.LEFT_OUT, *[1.0] * (PAST_MAX + 1)))
+    record = available(past=past(K.LEFT_OUT, *[1.0] * (HISTORY_MAX + 1)))
     assert len(applied(tell(record, observed(2))).past) == EACH_MAX
 
 
@@ -228,7 +228,7 @@ def test_under_another_host_nothing_is_remembered() -> None:
     """Stopped and started, the machine has left the GPUs that all that was about."""
     record = checking(REPLACING, past=past(K.TICKET, 3, 2))
     record = applied(tell(record, verdict_of(record, REPLACE), REPLACING))
-    off = events.MachineSeen(at=later(60), state=MachineState.STOPPED)
+    off = events.MachineSeen(at=later(60), state=Ec2InstanceState.STOPPED)
     record = applied(tell(record, off, REPLACING, later(60)))
     record = applied(tell(record, observed(2, agent_connected=False), REPLACING, later(90)))
     record = applied(tell(record, observed(3), REPLACING, later(300)))
@@ -266,7 +266,7 @@ def test_a_lemon_is_replaced_instead_of_being_rebooted_once_more() -> None:
 def test_where_nothing_may_be_replaced_a_lemon_goes_to_a_person() -> None:
     """It is not rebooted either."""
     after = blamed(replace(ADAPTIVE, lemon_replace=30))
-    assert after.status is S.QUARANTINED and after.waits_for_a_person
+    assert after.status is S.QUARANTINED and after.needs_operator
     assert "3 repairs and 2 XIDs in 28 days" in after.reason
 
 
@@ -297,5 +297,5 @@ def test_as_it_comes_no_past_keeps_a_machine_from_its_reboot(policy: RecoveryPol
 def test_the_score_is_said_in_words() -> None:
     """One and many of each; what is too old is not told."""
     signals = (*past(K.OUT, 1), *past(K.XID, 40, 2, 1), *past(K.LEFT_OUT, 3))
-    assert made_of(signals, NOW) == "1 repair, 2 XIDs and 1 time left out in 28 days"
-    assert made_of((), NOW) == made_of(past(K.XID, 29), NOW) == ""
+    assert score_sentence(signals, NOW) == "1 repair, 2 XIDs and 1 time left out in 28 days"
+    assert score_sentence((), NOW) == score_sentence(past(K.XID, 29), NOW) == ""

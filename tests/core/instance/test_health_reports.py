@@ -9,8 +9,8 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.instance.record import Health, InstanceStatus
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.xid import XidClass, class_of
 
 from tests.core.build import (
@@ -47,7 +47,7 @@ def test_what_any_watcher_says_of_any_instance(kind: HealthKind, status: HealthS
     record = IN_STATUS[where]()
     decision = tell(record, health_report(kind, status), ON)
     if where is S.GONE:
-        assert decision.outcome is Outcome.IGNORED
+        assert decision.outcome is EventOutcome.IGNORED
         return
     moves = where is S.AVAILABLE and status is IMPAIRED
     assert decision.record.status is (LEADS_TO.get(kind, where) if moves else where)
@@ -61,9 +61,9 @@ def test_a_watchers_words_are_ordered_by_when_they_were_said() -> None:
     """Events come in any order, and twice; watchers do not wait for each other."""
     record = applied(tell(available(), health_report(HealthKind.DAEMON, OK, later(10))))
     for since in (later(9), later(10)):
-        assert tell(record, health_report(HealthKind.DAEMON, IMPAIRED, since)).outcome is Outcome.OUTDATED
-    assert tell(record, health_report(HealthKind.CONTAINER_RUNTIME, IMPAIRED, NOW)).outcome is Outcome.APPLIED
-    assert tell(record, health_report(HealthKind.DAEMON, IMPAIRED, later(11))).record.suspicion
+        assert tell(record, health_report(HealthKind.DAEMON, IMPAIRED, since)).outcome is EventOutcome.OUTDATED
+    assert tell(record, health_report(HealthKind.CONTAINER_RUNTIME, IMPAIRED, NOW)).outcome is EventOutcome.APPLIED
+    assert tell(record, health_report(HealthKind.DAEMON, IMPAIRED, later(11))).record.avoid_reason
 
 
 @pytest.mark.parametrize("unsure", [UNKNOWN, HealthStatus.INITIALIZING])
@@ -71,11 +71,11 @@ def test_a_watcher_that_cannot_tell_takes_nothing_back(unsure: HealthStatus) -> 
     """INSUFFICIENT_DATA is not OK: suspicion stays until somebody says that all is well."""
     record = applied(tell(available(), health_report(HealthKind.DAEMON)))
     vague = tell(record, health_report(HealthKind.DAEMON, unsure, later(1)))
-    assert "DAEMON is IMPAIRED" in vague.record.suspicion and not orders(vague, commands.PokeScheduler)
-    assert tell(vague.record, health_report(HealthKind.DAEMON, IMPAIRED, later(1))).outcome is Outcome.OUTDATED
+    assert "DAEMON is IMPAIRED" in vague.record.avoid_reason and not orders(vague, commands.PokeScheduler)
+    assert tell(vague.record, health_report(HealthKind.DAEMON, IMPAIRED, later(1))).outcome is EventOutcome.OUTDATED
     well = tell(vague.record, health_report(HealthKind.DAEMON, OK, later(2)))
-    assert not well.record.suspicion and orders(well, commands.PokeScheduler)
-    assert not tell(available(), health_report(HealthKind.DAEMON, unsure)).record.suspicion
+    assert not well.record.avoid_reason and orders(well, commands.PokeScheduler)
+    assert not tell(available(), health_report(HealthKind.DAEMON, unsure)).record.avoid_reason
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_xid_that_says_nothing_of_the_hardware_is_only_noted(xid: int | None,
     assert decision.record.status is (S.CHECKING if checked else S.AVAILABLE)
     harmless = (XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER)
     assert xid is None or (class_of(xid) in harmless) is not checked
-    assert decision.record.suspicion
+    assert decision.record.avoid_reason
 
 
 def test_impaired_gpus_are_asked_beside_those_at_work() -> None:
@@ -97,7 +97,7 @@ def test_impaired_gpus_are_asked_beside_those_at_work() -> None:
     assert asked.record.status is S.CHECKING and asked.record.check.passive and orders(asked, commands.RunCheck)
     assert not orders(asked, commands.TellJob) and asked.record.claims == claimed().claims
     passed = tell(asked.record, verdict_of(asked.record, CheckOutcome.HEALTHY))
-    assert passed.record.status is S.AVAILABLE and passed.record.suspicion and passed.record.claims
+    assert passed.record.status is S.AVAILABLE and passed.record.avoid_reason and passed.record.claims
     blamed = tell(asked.record, verdict_of(asked.record, CheckOutcome.REBOOT))
     (told,) = orders(blamed, commands.TellJob)
     assert blamed.record.status is S.QUARANTINED and isinstance(told.event, events.InstanceNeedsRepair)
@@ -162,10 +162,13 @@ def test_a_machine_found_impaired_while_it_was_busy_is_thought_of_when_it_works_
 
 def test_a_proved_repair_forgets_what_watchers_on_the_machine_said_before_it() -> None:
     """They begin anew with its boot; if their OK is lost, a healed instance must not stay idle for ever."""
-    impaired = {HealthKind.ACCELERATED_COMPUTE: Health(IMPAIRED, NOW), HealthKind.SYSTEM_STATUS: Health(IMPAIRED, NOW)}
+    impaired = {
+        HealthKind.ACCELERATED_COMPUTE: HealthReport(IMPAIRED, NOW),
+        HealthKind.SYSTEM_STATUS: HealthReport(IMPAIRED, NOW),
+    }
     record = verifying(health=impaired)
     healed = applied(tell(record, verdict_of(record, CheckOutcome.HEALTHY, "boot-2")))
     assert healed.health[HealthKind.ACCELERATED_COMPUTE].status is UNKNOWN
     assert healed.health[HealthKind.SYSTEM_STATUS].status is IMPAIRED  # EC2 is asked each minute
     again = health_report(HealthKind.ACCELERATED_COMPUTE)
-    assert tell(healed, again).outcome is Outcome.OUTDATED
+    assert tell(healed, again).outcome is EventOutcome.OUTDATED

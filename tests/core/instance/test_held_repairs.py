@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Breaker, Fleet, begun, blame
+from gpu_recovery.core.fleet import Breaker, Fleet, with_blame, with_repair_begun
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Rank, Rung
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RankOnInstance, RepairLevel
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -59,7 +59,7 @@ def test_the_reason_of_what_is_held_names_what_stands_in_the_way(fleet: Fleet, s
     """The job is told that it is being repaired, for it will be."""
     decision = blamed_by_check(REBOOT, ADAPTIVE, fleet)
     assert decision.record.status is S.QUARANTINED and says in decision.reason
-    assert decision.record.need is not None and decision.record.need.rung is Rung.REBOOT
+    assert decision.record.need is not None and decision.record.need.rung is RepairLevel.REBOOT
     assert [one.repairing for one in orders(decision, commands.ReportCheck)] == [True]
     assert orders(decision, commands.DrainInstance) and not orders(decision, commands.RebootInstance)
 
@@ -68,7 +68,7 @@ def test_the_instance_whose_blame_opens_the_breaker_is_held_by_it() -> None:
     """The decision that counts it must not be the last one that slips through."""
     fleet = Fleet(gpu_instances=4)
     for name in ("i-a", "i-b"):
-        fleet = blame(fleet, name, 8, ADAPTIVE, NOW)
+        fleet = with_blame(fleet, name, 8, ADAPTIVE, NOW)
     decision = blamed_by_check(REBOOT, ADAPTIVE, fleet)
     assert decision.record.status is S.QUARANTINED and "the breaker is open: 3 of 4" in decision.reason
     assert decision.fleet is not None and decision.fleet.breaker is Breaker.OPEN
@@ -160,14 +160,14 @@ def _second_look(record: Instance, now: datetime = NOW) -> events.RepairHeld:
 def test_what_the_second_look_holds_back_is_as_if_it_had_never_begun() -> None:
     """No reboot is counted, of the instance or of the fleet, and a breaker's turn is not used up."""
     record = rebooting()
-    brakes = begun(FLEET, record.instance_id, ADAPTIVE, NOW)
+    brakes = with_repair_begun(FLEET, record.instance_id, ADAPTIVE, NOW)
     decision = tell(record, _second_look(record), fleet=brakes)
     assert decision.record.status is S.QUARANTINED and "maintenance tag" in decision.reason
     assert (decision.record.reboots, decision.record.reboot) == ((), None)
     assert decision.fleet == FLEET
     assert repair_ends(decision) == []
     opened = replace(FLEET, opened_at=later(-9_999), opened_because="many")
-    tried = tell(record, _second_look(record), fleet=begun(opened, record.instance_id, ADAPTIVE, NOW))
+    tried = tell(record, _second_look(record), fleet=with_repair_begun(opened, record.instance_id, ADAPTIVE, NOW))
     assert tried.fleet == opened
 
 
@@ -213,16 +213,16 @@ def test_a_rank_that_cannot_be_stopped_joins_what_is_held() -> None:
     decision = tell(record, stuck, ON, later(5))
     assert decision.record.status is S.REPLACING
     assert "it is REPLACE" in decision.reason and "a rank cannot be stopped" in decision.reason
-    assert decision.record.need.ends == Rank("sft-2", 1)
+    assert decision.record.need.ends == RankOnInstance("sft-2", 1)
     assert sorted(repair_ends(overdue(decision.record, ON))) == [("sft-1", False), ("sft-2", False)]
-    assert tell(decision.record, stuck, ON, later(6)).outcome is Outcome.IGNORED
+    assert tell(decision.record, stuck, ON, later(6)).outcome is EventOutcome.IGNORED
 
 
 def test_the_same_wish_to_end_a_rank_is_not_added_again() -> None:
     """It may be delivered twice while the repair is held; the reason would grow with each."""
     record = applied(tell(claimed(), STUCK, ADAPTIVE, NOW, FULL))
     assert record.held is not None
-    assert tell(record, STUCK, ADAPTIVE, later(9), FULL).outcome is Outcome.IGNORED
+    assert tell(record, STUCK, ADAPTIVE, later(9), FULL).outcome is EventOutcome.IGNORED
 
 
 def test_a_wish_to_end_a_rank_that_nobody_may_meet_is_answered() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from gpu_recovery.core.instance.record import Claim, InstanceStatus, Rung
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.instance.record import Claim, InstanceStatus, RepairLevel
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -68,7 +68,7 @@ def test_an_interruption_tells_those_at_work_at_once_wherever_the_instance_is(wh
 def test_jobs_are_moved_an_hour_before_what_is_announced_for_later(kind: DepartureKind) -> None:
     """Nothing new comes meanwhile; the deadline wakes the instance in time."""
     record = applied(tell(claimed(), _announced(kind, DAY)))
-    assert record.suspicion == f"{kind} at {DAY}" and record.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
+    assert record.avoid_reason == f"{kind} at {DAY}" and record.deadline_at == later(DAY - ADAPTIVE.leave_lead_s)
     decision = overdue(record)
     assert decision.record.status is S.AVAILABLE and _told_to_leave(decision) == [("sft-1", 1)]
     assert _told_to_leave(tell(claimed(), _announced(kind, ADAPTIVE.leave_lead_s))) == [("sft-1", 1)]
@@ -79,7 +79,7 @@ def test_a_retirement_is_met_by_replacing_where_that_is_allowed() -> None:
     """Those at work leave first."""
     record = applied(tell(claimed(), _announced(DepartureKind.RETIREMENT, DAY), ON))
     decision = overdue(record, ON)
-    assert decision.record.status is S.QUARANTINED and decision.record.need.rung is Rung.REPLACE
+    assert decision.record.status is S.QUARANTINED and decision.record.need.rung is RepairLevel.REPLACE
     assert [type(one.event) for one in orders(decision, commands.TellJob)] == [events.InstanceNeedsRepair]
     idle = applied(tell(available(), _announced(DepartureKind.RETIREMENT, DAY), ON))
     begins = overdue(idle, ON)
@@ -96,13 +96,13 @@ def test_what_is_graver_is_news_and_what_is_not_is_known() -> None:
         if high >= low:
             assert decision.record.departure.source == "two", (known, kind)
         else:
-            assert decision.outcome is Outcome.IGNORED, (known, kind)
+            assert decision.outcome is EventOutcome.IGNORED, (known, kind)
 
 
 def test_the_same_fate_by_two_ways_is_one() -> None:
     """AWS Health and EC2 tell of the same event under names of their own; an hour's difference is another date."""
     record = applied(tell(available(), _announced(DepartureKind.RETIREMENT, DAY, source="arn:one")))
-    assert tell(record, _announced(DepartureKind.RETIREMENT, DAY + 3_599, 1, "event-2")).outcome is Outcome.IGNORED
+    assert tell(record, _announced(DepartureKind.RETIREMENT, DAY + 3_599, 1, "event-2")).outcome is EventOutcome.IGNORED
     moved = applied(tell(record, _announced(DepartureKind.RETIREMENT, DAY + 3_600, 1, "event-2")))
     assert moved.deadline_at == later(DAY + 3_600 - ADAPTIVE.leave_lead_s)
     off = tell(record, _announced(DepartureKind.RETIREMENT, DAY, 2, "event-2", called_off=True))
@@ -114,19 +114,19 @@ def test_a_date_that_has_moved_is_not_moved_back_by_an_old_announcement() -> Non
     first = _announced(DepartureKind.RETIREMENT, DAY)
     record = applied(tell(available(), first))
     record = applied(tell(record, _announced(DepartureKind.RETIREMENT, 9 * DAY, at=60)))
-    assert tell(record, first).outcome is Outcome.OUTDATED
+    assert tell(record, first).outcome is EventOutcome.OUTDATED
     off = applied(tell(record, _announced(DepartureKind.RETIREMENT, 9 * DAY, at=90, called_off=True)))
     assert off.departure is None
     for again in (first, _announced(DepartureKind.RETIREMENT, 9 * DAY, at=60)):
-        assert tell(off, again).outcome is Outcome.OUTDATED
+        assert tell(off, again).outcome is EventOutcome.OUTDATED
     assert tell(off, _announced(DepartureKind.RETIREMENT, 9 * DAY, at=91)).record.departure is not None
 
 
 def test_a_call_off_that_overtakes_its_announcement_wins() -> None:
     """Else the instance would be left for what will never come."""
     record = applied(tell(available(), _announced(DepartureKind.MAINTENANCE, DAY, at=60, called_off=True)))
-    assert tell(record, _announced(DepartureKind.MAINTENANCE, DAY, at=0)).outcome is Outcome.OUTDATED
-    assert not record.suspicion
+    assert tell(record, _announced(DepartureKind.MAINTENANCE, DAY, at=0)).outcome is EventOutcome.OUTDATED
+    assert not record.avoid_reason
 
 
 def test_calling_off_ends_what_was_held_for_it() -> None:
@@ -145,9 +145,9 @@ def test_calling_off_ends_what_was_held_for_it() -> None:
 def test_a_rebalance_recommendation_moves_nobody_and_is_forgotten() -> None:
     """It is only more likely than usual to be interrupted."""
     record = applied(tell(claimed(), _announced(DepartureKind.REBALANCE, 0)))
-    assert record.suspicion and record.deadline_at == later(ADAPTIVE.avoid_s)
+    assert record.avoid_reason and record.deadline_at == later(ADAPTIVE.avoid_s)
     decision = overdue(record)
-    assert decision.record.suspicion == "" and _told_to_leave(decision) == []
+    assert decision.record.avoid_reason == "" and _told_to_leave(decision) == []
     assert orders(decision, commands.PokeScheduler)
 
 
@@ -155,9 +155,9 @@ def test_a_rebalance_recommendation_moves_nobody_and_is_forgotten() -> None:
 def test_a_machine_still_there_long_after_it_was_to_go_is_used_again(kind: DepartureKind) -> None:
     """Who announced it may never say that it was called off."""
     record = applied(tell(claimed(), _announced(kind, 120)))
-    assert record.suspicion and record.deadline_at == later(120 + ADAPTIVE.avoid_s)
+    assert record.avoid_reason and record.deadline_at == later(120 + ADAPTIVE.avoid_s)
     decision = overdue(record)
-    assert (decision.record.suspicion, decision.record.deadline_at) == ("", None)
+    assert (decision.record.avoid_reason, decision.record.deadline_at) == ("", None)
 
 
 def test_an_instance_that_is_left_is_kept_for_nobody() -> None:
@@ -185,12 +185,12 @@ def test_a_machine_that_has_gone_remembers_no_warning_but_when_each_was_given() 
     """What comes back is another boot, perhaps another host; what is delivered late is about the old one."""
     record = applied(tell(available(), health_report(HealthKind.DAEMON)))
     record = applied(tell(record, _announced(DepartureKind.RETIREMENT, DAY)))
-    off = events.MachineSeen(at=later(1), state=MachineState.STOPPED)
+    off = events.MachineSeen(at=later(1), state=Ec2InstanceState.STOPPED)
     gone = applied(tell(record, off, now=later(1)))
-    assert gone.suspicion == ""
+    assert gone.avoid_reason == ""
     back = applied(tell(gone, observed(1, container_instance_id="ci-2"), now=later(2)))
-    assert tell(back, health_report(HealthKind.DAEMON)).outcome is Outcome.OUTDATED
-    assert tell(back, _announced(DepartureKind.RETIREMENT, DAY)).outcome is Outcome.OUTDATED
+    assert tell(back, health_report(HealthKind.DAEMON)).outcome is EventOutcome.OUTDATED
+    assert tell(back, _announced(DepartureKind.RETIREMENT, DAY)).outcome is EventOutcome.OUTDATED
 
 
 def test_the_record_of_announcements_is_bounded() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Deaf, Fleet, listening, why_not_now
+from gpu_recovery.core.fleet import Fleet, ReportingOutage, repair_blocked_reason, with_reporting
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.liveness import Liveness, liveness
 from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.policy import policy_from
-from gpu_recovery.core.state_machine import Outcome
-from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, asks_for_a_look, switch_asks_for_a_look
+from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, needs_check, switch_needs_check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -83,13 +83,13 @@ def test_silence_moves_no_instance_and_takes_no_claim(status: InstanceStatus) ->
     after = decision.record
     assert (after.status, after.reason, after.claims, after.silent_since) == (status, record.reason, record.claims, NOW)
     assert [one.name for one in of_decision(record, decision)] == ["InstancesSilent"]
-    assert tell(after, silent(), now=later(260)).outcome is Outcome.IGNORED
+    assert tell(after, silent(), now=later(260)).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize("status", [S.REBOOTING, S.REPLACING, S.GONE])
 def test_a_machine_that_is_expected_to_be_silent_is_no_news(status: InstanceStatus) -> None:
     """It is being repaired, or it has left."""
-    assert tell(IN_STATUS[status](), silent(), now=later(200)).outcome is Outcome.IGNORED
+    assert tell(IN_STATUS[status](), silent(), now=later(200)).outcome is EventOutcome.IGNORED
 
 
 def test_only_jobs_that_were_ever_heard_of_there_are_told() -> None:
@@ -104,9 +104,9 @@ def test_only_jobs_that_were_ever_heard_of_there_are_told() -> None:
 def test_nothing_new_is_placed_on_a_silent_instance() -> None:
     """It is suspected until it is heard of; then the scheduler looks again."""
     record = silenced(available())
-    assert record.suspicion and not available().suspicion
+    assert record.avoid_reason and not available().avoid_reason
     decision = tell(record, heard(later(300)), now=later(300))
-    assert not decision.record.suspicion and orders(decision, commands.PokeScheduler)
+    assert not decision.record.avoid_reason and orders(decision, commands.PokeScheduler)
 
 
 @pytest.mark.parametrize("status", [*LISTENED_TO, S.REBOOTING, S.REPLACING])
@@ -124,8 +124,8 @@ def test_a_silence_told_after_its_end_is_over() -> None:
     """Also where the silence was not known before: the two travel at their own speed."""
     for record in (silenced(), claimed()):
         back = applied(tell(record, heard(later(300), sft_1=1), now=later(300)))
-        assert tell(back, silent(sft_1=1), now=later(310)).outcome is Outcome.OUTDATED
-        assert tell(back, heard(later(300), sft_1=1), now=later(310)).outcome is Outcome.OUTDATED
+        assert tell(back, silent(sft_1=1), now=later(310)).outcome is EventOutcome.OUTDATED
+        assert tell(back, heard(later(300), sft_1=1), now=later(310)).outcome is EventOutcome.OUTDATED
         again = tell(back, silent(later(300), sft_1=1), now=later(500))
         assert told(again) == [(JOB, "RankSilent", 1)]
 
@@ -149,7 +149,7 @@ def test_a_boot_ends_the_ranks_that_were_heard_of_before_it(status: InstanceStat
     ended = orders(decision, commands.ConfirmEnd)
     assert [(one.job_id, one.attempt) for one in ended] == [(JOB, 1)]
     assert after.claims == record.claims
-    assert tell(after, booted(later(60), sft_1=1), now=later(160)).outcome is not Outcome.APPLIED
+    assert tell(after, booted(later(60), sft_1=1), now=later(160)).outcome is not EventOutcome.APPLIED
 
 
 def test_a_boot_before_the_last_that_was_told_of_is_old() -> None:
@@ -159,7 +159,7 @@ def test_a_boot_before_the_last_that_was_told_of_is_old() -> None:
     by_its_clock = replace(record, boot_id="boot-8", booted_at=later(-86_400))
     for one in (record, by_its_clock):
         for event in (booted(later(60), "boot-8", sft_1=1), booted(later(60), "boot-7", sft_1=1)):
-            assert tell(one, event, now=later(710)).outcome is Outcome.OUTDATED
+            assert tell(one, event, now=later(710)).outcome is EventOutcome.OUTDATED
 
 
 def test_another_boot_since_the_order_proves_the_reboot() -> None:
@@ -191,7 +191,7 @@ def test_a_replacement_that_has_not_begun_is_not_proved_by_a_boot() -> None:
 def test_a_gone_instance_hears_nothing() -> None:
     """Neither silence, nor its end, nor a boot."""
     for event in (silent(), heard(later(1)), booted(later(1))):
-        assert tell(IN_STATUS[S.GONE](), event, now=later(300)).outcome is Outcome.IGNORED
+        assert tell(IN_STATUS[S.GONE](), event, now=later(300)).outcome is EventOutcome.IGNORED
 
 
 EVENTS = st.lists(st.tuples(st.sampled_from(("silent", "heard", "booted", "again")), st.integers(0, 99)), max_size=30)
@@ -265,7 +265,7 @@ def test_a_node_agent_that_finds_its_gpus_impaired_leads_to_a_check() -> None:
 )
 def test_which_xids_ask_for_a_look(code: int, count: int, action: int | None, looked_at: bool) -> None:
     """The driver's own word overrides the table; repeats on one GPU ask; an unknown code is never met with silence."""
-    assert asks_for_a_look(code, count, action) is looked_at
+    assert needs_check(code, count, action) is looked_at
 
 
 def test_the_rules_of_repetition_are_data_with_a_version_for_each_profile() -> None:
@@ -280,13 +280,13 @@ def test_the_rules_of_repetition_are_data_with_a_version_for_each_profile() -> N
 @pytest.mark.parametrize(("fatal", "count", "looked_at"), [(True, 1, True), (False, 4, False), (False, 5, True)])
 def test_which_errors_of_a_switch_ask_for_a_look(fatal: bool, count: int, looked_at: bool) -> None:
     """The log says itself which of them are fatal."""
-    assert switch_asks_for_a_look(fatal, count) is looked_at
+    assert switch_needs_check(fatal, count) is looked_at
 
 
 def test_the_profiles_judge_otherwise_where_their_owners_do() -> None:
     """74 is for a look by either; 149 is only watched by AWS's services."""
-    assert asks_for_a_look(149, 1, None, XidProfile.NVIDIA) and not asks_for_a_look(149, 1, None, XidProfile.AWS)
-    assert asks_for_a_look(74, 1, None, XidProfile.AWS)
+    assert needs_check(149, 1, None, XidProfile.NVIDIA) and not needs_check(149, 1, None, XidProfile.AWS)
+    assert needs_check(74, 1, None, XidProfile.AWS)
     assert policy_from({"xid_profile": "aws"}).xid_profile is XidProfile.AWS
 
 
@@ -333,14 +333,14 @@ def test_a_running_log_survives_json_and_tells_attempts_and_ranks_apart() -> Non
 def test_more_silent_instances_than_the_repair_budget_are_the_network(silent_now: int, of: int, is_deaf: bool) -> None:
     """One machine alone is never the network; the budget is a fifth, and never less than one."""
     assert ADAPTIVE.repair_budget_percent == 20
-    after = listening(Fleet(), silent_now, of, ADAPTIVE, NOW)
+    after = with_reporting(Fleet(), silent_now, of, ADAPTIVE, NOW)
     assert (after.deaf is not None) is is_deaf
-    assert bool(why_not_now(after, IDS[0], ADAPTIVE, NOW)) is is_deaf
+    assert bool(repair_blocked_reason(after, IDS[0], ADAPTIVE, NOW)) is is_deaf
 
 
 def test_a_fleet_stays_deaf_under_one_incident_and_hears_again_by_itself() -> None:
     """More or fewer that are silent are the same silence, until few enough are."""
-    first = listening(Fleet(gpu_instances=10), 3, 10, ADAPTIVE, NOW)
-    assert first.deaf == Deaf(NOW, 3, 10, "silence/20261121T030000")
-    assert listening(first, 9, 10, ADAPTIVE, later(60)) is first
-    assert listening(first, 2, 10, ADAPTIVE, later(120)) == Fleet(gpu_instances=10)
+    first = with_reporting(Fleet(gpu_instances=10), 3, 10, ADAPTIVE, NOW)
+    assert first.deaf == ReportingOutage(NOW, 3, 10, "silence/20261121T030000")
+    assert with_reporting(first, 9, 10, ADAPTIVE, later(60)) is first
+    assert with_reporting(first, 2, 10, ADAPTIVE, later(120)) == Fleet(gpu_instances=10)

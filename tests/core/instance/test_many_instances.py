@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import events
-from gpu_recovery.core.fleet import Breaker, Fleet, Pause, budget, closed
+from gpu_recovery.core.fleet import Breaker, Fleet, Pause, budget, with_breaker_closed
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import HealthStatus, MachineState
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,9 +43,9 @@ class Cluster:
         """One decision and its transaction, with what must hold after it."""
         self.now = max(self.now, at)
         before = self.instances[name]
-        brakes = self.fleet if state_machine.minds_the_brakes(before, event) else None
+        brakes = self.fleet if state_machine.needs_fleet_limits(before, event) else None
         decision = state_machine.decide(before, event, self.policy, self.now, brakes)
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             assert decision.fleet is None
             return
         self.instances[name] = decision.record
@@ -81,7 +81,7 @@ def _run(policy: RecoveryPolicy, steps: list[tuple[int, int]]) -> Cluster:
             case 1 | 2:
                 cluster.fleet = replace(cluster.fleet, pause=None)
             case 3:
-                cluster.fleet = closed(cluster.fleet)
+                cluster.fleet = with_breaker_closed(cluster.fleet)
             case 4 | 5:  # its claims are given back
                 cluster.instances[name] = replace(cluster.instances[name], claims={})
             case _:
@@ -104,7 +104,7 @@ def _leads_on(event: Any) -> bool:
         case events.HealthReported():
             return event.status is HealthStatus.IMPAIRED
         case events.MachineSeen():
-            return event.state is MachineState.STOPPED
+            return event.state is Ec2InstanceState.STOPPED
         case events.InstanceObserved():
             return event.ecs_status == "ACTIVE"
     return isinstance(event, events.CheckRequested | events.RepairRequested | events.InstanceLookDue)

@@ -12,9 +12,9 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Pause
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.core.instance.record import IN_USE, Departure, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus, Interruption
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core import all_events
@@ -137,7 +137,7 @@ def test_a_released_instance_that_fails_its_check_goes_back_to_its_person() -> N
 
 def test_what_is_withheld_at_its_time_is_said_once_not_each_minute() -> None:
     """A retirement that is due: the deadline does not stand still, and a reservation ends with it."""
-    departure = Departure(DepartureKind.RETIREMENT, "event-1", later(60), "its host is retired")
+    departure = Interruption(DepartureKind.RETIREMENT, "event-1", later(60), "its host is retired")
     record = available(departure=departure, deadline_at=NOW, reserved_for="sft-1")
     event = events.InstanceDeadlineReached(at=NOW, deadline_at=NOW)
     decision = tell(record, event, OBSERVED)
@@ -188,7 +188,7 @@ def test_a_wish_to_end_a_rank_is_told_once() -> None:
     record = applied(tell(claimed(), wish, OBSERVED))
     assert "it would be REBOOTING" in record.reason and record.claims
     moved = applied(tell(record, observed(2, agent_connected=False), OBSERVED))
-    assert tell(moved, wish, OBSERVED, later(9)).outcome is Outcome.IGNORED
+    assert tell(moved, wish, OBSERVED, later(9)).outcome is EventOutcome.IGNORED
 
 
 # -- of jobs -----------------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def test_a_job_says_what_would_have_been_done_to_it(make: Any, event: Any) -> No
     assert f"it would be {acting.record.status}: {acting.reason}; the orders would be StopAttempt" in decision.reason
     (notice,) = orders(decision, commands.NotifyOperator)
     assert "it would be STOPPING" in notice.body
-    assert tell(decision.record, event, OBSERVED, later(5)).outcome is Outcome.IGNORED
+    assert tell(decision.record, event, OBSERVED, later(5)).outcome is EventOutcome.IGNORED
 
 
 def test_a_job_that_does_not_start_is_reported_once_and_waits_on() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.effects import waiting_for
-from gpu_recovery.core.instance.record import Instance, InstanceStatus, Rank
+from gpu_recovery.core.instance.effects import waiting_jobs
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
 from gpu_recovery.core.instance.repair_proof import proves_reboot
 from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import given
@@ -92,7 +92,7 @@ def _claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> 
             if before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
                 assert event.verdict.outcome is CheckOutcome.HEALTHY
             else:
-                assert before.reboot.ends == Rank(job_id, before.claims[job_id].attempt)
+                assert before.reboot.ends == RankOnInstance(job_id, before.claims[job_id].attempt)
                 assert proves_reboot(before.reboot, event.verdict)
         else:
             assert after.status is InstanceStatus.GONE
@@ -120,7 +120,7 @@ def test_no_move_that_exploring_finds_drops_a_claim_too_early(instance_edges: li
 def test_whoever_waits_for_a_repair_goes_on_waiting_or_hears_its_end(instance_edges: list[Edge]) -> None:
     """No move forgets a job: RepairEnded is told once when it leaves those who wait, and never while it stays."""
     for edge in instance_edges:
-        before, after = ({(one.job_id, one.attempt) for one in waiting_for(one)} for one in (edge.before, edge.after))
+        before, after = ({(one.job_id, one.attempt) for one in waiting_jobs(one)} for one in (edge.before, edge.after))
         told = [
             (one.command.job_id, one.command.event.attempt)
             for one in edge.after.commands[len(edge.before.commands) :]

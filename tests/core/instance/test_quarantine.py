@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Breaker, Fleet, begun
+from gpu_recovery.core.fleet import Breaker, Fleet, with_repair_begun
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -94,7 +94,7 @@ def test_a_person_may_quarantine_any_instance_and_whoever_waits_for_it_hears(
 def test_a_quarantined_instance_is_not_quarantined_again() -> None:
     """Its reason does not grow with every person who asks."""
     record = applied(_quarantine(available()))
-    assert _quarantine(record, 9).outcome is Outcome.IGNORED
+    assert _quarantine(record, 9).outcome is EventOutcome.IGNORED
 
 
 def test_a_quarantine_from_before_its_release_is_over() -> None:
@@ -104,20 +104,20 @@ def test_a_quarantine_from_before_its_release_is_over() -> None:
     record = applied(_release(record))
     record = applied(tell(record, verdict_of(record, CheckOutcome.HEALTHY), now=later(90)))
     assert record.status is S.AVAILABLE
-    assert tell(record, asked, now=later(99)).outcome is Outcome.IGNORED
+    assert tell(record, asked, now=later(99)).outcome is EventOutcome.IGNORED
 
 
 def test_gone_is_gone() -> None:
     """There is nothing to take out of use."""
     gone = applied(tell(available(), observed(2, ecs_status="INACTIVE")))
-    assert _quarantine(gone).outcome is Outcome.IGNORED
+    assert _quarantine(gone).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize("make", [rebooting, verifying])
 def test_quarantining_the_one_that_tries_frees_its_place_and_opens_the_breaker_again(make: Any) -> None:
     """A person has taken it out of the experiment: it has not come back healed."""
     opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
-    fleet = begun(opened, IDS[0], ADAPTIVE, NOW)
+    fleet = with_repair_begun(opened, IDS[0], ADAPTIVE, NOW)
     assert fleet.breaker is Breaker.HALF_OPEN
     after = _quarantine(make(), fleet=fleet).fleet
     assert after is not None
@@ -174,4 +174,4 @@ def test_a_release_during_a_hold_waits_for_those_who_still_work_there() -> None:
 @pytest.mark.parametrize("make", [available, checking, rebooting, verifying])
 def test_only_what_is_quarantined_can_be_released(make: Any) -> None:
     """A release that comes late meets something else."""
-    assert _release(make()).outcome is Outcome.IGNORED
+    assert _release(make()).outcome is EventOutcome.IGNORED

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import Claim, InstanceStatus, Need, Rung
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.instance.record import Claim, InstanceStatus, RepairLevel, RepairNeed
+from gpu_recovery.core.state_machine import EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -73,13 +73,13 @@ def test_a_proved_reboot_ends_the_rank_even_if_the_check_then_fails(outcome: Che
 def test_a_reboot_is_not_asked_for_an_attempt_that_holds_nothing_here() -> None:
     """The rank has ended since, or another attempt has the instance."""
     for record in (available(), claimed(attempt=2), claimed("other-1")):
-        assert tell(record, STUCK).outcome is Outcome.IGNORED
+        assert tell(record, STUCK).outcome is EventOutcome.IGNORED
 
 
 def test_a_reboot_that_has_been_made_is_not_made_again_for_the_same_wish() -> None:
     """The order may be carried out twice; what was asked before the last reboot is done."""
-    assert tell(claimed(reboots=(later(1),)), STUCK).outcome is Outcome.IGNORED
-    assert tell(claimed(reboots=(later(-1),)), STUCK).outcome is Outcome.APPLIED
+    assert tell(claimed(reboots=(later(1),)), STUCK).outcome is EventOutcome.IGNORED
+    assert tell(claimed(reboots=(later(-1),)), STUCK).outcome is EventOutcome.APPLIED
 
 
 def test_a_repair_that_its_job_waits_for_keeps_the_instance_for_it() -> None:
@@ -111,7 +111,7 @@ def test_whose_check_is_cut_short_for_a_repair_that_no_program_makes_hears_that_
     """It goes to a person: nobody else would ever tell it."""
     shared = replace(claimed(), claims={**claimed().claims, "other-1": Claim(1, 4)})
     asked = events.CheckRequested(at=NOW, job_id="other-1", attempt=1, may_reboot=True)
-    replaced = replace(applied(tell(shared, asked)), need=Need(Rung.REPLACE, "ECC", NOW))
+    replaced = replace(applied(tell(shared, asked)), need=RepairNeed(RepairLevel.REPLACE, "ECC", NOW))
     decision = tell(replaced, STUCK, policy=replace(ADAPTIVE, replace=False))
     assert decision.record.status is QUARANTINED
     heard = [one.job_id for one in orders(decision, commands.TellJob) if isinstance(one.event, events.RepairEnded)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Breaker, begun
+from gpu_recovery.core.fleet import Breaker, with_repair_begun
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.health_signals import DepartureKind, MachineState
-from gpu_recovery.core.instance.record import Claim, Departure, Instance, InstanceStatus
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Interruption
+from gpu_recovery.core.state_machine import EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -39,7 +39,7 @@ def _restarted(**fields: Any) -> Instance:
     """An instance that must be replaced, stopped and started, whose agent is back; it showed boot-1 before."""
     record = applied(blamed_by_check(REPLACE, ON, **fields))
     record = applied(tell(record, observed(2, agent_connected=False), ON))
-    record = applied(tell(record, events.MachineSeen(at=NOW, state=MachineState.STOPPED), ON))
+    record = applied(tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON))
     return applied(tell(record, observed(3), ON))
 
 
@@ -48,11 +48,11 @@ def test_a_replacement_stops_starts_and_proves_another_boot() -> None:
     record = applied(blamed_by_check(REPLACE, ON, gpus_most=8))
     assert record.status is S.REPLACING
     assert tell(record, observed(2), ON).record.status is S.REPLACING  # still up: nothing was asked of it yet
-    for state in (MachineState.RUNNING, MachineState.STOPPING, MachineState.SHUTTING_DOWN):
-        assert tell(record, events.MachineSeen(at=NOW, state=state), ON).outcome is Outcome.IGNORED
-    off = tell(record, events.MachineSeen(at=NOW, state=MachineState.STOPPED), ON)
+    for state in (Ec2InstanceState.RUNNING, Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
+        assert tell(record, events.MachineSeen(at=NOW, state=state), ON).outcome is EventOutcome.IGNORED
+    off = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON)
     assert orders(off, commands.StartInstance) == [commands.StartInstance(record.epoch)]
-    again = tell(off.record, events.MachineSeen(at=later(1), state=MachineState.STOPPED), ON)
+    again = tell(off.record, events.MachineSeen(at=later(1), state=Ec2InstanceState.STOPPED), ON)
     assert not orders(again, commands.StartInstance)
     back = _restarted()
     assert back.status is S.VERIFYING and back.check is not None and back.check.proof_needed
@@ -66,7 +66,7 @@ def test_a_machine_that_is_off_has_ended_its_ranks() -> None:
     """Stopped is one of the three confirmed ends."""
     record = applied(blamed_by_check(REPLACE, ON))
     record = replace(record, claims={"other-1": Claim(2, 4)})
-    decision = tell(record, events.MachineSeen(at=NOW, state=MachineState.STOPPED), ON)
+    decision = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON)
     assert decision.record.claims == {}
     assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("other-1", 2)]
 
@@ -74,8 +74,8 @@ def test_a_machine_that_is_off_has_ended_its_ranks() -> None:
 def test_a_machine_terminated_in_its_group_is_gone_and_the_job_hears_so() -> None:
     """Its successor registers under a name of its own."""
     record = applied(blamed_by_check(REPLACE, ON))
-    busy = begun(FLEET, record.instance_id, ON, NOW)
-    decision = tell(record, events.MachineSeen(at=NOW, state=MachineState.TERMINATED), ON, NOW, busy)
+    busy = with_repair_begun(FLEET, record.instance_id, ON, NOW)
+    decision = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.TERMINATED), ON, NOW, busy)
     assert decision.record.status is S.GONE
     assert repair_ends(decision) == [("sft-1", False)]
     assert orders(decision, commands.DeregisterInstance)
@@ -86,9 +86,9 @@ def test_a_machine_terminated_in_its_group_is_gone_and_the_job_hears_so() -> Non
 def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any) -> None:
     """Terminated, it has not come back healed: a broken check would have its way with the next one, and the next."""
     opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
-    trying = begun(opened, IDS[0], ON, NOW)
+    trying = with_repair_begun(opened, IDS[0], ON, NOW)
     for leaves in (
-        events.MachineSeen(at=later(5), state=MachineState.TERMINATED),
+        events.MachineSeen(at=later(5), state=Ec2InstanceState.TERMINATED),
         observed(9, ecs_status="INACTIVE", agent_connected=False),
     ):
         after = tell(make(), leaves, ON, later(5), trying).fleet
@@ -109,10 +109,10 @@ def test_another_host_is_put_under_a_machine_once_not_again_and_again(outcome: C
 
 def test_on_another_host_the_retirement_of_the_old_one_is_over() -> None:
     """Else it would be left, stopped and started again as soon as it works; EC2's list may lag behind."""
-    departure = Departure(DepartureKind.RETIREMENT, "event-1", later(60), "its host is retired")
+    departure = Interruption(DepartureKind.RETIREMENT, "event-1", later(60), "its host is retired")
     record = _restarted(departure=departure)
     healed = applied(tell(record, verdict_of(record, HEALTHY, "boot-2"), ON))
-    assert healed.departure is None and not healed.suspicion
+    assert healed.departure is None and not healed.avoid_reason
     lagging = events.DepartureAnnounced(
         at=later(1),
         kind=DepartureKind.RETIREMENT,
@@ -120,7 +120,7 @@ def test_on_another_host_the_retirement_of_the_old_one_is_over() -> None:
         leaves_at=later(60),
         sentence="its host is retired",
     )
-    assert tell(healed, lagging, ON, later(1)).outcome is Outcome.IGNORED
+    assert tell(healed, lagging, ON, later(1)).outcome is EventOutcome.IGNORED
 
 
 def test_a_replacement_that_never_comes_back_goes_to_a_person() -> None:

@@ -10,7 +10,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Reboot
 from gpu_recovery.core.instance.repair_proof import proves_reboot
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -53,8 +53,8 @@ def _quarantined() -> Instance:
 def test_what_ecs_said_before_is_outdated() -> None:
     """Within one registration the version counts up; the same version is the same news."""
     record = applied(tell(available(), observed(5, ecs_status="DRAINING")))
-    assert tell(record, observed(5)).outcome is Outcome.OUTDATED
-    assert tell(record, observed(4)).outcome is Outcome.OUTDATED
+    assert tell(record, observed(5)).outcome is EventOutcome.OUTDATED
+    assert tell(record, observed(4)).outcome is EventOutcome.OUTDATED
     assert tell(record, observed(6)).record.ecs_status == "ACTIVE"
 
 
@@ -63,14 +63,14 @@ def test_a_new_registration_begins_its_versions_anew_and_the_old_one_is_over() -
     record = applied(tell(available(ecs_version=90), observed(1, container_instance_id="ci-2")))
     assert (record.container_instance_id, record.ecs_version) == ("ci-2", 1)
     late = tell(record, observed(99, container_instance_id="ci-1"))
-    assert late.outcome is Outcome.OUTDATED
+    assert late.outcome is EventOutcome.OUTDATED
 
 
 def test_a_stale_registration_without_its_agent_replaces_none() -> None:
     """An agent that lost its data registers twice; the first registration stays ACTIVE and disconnected."""
     record = available()
     stale = observed(7, container_instance_id="ci-0", agent_connected=False)
-    assert tell(record, stale).outcome is Outcome.OUTDATED
+    assert tell(record, stale).outcome is EventOutcome.OUTDATED
 
 
 def test_an_agent_that_flaps_changes_no_status() -> None:
@@ -98,7 +98,7 @@ def test_an_old_registration_that_leaves_takes_nothing_with_it() -> None:
     """Only the registration it has now speaks for the instance."""
     record = claimed()
     decision = tell(record, observed(9, container_instance_id="ci-0", ecs_status="INACTIVE"))
-    assert decision.outcome is Outcome.IGNORED
+    assert decision.outcome is EventOutcome.IGNORED
     assert decision.record is record
 
 
@@ -125,10 +125,10 @@ def test_a_check_takes_the_ended_claim_and_keeps_the_instance_for_the_job() -> N
 def test_an_attempt_has_an_instance_checked_once() -> None:
     """The order may be carried out twice; also after another attempt was checked in between."""
     first = applied(tell(checking(), verdict_of(checking(), HEALTHY)))
-    assert tell(first, check_request()).outcome is Outcome.IGNORED
+    assert tell(first, check_request()).outcome is EventOutcome.IGNORED
     second = applied(tell(first, check_request(attempt=2)))
     second = applied(tell(second, verdict_of(second, HEALTHY)))
-    assert tell(second, check_request()).outcome is Outcome.IGNORED
+    assert tell(second, check_request()).outcome is EventOutcome.IGNORED
 
 
 def test_a_late_wish_for_a_check_leaves_the_running_attempts_claim_alone() -> None:
@@ -200,7 +200,7 @@ def test_the_end_of_another_check_is_outdated() -> None:
     """Check ids are numbered and never used twice."""
     old = verdict_of(checking(), REBOOT)
     record = verifying()
-    assert tell(record, old).outcome is Outcome.OUTDATED
+    assert tell(record, old).outcome is EventOutcome.OUTDATED
     assert record.check is not None
     assert record.check.check_id == f"check/{IDS[0]}/2"
 
@@ -319,7 +319,7 @@ def test_a_reboot_of_unknown_outcome_is_asked_for_again_only_on_the_old_boot() -
     assert heard.record.status is AVAILABLE
     silent = tell(unsure, verdict_of(unsure, HEALTHY, None))
     assert not orders(silent, commands.RebootInstance)
-    assert tell(silent.record, events.RebootUncertain(at=NOW, epoch=1)).outcome is Outcome.IGNORED
+    assert tell(silent.record, events.RebootUncertain(at=NOW, epoch=1)).outcome is EventOutcome.IGNORED
 
 
 def test_a_refused_reboot_goes_to_a_person_at_once() -> None:
@@ -329,7 +329,7 @@ def test_a_refused_reboot_goes_to_a_person_at_once() -> None:
     assert decision.record.status is QUARANTINED
     assert [one.event.healed for one in orders(decision, commands.TellJob)] == [False]
     assert orders(decision, commands.NotifyOperator)
-    assert tell(rebooting(epoch=1), refused).outcome is Outcome.OUTDATED
+    assert tell(rebooting(epoch=1), refused).outcome is EventOutcome.OUTDATED
 
 
 def test_a_reboot_that_did_not_cure_is_repeated_within_the_cap() -> None:
@@ -407,4 +407,4 @@ def test_a_released_instance_that_passes_its_check_is_nobodys() -> None:
 def test_a_release_from_before_the_quarantine_releases_nothing() -> None:
     """It was about an earlier one."""
     record = _quarantined()
-    assert tell(record, events.ReleaseRequested(at=NOW, by="ada")).outcome is Outcome.IGNORED
+    assert tell(record, events.ReleaseRequested(at=NOW, by="ada")).outcome is EventOutcome.IGNORED

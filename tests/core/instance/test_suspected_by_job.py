@@ -11,7 +11,7 @@ from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -135,5 +135,5 @@ def test_a_second_word_of_the_same_check_begins_no_second_repair() -> None:
     record = applied(tell(claimed(), asked, ADAPTIVE))
     ended = verdict_of(record, HEALTHY)
     after = applied(tell(record, ended, ADAPTIVE))
-    assert tell(after, ended, ADAPTIVE).outcome is Outcome.OUTDATED
-    assert tell(after, asked, ADAPTIVE).outcome is Outcome.IGNORED
+    assert tell(after, ended, ADAPTIVE).outcome is EventOutcome.OUTDATED
+    assert tell(after, asked, ADAPTIVE).outcome is EventOutcome.IGNORED

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import state_machine
-from gpu_recovery.core.job.adoption import Carried, carried, template
+from gpu_recovery.core.job.adoption import TaskIdentity, job_template, task_identity
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import NNODES_MAX
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind, TaskFact
 
 from tests.core.build import ADAPTIVE, IDS, NOW, SPEC, applied, failure, later, orders, stopped, tell
@@ -30,10 +30,10 @@ def _seen(rank: int, instance_id: str = "", attempt: int = 1) -> events.RankSeen
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({"JOB_ID": "run-1", "RANK": "0", "WORLD_SIZE": "2"}, Carried("run-1", 0, 2)),
+        ({"JOB_ID": "run-1", "RANK": "0", "WORLD_SIZE": "2"}, TaskIdentity("run-1", 0, 2)),
         (
             {"JOB_ID": "team/Run_1", "RANK": "1", "WORLD_SIZE": str(NNODES_MAX), "X": "y"},
-            Carried("team/Run_1", 1, NNODES_MAX),
+            TaskIdentity("team/Run_1", 1, NNODES_MAX),
         ),
         (None, None),
         ({}, None),
@@ -52,7 +52,7 @@ def _seen(rank: int, instance_id: str = "", attempt: int = 1) -> events.RankSeen
 )
 def test_a_task_is_ours_to_adopt_only_if_it_says_which_rank_of_which_job_it_is(environment: Any, says: Any) -> None:
     """And under a name that a relaunch can carry and that no other record's key begins with."""
-    assert carried(environment) == says
+    assert task_identity(environment) == says
 
 
 def test_the_first_task_is_the_template_of_every_relaunch() -> None:
@@ -67,7 +67,7 @@ def test_the_first_task_is_the_template_of_every_relaunch() -> None:
         environment={"JOB_ID": "run-1", "RANK": "0", "WORLD_SIZE": "2", "LR": "1"},
         main_container="train",
     )
-    spec = template(fact, 2, 8)
+    spec = job_template(fact, 2, 8)
     assert (spec.task_definition, spec.container, spec.command, spec.user) == (
         "gpu-training:3",
         "train",
@@ -89,7 +89,7 @@ def test_a_rank_is_where_it_was_first_seen() -> None:
     """Neither the same news nor another place moves it within the attempt."""
     record = applied(tell(_adopted(), _seen(0)))
     for again in (_seen(0), _seen(0, "i-0c3")):
-        assert tell(record, again).outcome is Outcome.IGNORED
+        assert tell(record, again).outcome is EventOutcome.IGNORED
 
 
 def test_a_rank_that_comes_while_its_gang_is_stopped_is_stopped_too() -> None:
@@ -143,7 +143,7 @@ def test_a_person_may_start_an_ended_job_anew() -> None:
 def test_a_task_from_before_the_end_starts_nothing_anew(created: Any) -> None:
     """Its event was late."""
     record = replace(_adopted(), status=JobStatus.FAILED)
-    assert tell(record, events.NewerTaskSeen(at=NOW, attempt=1, created_at=created)).outcome is Outcome.IGNORED
+    assert tell(record, events.NewerTaskSeen(at=NOW, attempt=1, created_at=created)).outcome is EventOutcome.IGNORED
 
 
 def test_an_observed_job_is_told_about_and_left_alone() -> None:
@@ -152,7 +152,7 @@ def test_an_observed_job_is_told_about_and_left_alone() -> None:
     decision = tell(_adopted(hands_off=True), failed)
     assert decision.record.status is JobStatus.SUBMITTED
     assert [type(one.command) for one in decision.commands] == [commands.NotifyOperator]
-    assert tell(decision.record, failed).outcome is Outcome.IGNORED
+    assert tell(decision.record, failed).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import pytest
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.assessment import assess, purpose_of
-from gpu_recovery.core.job.record import Cause, StopPurpose
+from gpu_recovery.core.job.record import CloseCause, StopPurpose
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import ADAPTIVE, CLASSIC, IDS, diagnosing, failure, results
 
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
 DIAGNOSE, RELAUNCH, FAIL, CANCEL = StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH, StopPurpose.FAIL, StopPurpose.CANCEL
-SHORT, INTERRUPTED = Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED
+SHORT, INTERRUPTED = CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_any_non_zero_exit_is_checked(code: int) -> None:
 def test_a_crash_on_healthy_gpus_is_retried(kind: EndingKind) -> None:
     """A restart cures most of them, and says so."""
     verdict = assess(diagnosing(failure(kind)), results(HEALTHY, HEALTHY), ADAPTIVE)
-    assert verdict.goes_on
+    assert verdict.continues
     assert verdict.repairing == ()
 
 
@@ -56,7 +56,7 @@ def test_a_crash_on_healthy_gpus_is_retried(kind: EndingKind) -> None:
 def test_an_application_error_on_healthy_gpus_fails_fast(kind: EndingKind) -> None:
     """It would end the same way again; the sentence names the rank and what it did."""
     verdict = assess(diagnosing(failure(kind)), results(HEALTHY, HEALTHY), ADAPTIVE)
-    assert not verdict.goes_on
+    assert not verdict.continues
     assert f"rank 0 on {IDS[0]}" in verdict.reason
 
 
@@ -65,7 +65,7 @@ def test_an_application_error_on_healthy_gpus_fails_fast(kind: EndingKind) -> No
 def test_evidence_against_an_instance_retries_whatever_the_exit(kind: EndingKind, outcome: CheckOutcome) -> None:
     """A sick GPU explains any exit code, and spare capacity will do even if it must be replaced."""
     verdict = assess(diagnosing(failure(kind)), results(HEALTHY, outcome), ADAPTIVE)
-    assert verdict.goes_on
+    assert verdict.continues
     assert verdict.repairing == ((IDS[1],) if outcome is REBOOT else ())
 
 
@@ -73,8 +73,8 @@ def test_evidence_against_an_instance_retries_whatever_the_exit(kind: EndingKind
 def test_a_check_that_could_not_tell_is_no_evidence(outcome: CheckOutcome) -> None:
     """Then it is answered as on healthy GPUs: a crash is retried, an application error is not."""
     found = results(HEALTHY, outcome)
-    assert assess(diagnosing(failure(EndingKind.CRASHED)), found, ADAPTIVE).goes_on
-    assert not assess(diagnosing(failure(EndingKind.FAILED)), found, ADAPTIVE).goes_on
+    assert assess(diagnosing(failure(EndingKind.CRASHED)), found, ADAPTIVE).continues
+    assert not assess(diagnosing(failure(EndingKind.FAILED)), found, ADAPTIVE).continues
 
 
 def test_an_instance_without_an_answer_is_named() -> None:
@@ -88,7 +88,7 @@ def test_the_last_attempt_is_not_retried_even_with_evidence() -> None:
     """The budget bounds what evidence may ask for."""
     record = replace(diagnosing(), attempts_counted=ADAPTIVE.attempts_max - 1)
     verdict = assess(record, results(HEALTHY, REBOOT), ADAPTIVE)
-    assert not verdict.goes_on
+    assert not verdict.continues
     assert f"the last of {ADAPTIVE.attempts_max}" in verdict.reason
 
 
@@ -96,7 +96,7 @@ def test_the_jobs_own_limit_goes_before_the_policys() -> None:
     """Who submits a job knows how often it is worth trying."""
     record = diagnosing()
     once = replace(record, spec=replace(record.spec, attempts_max=1))
-    assert not assess(once, results(HEALTHY, REBOOT), ADAPTIVE).goes_on
+    assert not assess(once, results(HEALTHY, REBOOT), ADAPTIVE).continues
 
 
 def test_a_repair_that_ended_before_the_barrier_is_not_waited_for() -> None:
@@ -104,12 +104,12 @@ def test_a_repair_that_ended_before_the_barrier_is_not_waited_for() -> None:
     found = results(HEALTHY, REBOOT)
     healed = replace(diagnosing(), repaired={IDS[1]: True})
     assert assess(healed, found, ADAPTIVE).repairing == ()
-    assert assess(healed, found, CLASSIC).goes_on
+    assert assess(healed, found, CLASSIC).continues
     lost = replace(healed, repaired={IDS[1]: False})
-    assert assess(lost, found, ADAPTIVE).goes_on
-    assert not assess(lost, found, CLASSIC).goes_on
+    assert assess(lost, found, ADAPTIVE).continues
+    assert not assess(lost, found, CLASSIC).continues
 
 
 def test_classic_does_not_wait_for_an_instance_that_nobody_repairs() -> None:
     """It was blamed, but its reboot was refused."""
-    assert not assess(diagnosing(), {**results(HEALTHY), IDS[1]: Checked(REBOOT, "bad", False)}, CLASSIC).goes_on
+    assert not assess(diagnosing(), {**results(HEALTHY), IDS[1]: Checked(REBOOT, "bad", False)}, CLASSIC).continues

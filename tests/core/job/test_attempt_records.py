@@ -11,7 +11,7 @@ from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
-from gpu_recovery.core.ray import state_machine as ray
+from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -90,6 +90,6 @@ def test_a_suspended_attempt_is_recorded_too() -> None:
 def test_so_is_one_on_ray() -> None:
     """Whatever backend it ran on."""
     record = replace(running(RECORDING), spec=replace(SPEC, backend=Backend.RAY, entrypoint="true"))
-    after = ray.decide(record, events.AllRanksStopped(at=NOW, attempt=1, failure=None), RECORDING, NOW)
+    after = ray_state_machine.decide(record, events.AllRanksStopped(at=NOW, attempt=1, failure=None), RECORDING, NOW)
     assert after.record.status is S.SUCCEEDED
     assert orders(after, commands.RecordAttempt) == [commands.RecordAttempt(1)]

@@ -11,21 +11,21 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.job.diagnosing import is_spared
-from gpu_recovery.core.job.diagnosis_result import OF_MACHINES, Conclusion
+from gpu_recovery.core.job.diagnosing import skips_checks
+from gpu_recovery.core.job.diagnosis_result import INSTANCE_CAUSES, DiagnosisResult
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import FirstEnd, Job, JobStatus
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core import build
 
 CRASHED = build.failure(EndingKind.CRASHED)
 LINE = "ModuleNotFoundError: No module named 'flash_attn'"
-APPLICATION = Conclusion(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 95, True, LINE)
-NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
-HANG = Conclusion(1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 80, True, "no answer")
-GPU = Conclusion(
+APPLICATION = DiagnosisResult(1, Cause.APPLICATION, "job", (), Remedy.FAIL, 95, True, LINE)
+NETWORK = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
+HANG = DiagnosisResult(1, Cause.WORKER_HANG, "instance i-0a1", (build.IDS[0],), Remedy.LEAVE_OUT, 80, True, "no answer")
+GPU = DiagnosisResult(
     1,
     Cause.GPU_FAULT,
     "gpu i-0b2/3",
@@ -38,7 +38,7 @@ GPU = Conclusion(
 )
 
 
-def diagnosed(record: Job, conclusion: Conclusion, policy: Any = build.ADAPTIVE) -> Any:
+def diagnosed(record: Job, conclusion: DiagnosisResult, policy: Any = build.ADAPTIVE) -> Any:
     """What the job decides once the witnesses of its attempt were heard."""
     event = events.Diagnosed(at=build.NOW, attempt=record.attempt, conclusion=conclusion)
     return build.tell(record, event, policy)
@@ -80,7 +80,7 @@ def test_a_broken_network_is_started_again_and_blames_no_machine() -> None:
     decision = diagnosed(ended(), NETWORK)
     after = build.applied(decision)
     assert (after.status, after.attempts_counted, after.repairing) == (JobStatus.RECOVERING, 1, ())
-    assert is_spared(after)
+    assert skips_checks(after)
     assert "no machine is to blame" in after.reason
     assert not build.orders(decision, commands.TellInstance)
     (release,) = build.orders(decision, commands.ReleaseInstances)
@@ -103,7 +103,7 @@ def test_a_hung_workers_instance_is_left_out_while_there_is_room_elsewhere() -> 
 ALL_CHECKED = replace(build.ADAPTIVE, check_aside=False)
 
 
-@pytest.mark.parametrize("cause", OF_MACHINES)
+@pytest.mark.parametrize("cause", INSTANCE_CAUSES)
 def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause) -> None:
     """The job goes on without it, and gives the others back without a check; the check knows which GPU."""
     record = ended()
@@ -111,7 +111,7 @@ def test_a_machine_that_is_named_for_sure_is_checked_beside_the_job(cause: Cause
     after = build.applied(decision)
     assert (after.status, after.attempts_counted, after.repairing) == (JobStatus.RECOVERING, 1, ())
     assert after.repairs == record.repairs + 1
-    assert is_spared(after) and after.left_out == {build.IDS[1]: 1}
+    assert skips_checks(after) and after.left_out == {build.IDS[1]: 1}
     (told,) = build.orders(decision, commands.TellInstance)
     assert told.instance_id == build.IDS[1] and isinstance(told.event, events.CheckRequested)
     assert (told.event.focus, told.event.awaited, told.event.attempt) == (GPU.gpus, True, 1)
@@ -179,14 +179,14 @@ def test_an_end_that_its_verdict_explains_makes_nobody_suspect() -> None:
     ],
 )
 def test_a_suspected_gpu_else_takes_its_way_through_the_check_of_all(
-    record: Job, found: Conclusion, policy: Any
+    record: Job, found: DiagnosisResult, policy: Any
 ) -> None:
     """The verdict is kept and said; the check decides what is repaired."""
     decision = diagnosed(record, found, policy)
     after = build.applied(decision)
     assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, record.attempts_counted)
-    assert not is_spared(after) and not build.orders(decision, commands.TellInstance)
-    assert found.said in after.reason
+    assert not skips_checks(after) and not build.orders(decision, commands.TellInstance)
+    assert found.summary in after.reason
     checked = build.results(CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
     expected = JobStatus.RECOVERING if after.attempts_left(policy) else JobStatus.FAILED
     assert build.applied(build.checked(after, checked, policy)).status is expected
@@ -220,15 +220,15 @@ def test_an_order_of_an_attempt_before_does_not_stand_for_this_ones() -> None:
 def test_to_end_a_job_takes_more_than_to_start_it_again() -> None:
     """An error of the program that is likely, but not sure, is checked like any failure."""
     after = build.applied(diagnosed(ended(), replace(APPLICATION, confidence=74)))
-    assert after.status is JobStatus.DIAGNOSING and not is_spared(after)
+    assert after.status is JobStatus.DIAGNOSING and not skips_checks(after)
 
 
 @pytest.mark.parametrize("conclusion", [APPLICATION, NETWORK, HANG])
-def test_what_is_undecided_goes_to_the_check(conclusion: Conclusion) -> None:
+def test_what_is_undecided_goes_to_the_check(conclusion: DiagnosisResult) -> None:
     """Whatever it is: it is only told."""
     after = build.applied(diagnosed(ended(), replace(conclusion, decided=False)))
     assert (after.status, after.left_out) == (JobStatus.DIAGNOSING, {})
-    assert not is_spared(after) and "undecided" in after.reason
+    assert not skips_checks(after) and "undecided" in after.reason
 
 
 @pytest.mark.parametrize("cause", [Cause.GPU_MEMORY, Cause.NUMERICAL, Cause.HOST_MEMORY, Cause.WORKER_ERROR])
@@ -259,12 +259,12 @@ def _suspicious(record: Job) -> Job:
 @pytest.mark.parametrize("conclusion", [APPLICATION, NETWORK, HANG])
 @pytest.mark.parametrize("change", [_checks_begun, _suspicious])
 def test_checks_that_have_begun_or_that_a_machine_is_suspected_for_are_not_spared(
-    change: Callable[[Job], Job], conclusion: Conclusion
+    change: Callable[[Job], Job], conclusion: DiagnosisResult
 ) -> None:
     """What they find would be lost, and a machine that ends its gangs would never be looked at."""
     after = build.applied(diagnosed(change(ended()), conclusion))
-    assert after.status is JobStatus.DIAGNOSING and not is_spared(after)
-    assert conclusion.said in after.reason
+    assert after.status is JobStatus.DIAGNOSING and not skips_checks(after)
+    assert conclusion.summary in after.reason
 
 
 def test_what_was_started_again_for_the_same_cause_is_looked_into_the_second_time() -> None:
@@ -294,12 +294,12 @@ def test_the_witnesses_are_heard_again_before_a_job_ends_for_want_of_evidence() 
     assert (after.status, after.attempts_counted) == (JobStatus.DIAGNOSING, 0)
     kinds = [type(one.command) for one in asked.commands]
     assert kinds == [commands.GatherEvidence]
-    assert _barrier(after).outcome is Outcome.IGNORED
+    assert _barrier(after).outcome is EventOutcome.IGNORED
     late = build.applied(diagnosed(after, NETWORK))
     assert late.status is JobStatus.DIAGNOSING
     goes_on = build.applied(_barrier(late, heard_again=True))
     assert (goes_on.status, goes_on.attempts_counted) == (JobStatus.RECOVERING, 1)
-    assert NETWORK.said in goes_on.reason
+    assert NETWORK.summary in goes_on.reason
     assert goes_on.diagnosed == replace(NETWORK, followed=True)
     silent = build.applied(_barrier(after, heard_again=True))
     assert silent.status is JobStatus.FAILED and "no instance is to blame" in silent.reason
@@ -311,7 +311,7 @@ def test_a_verdict_that_was_undecided_gives_way_to_the_second_hearing_and_a_deci
     again = build.applied(_barrier(unsure))
     late = build.applied(diagnosed(again, NETWORK))
     assert late.diagnosed == NETWORK
-    assert diagnosed(late, APPLICATION).outcome is Outcome.IGNORED
+    assert diagnosed(late, APPLICATION).outcome is EventOutcome.IGNORED
     sure = build.applied(diagnosed(_exited(), replace(APPLICATION, cause=Cause.NUMERICAL)))
     assert build.applied(_barrier(sure)).status is JobStatus.FAILED
 
@@ -335,7 +335,7 @@ def test_nobody_is_heard_again_where_the_checks_have_found_something_or_it_is_th
 
 @pytest.mark.parametrize("conclusion", [NETWORK, HANG, GPU])
 def test_what_no_program_can_have_done_does_not_end_the_job_once_its_machines_have_passed(
-    conclusion: Conclusion,
+    conclusion: DiagnosisResult,
 ) -> None:
     """A network that fails again is checked; nothing is found; the job goes on, without whom the verdict names."""
     before = replace(conclusion, attempt=0, spares=True)
@@ -355,7 +355,7 @@ def test_an_error_of_the_program_after_it_has_lasted_is_checked() -> None:
 
 def test_what_must_wait_waits_and_goes_elsewhere() -> None:
     """A disk that is full is not empty a second later."""
-    full = Conclusion(1, Cause.STORAGE, "instance i-0a1", (build.IDS[0],), Remedy.WAIT, 90, True, "no space left")
+    full = DiagnosisResult(1, Cause.STORAGE, "instance i-0a1", (build.IDS[0],), Remedy.WAIT, 90, True, "no space left")
     after = build.applied(diagnosed(ended(), full))
     assert after.not_before == build.later(build.ADAPTIVE.pending_retry_s)
     assert after.left_out == {build.IDS[0]: 0}
@@ -370,11 +370,11 @@ def test_the_last_attempt_is_not_followed_by_another() -> None:
 def test_a_verdict_counts_once() -> None:
     """Told twice, or after what follows is decided, it changes nothing; nor does one about another attempt."""
     after = build.applied(diagnosed(ended(), GPU))
-    assert diagnosed(after, NETWORK).outcome is Outcome.IGNORED
+    assert diagnosed(after, NETWORK).outcome is EventOutcome.IGNORED
     gone = build.applied(diagnosed(ended(), NETWORK))
-    assert diagnosed(gone, NETWORK).outcome is Outcome.IGNORED
+    assert diagnosed(gone, NETWORK).outcome is EventOutcome.IGNORED
     event = events.Diagnosed(at=build.NOW, attempt=7, conclusion=NETWORK)
-    assert build.tell(ended(), event).outcome is Outcome.OUTDATED
+    assert build.tell(ended(), event).outcome is EventOutcome.OUTDATED
 
 
 def test_a_job_that_a_person_holds_is_not_started_again() -> None:
@@ -420,4 +420,4 @@ def test_an_observed_gang_that_does_not_get_on_is_told_of_once() -> None:
     first = build.tell(build.running(policy), event, policy)
     after = build.applied(first)
     assert after.status is JobStatus.RUNNING and not build.orders(first, commands.StopAttempt)
-    assert build.tell(after, event, policy).outcome is Outcome.IGNORED
+    assert build.tell(after, event, policy).outcome is EventOutcome.IGNORED

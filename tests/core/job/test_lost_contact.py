@@ -13,7 +13,7 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
 from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import policy_from
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,7 +85,7 @@ def test_no_other_status_becomes_lost(status: JobStatus) -> None:
     """Before it runs its own deadline watches it; afterwards there is no rank to be heard of."""
     record = MAKE[status]()
     assert record.status is status
-    assert tell(record, rank_silent(record)).outcome is Outcome.IGNORED
+    assert tell(record, rank_silent(record)).outcome is EventOutcome.IGNORED
 
 
 def test_a_second_silent_instance_joins_and_the_deadline_stays() -> None:
@@ -100,7 +100,7 @@ def test_a_second_silent_instance_joins_and_the_deadline_stays() -> None:
 def test_a_silence_where_the_job_has_no_rank_says_nothing() -> None:
     """Neither does a heartbeat from there."""
     for event in (rank_silent(running()), rank_heard(running())):
-        assert tell(running(), replace(event, instance_id="i-other")).outcome is Outcome.IGNORED
+        assert tell(running(), replace(event, instance_id="i-other")).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize("attempt", [0, 2])
@@ -108,7 +108,7 @@ def test_a_silence_where_the_job_has_no_rank_says_nothing() -> None:
 def test_another_attempt_is_fenced_off(make: Any, attempt: int) -> None:
     """A silence of attempt N does not make attempt N+1 LOST, and its heartbeat does not bring it back."""
     for record in (running(), lost()):
-        assert tell(record, replace(make(record, at=later(900)), attempt=attempt)).outcome is Outcome.OUTDATED
+        assert tell(record, replace(make(record, at=later(900)), attempt=attempt)).outcome is EventOutcome.OUTDATED
 
 
 # -- back to RUNNING ---------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def test_a_silence_that_is_told_after_the_heartbeat_that_ended_it_is_over() -> N
     record = running()
     heard = applied(tell(record, rank_heard(record, 0, later(300)), now=later(300)))
     assert (heard.status, heard.reason) == (S.RUNNING, record.reason)
-    assert tell(heard, rank_silent(record, 0, NOW), now=later(310)).outcome is Outcome.OUTDATED
+    assert tell(heard, rank_silent(record, 0, NOW), now=later(310)).outcome is EventOutcome.OUTDATED
     assert tell(heard, rank_silent(record, 0, later(300)), now=later(500)).record.status is S.LOST
 
 
@@ -157,7 +157,7 @@ def test_a_heartbeat_from_before_the_silence_brings_nobody_back() -> None:
     heard = rank_heard(first, 0, later(300))
     back = applied(tell(first, heard, now=later(300)))
     again = applied(tell(back, rank_silent(back, 0, later(300)), now=later(500)))
-    assert tell(again, heard, now=later(501)).outcome is Outcome.OUTDATED
+    assert tell(again, heard, now=later(501)).outcome is EventOutcome.OUTDATED
     assert tell(again, rank_heard(again, 0, later(301)), now=later(501)).record.status is S.RUNNING
 
 
@@ -220,7 +220,7 @@ def test_where_the_machine_lives_its_job_runs_on() -> None:
     after = decision.record
     assert (after.status, after.silent, after.incident_id) == (S.RUNNING, (), None)
     assert takes_nothing(decision) and notices(decision) == [(Phase.RESOLVED, record.incident_id)]
-    assert tell(after, rank_silent(after), now=later(900)).outcome is Outcome.OUTDATED
+    assert tell(after, rank_silent(after), now=later(900)).outcome is EventOutcome.OUTDATED
     assert tell(after, rank_silent(after, 0, later(2_000)), now=later(2_200)).record.status is S.LOST
 
 
@@ -300,7 +300,7 @@ def test_an_exit_that_an_agent_tells_of_is_a_reason_to_ask_ecs_and_nothing_more(
     soon = decision.record
     assert soon.status is status and takes_nothing(decision) and not decision.commands
     assert record.look_at is not None and soon.look_at is not None and soon.look_at < record.look_at
-    assert tell(soon, event).outcome is Outcome.IGNORED
+    assert tell(soon, event).outcome is EventOutcome.IGNORED
     look = events.JobLookDue(at=soon.look_at, attempt=1, look_at=soon.look_at)
     assert orders(tell(soon, look, now=soon.look_at), commands.ObserveAttempt) == [commands.ObserveAttempt(1)]
 
@@ -310,7 +310,7 @@ def test_an_exit_is_no_news_where_no_attempt_runs(status: JobStatus) -> None:
     """The end of each rank is awaited, or over."""
     record = MAKE[status]()
     event = events.RankExited(at=NOW, attempt=record.attempt, instance_id=IDS[0], sentence="it has ended")
-    assert tell(record, event).outcome is Outcome.IGNORED
+    assert tell(record, event).outcome is EventOutcome.IGNORED
 
 
 # -- the gaps of seed 000's server -------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def test_gap_1_a_heartbeat_in_flight_revives_nothing_that_has_ended(status: JobS
     """Neither what has finished or failed, nor what is being stopped, checked or relaunched."""
     record = MAKE[status]()
     decision = tell(record, rank_heard(record, 0, later(900)), now=later(900))
-    assert decision.record is record and decision.outcome is Outcome.IGNORED
+    assert decision.record is record and decision.outcome is EventOutcome.IGNORED
 
 
 def test_gap_2_a_late_exit_of_one_attempt_does_not_touch_the_next() -> None:
@@ -337,7 +337,7 @@ def test_gap_2_a_late_exit_of_one_attempt_does_not_touch_the_next() -> None:
         events.RankFailed(at=NOW, attempt=1, failure=failure(EndingKind.FAILED)),
         events.AllRanksStopped(at=NOW, attempt=1),
     ):
-        assert tell(second, event).outcome is Outcome.OUTDATED
+        assert tell(second, event).outcome is EventOutcome.OUTDATED
 
 
 @POLICY

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job import state_machine as job
-from gpu_recovery.core.job.record import TERMINAL, Cause, Job, JobStatus, Origin, StopPurpose
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.job.record import TERMINAL, CloseCause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Outcome, due_at
+from gpu_recovery.core.state_machine import EventOutcome, due_at
 from hypothesis import given
 
 from tests.core import all_events
@@ -25,7 +25,7 @@ def test_an_event_of_another_attempt_never_changes_a_job(policy: RecoveryPolicy,
     """The attempt is the fence, whatever the event and whatever the status."""
     for step in job_run(policy, first, steps).taken:
         if step.event.attempt != step.before.attempt:
-            assert step.decision.outcome is Outcome.OUTDATED
+            assert step.decision.outcome is EventOutcome.OUTDATED
             assert step.decision.record is step.before
 
 
@@ -34,7 +34,7 @@ def test_no_event_of_another_attempt_moves_a_job_that_exploring_finds(job_edges:
     for edge in job_edges:
         for attempt in (edge.event.attempt - 1, edge.event.attempt + 1):
             other = replace(edge.event, attempt=attempt)
-            assert job.decide(edge.before, other, edge.policy, edge.at).record is edge.before
+            assert job_state_machine.decide(edge.before, other, edge.policy, edge.at).record is edge.before
 
 
 @many
@@ -62,7 +62,7 @@ def test_attempts_are_numbered_upwards_and_counted_ones_are_bounded(
     for step in job_run(policy, first, steps).taken:
         before, after = step.before, step.decision.record
         placed = any(isinstance(one.command, commands.LaunchAttempt) for one in step.decision.commands)
-        anew = isinstance(step.event, events.NewerTaskSeen) and step.decision.outcome is Outcome.APPLIED
+        anew = isinstance(step.event, events.NewerTaskSeen) and step.decision.outcome is EventOutcome.APPLIED
         assert after.attempt == before.attempt + (placed or anew)
         assert after.attempts_counted <= after.attempts_max(policy)
         assert all(number <= policy.uncounted_max for number in after.attempts_uncounted.values())
@@ -106,7 +106,7 @@ def test_an_observed_job_is_left_alone_unless_a_person_cancels_it(
     asked = False
     observed_only = all_events.first_jobs(policy)[-1]
     assert observed_only.hands_off
-    for step in run_of(job, observed_only, all_events.anything_for_job, policy, steps).taken:
+    for step in run_of(job_state_machine, observed_only, all_events.anything_for_job, policy, steps).taken:
         asked |= isinstance(step.event, events.CancelRequested)
         assert asked or not any(isinstance(one.command, acting) for one in step.decision.commands)
 
@@ -117,7 +117,11 @@ def _has_its_incident(after: Job, before: Job) -> None:
     if after.status in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
         assert after.incident_at is not None
     stopping_for = after.stop_purpose in (StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH)
-    if after.status is JobStatus.STOPPING and stopping_for and after.stop_cause is not Cause.INSUFFICIENT_RESOURCES:
+    if (
+        after.status is JobStatus.STOPPING
+        and stopping_for
+        and after.stop_cause is not CloseCause.INSUFFICIENT_RESOURCES
+    ):
         assert after.incident_at is not None
     if before.incident_at is not None and after.incident_at is not None:
         assert after.incident_at == before.incident_at

@@ -11,9 +11,9 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import Cause, Job, JobStatus, Origin, StopPurpose
+from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, Origin, StopPurpose
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -43,7 +43,7 @@ from tests.core.build import (
 
 S = JobStatus
 HEALTHY, REBOOT = CheckOutcome.HEALTHY, CheckOutcome.REBOOT
-CAUSES = {events.InstanceNeedsRepair: Cause.REPAIR, events.InstanceLeaving: Cause.INTERRUPTED}
+CAUSES = {events.InstanceNeedsRepair: CloseCause.REPAIR, events.InstanceLeaving: CloseCause.INTERRUPTED}
 KINDS = pytest.mark.parametrize("kind", list(CAUSES))
 POLICY = pytest.mark.parametrize("policy", POLICIES, ids=["classic", "adaptive"])
 
@@ -89,13 +89,13 @@ def test_a_job_asked_to_leave_stops_where_it_has_ranks_and_nowhere_else(kind: An
     assert record.status is status
     decision = tell(record, _asked(kind, record))
     if status not in MOVED:
-        assert decision.outcome is Outcome.IGNORED
+        assert decision.outcome is EventOutcome.IGNORED
         return
     after = decision.record
     assert (after.status, after.stop_purpose, after.stop_cause) == (S.STOPPING, StopPurpose.RELAUNCH, CAUSES[kind])
     assert orders(decision, commands.StopAttempt) == [commands.StopAttempt(record.attempt)]
     assert after.incident_at == NOW and "is about to go" in after.reason
-    assert tell(after, _asked(kind, after)).outcome is Outcome.IGNORED
+    assert tell(after, _asked(kind, after)).outcome is EventOutcome.IGNORED
 
 
 @KINDS
@@ -129,7 +129,7 @@ def test_a_job_that_is_only_observed_is_not_moved_and_says_so_once_for_each_inst
     assert first.record.status is S.SUBMITTED and "it would be STOPPING" in first.reason
     assert not orders(first, commands.StopAttempt)
     moved = applied(tell(first.record, _seen(1)))
-    assert tell(moved, _asked(events.InstanceNeedsRepair, moved)).outcome is Outcome.IGNORED
+    assert tell(moved, _asked(events.InstanceNeedsRepair, moved)).outcome is EventOutcome.IGNORED
     other = replace(_asked(events.InstanceLeaving, moved), instance_id=IDS[1])
     assert applied(tell(moved, other)).to_leave == IDS
 

@@ -10,9 +10,9 @@ import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.job.diagnosis_result import Conclusion, PastVerdict
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.job.remedy_outcomes import VERDICTS_MAX, outcome_of
+from gpu_recovery.core.job.remedy_outcomes import DIAGNOSES_MAX, outcome_of
 from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import Decision
@@ -22,9 +22,9 @@ from tests.core import build
 
 CRASHED = build.failure(EndingKind.CRASHED)
 A, B = build.IDS
-HANG = Conclusion(1, Cause.WORKER_HANG, f"instance {A}", (A,), Remedy.LEAVE_OUT, 80, True, "no answer")
-NETWORK = Conclusion(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
-GPU = Conclusion(1, Cause.GPU_FAULT, f"gpu {B}/3", (B,), Remedy.CHECK, 90, True, "ECC errors increased")
+HANG = DiagnosisResult(1, Cause.WORKER_HANG, f"instance {A}", (A,), Remedy.LEAVE_OUT, 80, True, "no answer")
+NETWORK = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
+GPU = DiagnosisResult(1, Cause.GPU_FAULT, f"gpu {B}/3", (B,), Remedy.CHECK, 90, True, "ECC errors increased")
 STEADY = within(build.ADAPTIVE.steady_s)
 AGAIN = build.NOW + timedelta(hours=1)
 
@@ -35,13 +35,13 @@ def told(record: Job, event: Any, now: datetime) -> Decision[Job]:
     return decision
 
 
-def diagnosed(record: Job, conclusion: Conclusion, now: datetime = build.NOW) -> Decision[Job]:
+def diagnosed(record: Job, conclusion: DiagnosisResult, now: datetime = build.NOW) -> Decision[Job]:
     """What the job decides once its attempt is put down to that."""
     found = replace(conclusion, attempt=record.attempt)
     return told(record, events.Diagnosed(at=now, attempt=record.attempt, conclusion=found), now)
 
 
-def going_on(verdict: Conclusion) -> Job:
+def going_on(verdict: DiagnosisResult) -> Job:
     """The next attempt of a job, running since AGAIN, after the verdict was acted upon."""
     record: Job = diagnosed(build.diagnosing(CRASHED), verdict).record
     if record.status is JobStatus.DIAGNOSING:
@@ -70,12 +70,12 @@ def measured(before: Job, decision: Decision[Job]) -> list[str]:
 
 
 @pytest.mark.parametrize("verdict", [HANG, NETWORK, GPU])
-def test_a_remedy_has_held_once_an_attempt_after_it_has_lasted(verdict: Conclusion) -> None:
+def test_a_remedy_has_held_once_an_attempt_after_it_has_lasted(verdict: DiagnosisResult) -> None:
     """Not before; it is measured once, however often the job is looked at."""
     record = going_on(verdict)
     assert looked(record, STEADY - timedelta(seconds=1)).record.verdicts == ()
     decision = looked(record, STEADY)
-    assert decision.record.verdicts == (PastVerdict(1, verdict.cause, verdict.where, True),)
+    assert decision.record.verdicts == (PastDiagnosis(1, verdict.cause, verdict.where, True),)
     assert measured(record, decision) == ["VerdictsHeld"]
     again = looked(decision.record, 2 * STEADY)
     assert again.record.verdicts == decision.record.verdicts and measured(decision.record, again) == []
@@ -88,7 +88,7 @@ def test_a_verdict_that_was_followed_only_after_the_checks_turns_out_as_well() -
     assert late.status is JobStatus.DIAGNOSING
     found = build.results(CheckOutcome.HEALTHY, CheckOutcome.HEALTHY)
     record = build.running(record=build.applied(build.checked(late, found)), now=AGAIN)
-    assert looked(record, STEADY).record.verdicts == (PastVerdict(1, NETWORK.cause, NETWORK.where, True),)
+    assert looked(record, STEADY).record.verdicts == (PastDiagnosis(1, NETWORK.cause, NETWORK.where, True),)
 
 
 def test_a_remedy_has_held_if_the_job_is_done_before_that() -> None:
@@ -109,7 +109,9 @@ def test_a_job_that_is_canceled_says_nothing_of_its_verdict() -> None:
 MINUTE = timedelta(minutes=1)
 
 
-def judged_by(verdict: Conclusion, found: Conclusion, rank: int = 0, after: timedelta = MINUTE) -> list[bool | None]:
+def judged_by(
+    verdict: DiagnosisResult, found: DiagnosisResult, rank: int = 0, after: timedelta = MINUTE
+) -> list[bool | None]:
     """How `verdict` has turned out when the next attempt fails and that is put down to `found`."""
     before = failing(going_on(verdict), after, rank)
     decision = diagnosed(before, found, AGAIN + after)
@@ -148,7 +150,7 @@ OTHER = replace(ELSEWHERE, cause=Cause.STORAGE)
     ],
 )
 def test_a_remedy_has_not_held_if_the_job_fails_so_again_before_that(
-    verdict: Conclusion, found: Conclusion, held: bool | None
+    verdict: DiagnosisResult, found: DiagnosisResult, held: bool | None
 ) -> None:
     """For the same cause, or at the same place; of anything else nobody can tell."""
     assert judged_by(verdict, found, rank=1) == [held]
@@ -190,7 +192,7 @@ def test_what_the_checks_find_is_waited_for_before_a_verdict_is_judged(checks: C
 @pytest.mark.parametrize(
     "verdict", [replace(HANG, decided=False), replace(GPU, decided=False), replace(HANG, remedy=Remedy.PERSON)]
 )
-def test_what_was_not_acted_upon_is_not_judged(verdict: Conclusion) -> None:
+def test_what_was_not_acted_upon_is_not_judged(verdict: DiagnosisResult) -> None:
     """The checks have decided instead."""
     record = going_on(verdict)
     assert looked(record, STEADY).record.verdicts == ()
@@ -200,7 +202,7 @@ def test_what_was_not_acted_upon_is_not_judged(verdict: Conclusion) -> None:
 def test_until_it_is_known_the_outcome_is_open() -> None:
     """Of that attempt; of others nothing was said."""
     record = going_on(HANG)
-    assert outcome_of(record, 1) == PastVerdict(1, Cause.WORKER_HANG, HANG.where, None)
+    assert outcome_of(record, 1) == PastDiagnosis(1, Cause.WORKER_HANG, HANG.where, None)
     assert outcome_of(record, 2) is None
     lasted = looked(record, STEADY).record
     assert outcome_of(lasted, 1) == lasted.verdicts[0]
@@ -208,6 +210,6 @@ def test_until_it_is_known_the_outcome_is_open() -> None:
 
 def test_a_job_that_fails_for_weeks_remembers_the_latest_verdicts() -> None:
     """The record is one item."""
-    old = tuple(PastVerdict(-n, Cause.NETWORK, "job", True) for n in range(VERDICTS_MAX, 0, -1))
+    old = tuple(PastDiagnosis(-n, Cause.NETWORK, "job", True) for n in range(DIAGNOSES_MAX, 0, -1))
     after = looked(replace(going_on(HANG), verdicts=old), STEADY).record
-    assert after.verdicts == (*old[1:], PastVerdict(1, Cause.WORKER_HANG, HANG.where, True))
+    assert after.verdicts == (*old[1:], PastDiagnosis(1, Cause.WORKER_HANG, HANG.where, True))

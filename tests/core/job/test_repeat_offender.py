@@ -12,7 +12,7 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import FirstEnd, Job, JobStatus, Origin, Suspicion
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -241,7 +241,7 @@ def test_an_end_told_twice_counts_once() -> None:
     """The attempt is the fence."""
     decision = _ended(_job(), 1)
     again = events.AllRanksStopped(at=NOW, attempt=1, failure=decision.record.failure, own_ends=1)
-    assert tell(decision.record, again, LONG).outcome is Outcome.IGNORED
+    assert tell(decision.record, again, LONG).outcome is EventOutcome.IGNORED
     assert decision.record.first_ends == (FirstEnd(1, 1, IDS[1]),)
 
 

@@ -11,7 +11,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -85,7 +85,7 @@ def test_a_placement_made_from_an_older_record_is_outdated() -> None:
     """The scheduler's snapshot may be old; the version is its fence."""
     record = applied(tell(queued(), events.ResourcesShort(at=NOW, attempt=0, version=1, sentence="needs 2; 1 is free")))
     late = events.JobPlaced(at=NOW, attempt=0, version=1, instances=IDS, epochs=(0, 0))
-    assert tell(record, late).outcome is Outcome.OUTDATED
+    assert tell(record, late).outcome is EventOutcome.OUTDATED
 
 
 def _pending() -> Job:
@@ -114,14 +114,14 @@ def test_a_time_in_line_that_is_not_over_ends_nothing() -> None:
     """Whoever says so early, however often, changes nothing."""
     pending = _pending()
     early = events.JobDeadlineReached(at=NOW, attempt=pending.attempt, deadline_at=pending.deadline_at)
-    assert tell(pending, early).outcome is Outcome.IGNORED
+    assert tell(pending, early).outcome is EventOutcome.IGNORED
 
 
 def test_a_job_that_lacks_something_else_now_says_so() -> None:
     """The same sentence again would be no news."""
     pending = _pending()
     told = {"at": NOW, "attempt": 0, "version": pending.version}
-    assert tell(pending, events.ResourcesShort(**told, sentence=pending.reason)).outcome is Outcome.IGNORED
+    assert tell(pending, events.ResourcesShort(**told, sentence=pending.reason)).outcome is EventOutcome.IGNORED
     assert tell(pending, events.ResourcesShort(**told, sentence="waits behind a")).record.reason == "waits behind a"
 
 
@@ -199,13 +199,13 @@ def test_a_launch_that_ends_while_stopping_has_its_tasks_stopped_once() -> None:
     done = events.AttemptLaunched(at=NOW, attempt=1)
     decision = tell(record, done)
     assert orders(decision, commands.StopAttempt) == [commands.StopAttempt(1)]
-    assert tell(decision.record, done).outcome is Outcome.IGNORED
+    assert tell(decision.record, done).outcome is EventOutcome.IGNORED
 
 
 def test_a_launch_heard_of_again_while_stopping_stops_nothing_anew() -> None:
     """The launch had ended before the gang failed."""
     record = stopping(CRASH)
-    assert tell(record, events.AttemptLaunched(at=NOW, attempt=1)).outcome is Outcome.IGNORED
+    assert tell(record, events.AttemptLaunched(at=NOW, attempt=1)).outcome is EventOutcome.IGNORED
 
 
 def test_a_gang_that_does_not_all_start_is_stopped_and_checked() -> None:
@@ -244,7 +244,7 @@ def test_the_first_failure_opens_an_incident_and_tells_operators() -> None:
 def test_a_second_failure_while_stopping_is_expected() -> None:
     """Ranks die when their gang dies."""
     decision = tell(stopping(CRASH), events.RankFailed(at=NOW, attempt=1, failure=failure(EndingKind.FAILED, rank=1)))
-    assert decision.outcome is Outcome.IGNORED
+    assert decision.outcome is EventOutcome.IGNORED
     assert decision.record.failure == CRASH
 
 
@@ -326,7 +326,7 @@ def test_a_rank_that_even_a_reboot_did_not_end_fails_the_job_at_once() -> None:
     late = tell(decision.record, end)
     assert (late.record.status, late.record.reason.startswith(decision.reason)) == (JobStatus.FAILED, True)
     assert [one.keep_claims_of for one in orders(late, commands.ReleaseInstances)] == [()]
-    assert tell(late.record, end).outcome is Outcome.IGNORED
+    assert tell(late.record, end).outcome is EventOutcome.IGNORED
 
 
 # -- canceling ---------------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_canceling_a_job_that_is_being_stopped_changes_what_it_is_stopped_for() 
     cancel = events.CancelRequested(at=NOW, attempt=1, by="ada")
     halted = applied(tell(stopping(CRASH), cancel))
     assert halted.stop_purpose is StopPurpose.CANCEL
-    assert tell(halted, cancel).outcome is Outcome.IGNORED
+    assert tell(halted, cancel).outcome is EventOutcome.IGNORED
     assert stopped(halted).status is JobStatus.CANCELED
 
 

@@ -12,10 +12,10 @@ from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
-from gpu_recovery.core.queue.entry import waiting
-from gpu_recovery.core.queue.ordering import in_line
+from gpu_recovery.core.queue.entry import waiting_job
+from gpu_recovery.core.queue.ordering import in_queue_order
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -97,7 +97,7 @@ def test_the_machine_of_a_crash_under_notice_goes_from_its_job_to_its_check(kind
     ended = tell(after, events.CheckEnded(at=NOW, check_id=after.check.check_id, verdict=verdict))
     assert ended.record.status is InstanceStatus.REBOOTING
     assert not orders(ended, commands.ReportCheck) and not orders(ended, commands.TellJob)
-    assert tell(after, told.event).outcome is Outcome.IGNORED
+    assert tell(after, told.event).outcome is EventOutcome.IGNORED
 
 
 def test_a_crash_that_only_the_end_of_all_tells_of_is_looked_into_as_well() -> None:
@@ -203,7 +203,7 @@ def test_who_made_room_goes_before_equals_for_a_while(for_job: str) -> None:
     mine, older = entry_of(record), entry_of(replace(queued(job_id="older"), queued_at=later(-9)))
     assert mine is not None and older is not None
     for at, first in ((later(window - 1), "sft-1" if for_job else "older"), (later(window), "older")):
-        assert in_line([waiting(one, ADAPTIVE, at) for one in (mine, older)])[0].job_id == first
+        assert in_queue_order([waiting_job(one, ADAPTIVE, at) for one in (mine, older)])[0].job_id == first
 
 
 def test_it_runs_again_from_the_start_with_the_next_attempt() -> None:
@@ -240,7 +240,7 @@ def test_who_was_suspended_by_a_person_waits_for_a_person() -> None:
     after = decision.record
     assert not after.held and after.queued_at == NOW and orders(decision, commands.PokeScheduler)
     assert after.deadline_at == later(ADAPTIVE.queue_timeout_s)
-    assert tell(after, resume_event(after)).outcome is not Outcome.APPLIED
+    assert tell(after, resume_event(after)).outcome is not EventOutcome.APPLIED
 
 
 def test_a_person_may_change_their_mind_while_the_gang_still_leaves() -> None:
@@ -269,7 +269,7 @@ def test_the_same_wish_delivered_twice_is_obeyed_once() -> None:
     wish = suspend_event(record)
     record = applied(tell(record, wish))
     record = applied(tell(record, resume_event(record)))
-    assert tell(record, wish).outcome is Outcome.OUTDATED and not record.held
+    assert tell(record, wish).outcome is EventOutcome.OUTDATED and not record.held
 
 
 # -- what it takes up --------------------------------------------------------------------------------------------------
@@ -280,4 +280,4 @@ def test_an_instance_that_must_be_repaired_waits_for_a_gang_that_leaves_anyway()
     for record in (suspending(), stopping(failure(EndingKind.FAILED))):
         for kind in (events.InstanceNeedsRepair, events.InstanceLeaving):
             event = kind(at=NOW, attempt=1, instance_id=IDS[0], sentence="it must go")
-            assert tell(record, event).outcome is Outcome.IGNORED
+            assert tell(record, event).outcome is EventOutcome.IGNORED

@@ -9,8 +9,8 @@ import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.assessment import ASKS_FOR_SUSPENSION
 from gpu_recovery.core.job.queue_entry import entry_of
-from gpu_recovery.core.job.record import Cause, JobStatus, StopPurpose
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.job.record import CloseCause, JobStatus, StopPurpose
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import (
@@ -51,7 +51,7 @@ def test_a_scheduler_that_read_an_older_record_suspends_nobody() -> None:
     """The job may have become another's victim, or nobody's, since."""
     record = running()
     old = replace(suspend_event(record, "big-1"), version=record.version - 1)
-    assert tell(record, old).outcome is Outcome.OUTDATED
+    assert tell(record, old).outcome is EventOutcome.OUTDATED
 
 
 def test_a_job_that_is_only_observed_is_never_suspended() -> None:
@@ -60,7 +60,7 @@ def test_a_job_that_is_only_observed_is_never_suspended() -> None:
         (replace(running(), hands_off=True), ADAPTIVE),
         (running(), replace(ADAPTIVE, observe_only=True)),
     ):
-        assert tell(record, suspend_event(record), policy).outcome is Outcome.IGNORED
+        assert tell(record, suspend_event(record), policy).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize("status", list(JobStatus))
@@ -69,7 +69,7 @@ def test_a_person_may_suspend_whatever_has_not_ended(status: JobStatus) -> None:
     record = MAKE[status]()
     decision = tell(record, suspend_event(record))
     if status in ENDED:
-        assert decision.outcome is Outcome.IGNORED
+        assert decision.outcome is EventOutcome.IGNORED
         return
     assert decision.record.held
     entry = entry_of(decision.record)
@@ -109,7 +109,7 @@ def test_what_is_being_ended_is_not_kept_alive() -> None:
     """A canceled job is canceled."""
     record = running()
     record = applied(tell(record, events.CancelRequested(at=NOW, attempt=1, by="ada")))
-    assert tell(record, suspend_event(record)).outcome is Outcome.IGNORED
+    assert tell(record, suspend_event(record)).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize("make", [suspending, suspended], ids=["suspending", "suspended"])
@@ -132,7 +132,7 @@ def test_a_rank_that_exits_with_75_has_its_gang_suspended(policy: Any) -> None:
     assert (record.status, record.stop_purpose) == (S.STOPPING, StopPurpose.SUSPEND)
     record = stopped(record, policy)
     assert (record.status, record.held, record.attempts_counted) == (S.SUSPENDED, False, 0)
-    assert record.attempts_uncounted == {Cause.SUSPENDED: 1}
+    assert record.attempts_uncounted == {CloseCause.SUSPENDED: 1}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.logs.classify import SIGNATURES, classify
-from gpu_recovery.core.logs.kinds import CLASSES, Kind, policy_of
-from gpu_recovery.core.logs.line_normalization import LINE_MAX, Level, definite, read
+from gpu_recovery.core.logs.kinds import CLASSES, LineKind, policy_of
+from gpu_recovery.core.logs.line_normalization import LINE_MAX, LineLevel, definite, read
 from gpu_recovery.core.logs.noise import ADVICE, FINE
 from gpu_recovery.core.logs.signature import Signatures
 from hypothesis import given, settings
@@ -44,25 +44,25 @@ def test_the_marks_of_carriers_are_taken_off(prefix: str, tag: str) -> None:
     """torchrun, Slurm, mpirun, Ray, pdsh, the kernel, journald, container runtimes; who wrote it is kept."""
     line = read(prefix + ERROR)
     assert (line.text, line.tag) == (ERROR, tag)
-    assert classify([prefix + ERROR]).kind is Kind.CUDA_OOM
+    assert classify([prefix + ERROR]).kind is LineKind.CUDA_OOM
 
 
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        ("INFO 11-22 10:00:00 x.py:1] y", Level.INFORMS),
-        ("[rank0]:[I321 02:07:08.4 x.cpp:1] y", Level.INFORMS),
-        ("level=info msg=y", Level.INFORMS),
-        ("2026-11-22 10:00:00 - INFO - y", Level.INFORMS),
-        ("WARNING:root:y", Level.WARNS),
-        ("/a/b.py:3: UserWarning: y", Level.WARNS),
-        ("h:1:2 [0] NCCL WARN y", Level.NONE),
-        ("ERROR y", Level.NONE),
-        ("INFO: task x:1 blocked for more than 120 seconds.", Level.NONE),
-        ("y", Level.NONE),
+        ("INFO 11-22 10:00:00 x.py:1] y", LineLevel.INFORMS),
+        ("[rank0]:[I321 02:07:08.4 x.cpp:1] y", LineLevel.INFORMS),
+        ("level=info msg=y", LineLevel.INFORMS),
+        ("2026-11-22 10:00:00 - INFO - y", LineLevel.INFORMS),
+        ("WARNING:root:y", LineLevel.WARNS),
+        ("/a/b.py:3: UserWarning: y", LineLevel.WARNS),
+        ("h:1:2 [0] NCCL WARN y", LineLevel.NONE),
+        ("ERROR y", LineLevel.NONE),
+        ("INFO: task x:1 blocked for more than 120 seconds.", LineLevel.NONE),
+        ("y", LineLevel.NONE),
     ],
 )
-def test_a_line_says_how_much_it_means(line: str, level: Level) -> None:
+def test_a_line_says_how_much_it_means(line: str, level: LineLevel) -> None:
     """What calls itself information is no failure; NCCL and the kernel use these words otherwise."""
     assert read(line).level is level
 
@@ -88,7 +88,7 @@ def test_what_is_only_thought_possible_is_left_out() -> None:
 )
 def test_garbage_around_a_message_does_not_hide_it(line: str | bytes) -> None:
     """Bytes that are no text, NULs, colours, progress bars, Windows' line ends, lines without end."""
-    assert classify([line]).kind is Kind.CUDA_OOM
+    assert classify([line]).kind is LineKind.CUDA_OOM
 
 
 ODD = st.lists(st.one_of(st.text(max_size=200), st.binary(max_size=200)), max_size=20)
@@ -100,7 +100,7 @@ def test_no_text_breaks_it(before: list[str | bytes], after: list[str | bytes]) 
     """Whatever comes around a failure, it is found on its line, each finding is of its own, and the same each time."""
     lines = [*before, ERROR, *after]
     found = classify(lines)
-    assert Kind.CUDA_OOM in {one.kind for one in found.findings if one.number == len(before) + 1}
+    assert LineKind.CUDA_OOM in {one.kind for one in found.findings if one.number == len(before) + 1}
     assert all(one.line == read(lines[one.number - 1]).raw for one in found.findings)
     assert classify(lines) == found
 
@@ -153,18 +153,18 @@ def test_every_signature_says_who_writes_so_and_is_in_lower_case() -> None:
     for row in TABLES:
         assert row.source and row.needs
     with pytest.raises(ValueError, match="lower case"):
-        Signatures().add("x", Kind.BENIGN, "Error", "error")
+        Signatures().add("x", LineKind.BENIGN, "Error", "error")
 
 
 def test_every_kind_has_its_class_and_policy() -> None:
     """The table of the reference, part 4.1."""
-    assert set(CLASSES) == set(Kind)
-    assert all(policy_of(kind) for kind in Kind)
-    assert policy_of(Kind.SCHEDULER_TIME_LIMIT) != policy_of(Kind.SCHEDULER_PREEMPT)
+    assert set(CLASSES) == set(LineKind)
+    assert all(policy_of(kind) for kind in LineKind)
+    assert policy_of(LineKind.SCHEDULER_TIME_LIMIT) != policy_of(LineKind.SCHEDULER_PREEMPT)
 
 
 def test_every_kind_can_be_found() -> None:
     """A kind that no signature and no XID leads to is a word without a meaning."""
-    found = {row.kind for row in SIGNATURES} | {Kind.BENIGN}
+    found = {row.kind for row in SIGNATURES} | {LineKind.BENIGN}
     found |= {classify([f"NVRM: Xid (PCI:0000:3b:00): {code}, x"]).kind for code in range(1, 173)}
-    assert found == set(Kind)
+    assert found == set(LineKind)

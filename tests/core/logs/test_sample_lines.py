@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.logs.classify import classify
-from gpu_recovery.core.logs.kinds import CLASSES, Kind, LogClass
+from gpu_recovery.core.logs.kinds import CLASSES, LineKind, LogClass
 
 from benchmarks import log_kinds
 
@@ -33,8 +33,8 @@ def test_no_source_is_in_two_parts() -> None:
 def test_the_lines_are_many_of_most_kinds_and_each_names_its_thread() -> None:
     """Two hundred lines, sixty of them benign; kinds are those that there are."""
     assert len(ROWS) >= 200
-    assert sum(row["kind"] == Kind.BENIGN for row in ROWS) >= 60
-    assert {row["kind"] for row in ROWS} <= set(Kind)
+    assert sum(row["kind"] == LineKind.BENIGN for row in ROWS) >= 60
+    assert {row["kind"] for row in ROWS} <= set(LineKind)
     assert all(row["source"].startswith("https://github.com/") for row in ROWS)
     assert len({row["line"] for row in ROWS}) == len(ROWS)
 
@@ -44,4 +44,4 @@ def test_a_log_of_another_program_blames_no_gpu_and_no_network(line: str) -> Non
     """HDFS, OpenStack, ZooKeeper, Apache, sshd: their errors are theirs."""
     found = classify([line])
     assert CLASSES[found.kind] not in GPU_CLASSES
-    assert found.kind is Kind.BENIGN
+    assert found.kind is LineKind.BENIGN

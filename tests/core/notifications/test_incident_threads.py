@@ -12,13 +12,13 @@ from gpu_recovery.core import events
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.fleet import Fleet, budget
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
-from gpu_recovery.core.state_machine import Outcome
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,7 +107,7 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
             for days in (0, 3)
             for off in (False, True)
         ),
-        *(events.MachineSeen(at=now, state=state) for state in (MachineState.STOPPED, MachineState.TERMINATED)),
+        *(events.MachineSeen(at=now, state=state) for state in (Ec2InstanceState.STOPPED, Ec2InstanceState.TERMINATED)),
         *(events.QuarantineRequested(at=now, by="ada", because=because) for because in ("", "a cable")),
         events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back by its maintenance tag"),
         *[events.ReleaseRequested(at=now, by="ada")] * 4,
@@ -127,9 +127,9 @@ def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: l
         told = anything(record, now)
         at, event = told[pick % len(told)]
         now = max(now, at)
-        minds = state_machine.minds_the_brakes(record, event)
+        minds = state_machine.needs_fleet_limits(record, event)
         decision = state_machine.decide(record, event, policy, now, fleet if minds else None)
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             continue
         thread.hears(own(decision))
         breaker.hears(of_breaker(decision))
@@ -137,7 +137,9 @@ def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: l
         assert not thread.wrong and not breaker.wrong, (thread.wrong, breaker.wrong)
         assert thread.open_id == record.incident_id
         assert breaker.open_id == fleet.incident_id
-        if record.status is InstanceStatus.GONE or (record.status is InstanceStatus.AVAILABLE and not record.suspicion):
+        if record.status is InstanceStatus.GONE or (
+            record.status is InstanceStatus.AVAILABLE and not record.avoid_reason
+        ):
             assert not record.incident_id, f"{record.status}: {record.reason}"
 
 
@@ -153,7 +155,7 @@ def test_a_job_is_one_thread_per_incident(policy: RecoveryPolicy, first: int, st
         at, event = told[pick % len(told)]
         now = max(now, at)
         decision = tell(record, event, policy, now)
-        if decision.outcome is not Outcome.APPLIED:
+        if decision.outcome is not EventOutcome.APPLIED:
             continue
         thread.hears(own(decision))
         before, record = record, decision.record
@@ -311,7 +313,7 @@ def test_an_instance_that_leaves_ends_its_thread() -> None:
     record, said = _heard(
         available(),
         (0, lambda one, at: events.QuarantineRequested(at=at, by="ada")),
-        (9, lambda one, at: events.MachineSeen(at=at, state=MachineState.TERMINATED)),
+        (9, lambda one, at: events.MachineSeen(at=at, state=Ec2InstanceState.TERMINATED)),
     )
     assert [one.phase for one in said] == [Phase.OPENED, Phase.RESOLVED]
     assert (record.status, record.incident_id) == (InstanceStatus.GONE, "")

@@ -11,14 +11,14 @@ import pytest
 import typer
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.fleet import Deaf, Fleet
+from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
-from gpu_recovery.core.instance.record import Departure, Health
+from gpu_recovery.core.instance.record import HealthReport, Interruption
 from gpu_recovery.core.notifications import fleet, instances, jobs, template
-from gpu_recovery.core.notifications.channels import by_every
+from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.notifications.template import Part, Phase, Severity
-from gpu_recovery.core.state_machine import Decision, HistoryEntry, Outcome, Pending
+from gpu_recovery.core.state_machine import Decision, EventOutcome, HistoryEntry, PendingCommand
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery_client.cli import app
 from hypothesis import example, given
@@ -37,7 +37,7 @@ BREAKER = Fleet(
     blamed={f"i-0{n}": NOW for n in range(40)},
     repairing=frozenset({"i-01"}),
 )
-DEAF = Fleet(gpu_instances=10, deaf=Deaf(NOW, 7, 10, "silence/20261121T030000"))
+DEAF = Fleet(gpu_instances=10, deaf=ReportingOutage(NOW, 7, 10, "silence/20261121T030000"))
 
 
 def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
@@ -46,9 +46,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     story = tuple(HistoryEntry(NOW, "RUNNING", "STOPPING", "RankFailed", 1, reason) for _ in range(60))
     job = replace(running(), job_id=name, incident_id=f"{name}--a01", failure=lost, history=story, reason=reason)
     fresh = replace(job, incident_id=None)
-    health = {"SYSTEM_STATUS": Health(HealthStatus.IMPAIRED, NOW, reason)}
+    health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
-    leaves = Departure(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
+    leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
     results = {f"i-0{n}": Checked(CheckOutcome.REBOOT, reason, True) for n in range(40)}
     probing = replace(BREAKER, probe=name or "i-0")
     return {
@@ -56,27 +56,27 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "recovered": jobs.recovered(job),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
-        "started_anew": jobs.started_anew(job),
+        "started_anew": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
         "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
-        "lost": jobs.lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
-        "heard": jobs.heard(job, reason),
+        "lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
+        "heard": jobs.contact_restored(job, reason),
         "agent_silent": jobs.agent_silent(replace(job, silent=(name, *IDS)), reason),
-        "unwatched": jobs.unwatched(job, reason),
+        "unwatched": jobs.incompletely_adopted(job, reason),
         "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
-        "departure": instances.departure(machine, f"{name}/3", leaves, later(82_800), False),
-        "back": instances.back(machine, reason),
+        "departure": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
+        "back": instances.back_in_service(machine, reason),
         "gone": instances.gone(machine, reason),
         "would_have_repaired": instances.would_have_repaired(machine, reason),
         "never_checked": instances.never_checked(machine, reason),
         "misconfigured": instances.misconfigured(machine, reason),
         "breaker_opened": fleet.of_breaker(Fleet(), BREAKER, ADAPTIVE)[0],
         "breaker_stays_open": fleet.of_breaker(probing, replace(BREAKER, opened_at=later(900)), ADAPTIVE)[0],
-        "deaf": fleet.deaf(DEAF),
-        "hears_again": fleet.hears_again(DEAF),
+        "deaf": fleet.reporting_outage(DEAF),
+        "hears_again": fleet.reporting_restored(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
     }
 
@@ -269,9 +269,9 @@ def test_the_reason_is_told_in_the_body() -> None:
 
 def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace() -> None:
     """Where the switch is on, nobody needs to do anything."""
-    leaves = Departure(DepartureKind.RETIREMENT, "event-1", later(86_400), "its host is to be retired")
-    by_hand = instances.departure(available(), "i/2", leaves, later(82_800), False).body
-    by_us = instances.departure(available(), "i/2", leaves, later(82_800), True).body
+    leaves = Interruption(DepartureKind.RETIREMENT, "event-1", later(86_400), "its host is to be retired")
+    by_hand = instances.interruption_announced(available(), "i/2", leaves, later(82_800), False).body
+    by_us = instances.interruption_announced(available(), "i/2", leaves, later(82_800), True).body
     assert "not cured by a reboot" in by_hand and "Then it is replaced." not in by_hand
     assert "Then it is replaced." in by_us and "not cured by a reboot" not in by_us
 
@@ -280,15 +280,15 @@ def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace
 
 
 def _decided(*orders: Any) -> Decision[Any]:
-    pending = tuple(Pending(f"sft-1/2/{n}", order, later(180)) for n, order in enumerate(orders, 1))
+    pending = tuple(PendingCommand(f"sft-1/2/{n}", order, later(180)) for n, order in enumerate(orders, 1))
     record = replace(running(), commands=pending)
-    return Decision(record, pending, "why", Outcome.APPLIED)
+    return Decision(record, pending, "why", EventOutcome.APPLIED)
 
 
 def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
     """One that fails is repeated alone: neither mailbox nor chat hears twice because the other was not reached."""
     message = messages_about("sft-1", "why")["opened"]
-    told = by_every((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
+    told = for_every_channel((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
     assert [(one.command_id, getattr(one.command, "channel", None)) for one in told.commands] == [
         ("sft-1/2/1", Channel.MAIL),
         ("sft-1/2/2", None),
@@ -301,4 +301,4 @@ def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
 def test_without_a_second_channel_nothing_is_added() -> None:
     """The decision is the very one."""
     decision = _decided(messages_about("sft-1", "why")["opened"])
-    assert by_every((Channel.MAIL,), decision) is decision
+    assert for_every_channel((Channel.MAIL,), decision) is decision

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 import pytest
 from gpu_recovery.core.cluster_snapshot import snapshot_of
-from gpu_recovery.core.instance.fault_history import EACH_MAX, noticed
+from gpu_recovery.core.instance.fault_history import EACH_MAX, signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.queue.quota import Limits
+from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Host
 
 from tests.core import build
@@ -108,11 +108,11 @@ def test_the_same_hosts_in_any_order_give_the_same_answer(seed: int) -> None:
 
 def shown(policy: RecoveryPolicy, *instances: Instance, now: datetime = build.NOW) -> dict[str, float]:
     """The score that a pass sees of each."""
-    snapshot = snapshot_of((), instances, policy, now, {}, Limits())
+    snapshot = snapshot_of((), instances, policy, now, {}, QuotaLimits())
     return {one.host_id: one.lemon for one in snapshot.hosts}
 
 
-REPAIRED = (noticed(build.NOW, LemonSignal.OUT), noticed(build.NOW, LemonSignal.GANG_FAILED))
+REPAIRED = (signal_at(build.NOW, LemonSignal.OUT), signal_at(build.NOW, LemonSignal.GANG_FAILED))
 
 
 def test_a_pass_sees_the_score_of_a_machines_past_in_steps() -> None:
@@ -127,7 +127,7 @@ def test_a_pass_sees_the_score_of_a_machines_past_in_steps() -> None:
 
 def test_under_classic_or_switched_off_the_past_orders_nothing() -> None:
     """Seed 001 takes machines as they come."""
-    worst = tuple(noticed(build.NOW, kind) for kind in LemonSignal for _ in range(EACH_MAX))
+    worst = tuple(signal_at(build.NOW, kind) for kind in LemonSignal for _ in range(EACH_MAX))
     for policy in (build.CLASSIC, replace(build.ADAPTIVE, lemon_order=False)):
         assert shown(policy, build.available("i-1", past=worst)) == {"i-1": 0.0}
     assert shown(build.ADAPTIVE, build.available("i-1", past=worst))["i-1"] > 0.5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind
 
 from tests.core.queue.build import NOW, at, given, host, hosts, passed, waiting, why
 
@@ -82,7 +82,7 @@ def test_a_job_that_not_even_the_empty_cluster_holds_is_passed_and_told() -> Non
     answer = passed([waiting("huge", 3, since=-2), waiting("b", since=-1)], fleet)
     assert given(answer) == {"b": ("i-1",)}
     assert why(answer)["huge"].endswith("the cluster has not that many, used or free")
-    assert answer.short[0].short_of is Shortage.CLUSTER
+    assert answer.rejected[0].short_of is RejectionKind.CLUSTER
 
 
 def test_each_group_is_a_pool_of_its_own() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
-from gpu_recovery.core.instance.record import Claim, Departure, Health, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Claim, HealthReport, Instance, InstanceStatus, Interruption
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.snapshot import Placement
@@ -41,7 +41,7 @@ def _given(placement: Placement) -> Mapping[str, tuple[str, ...]]:
 
 
 def _why(placement: Placement) -> Mapping[str, str]:
-    return {one.job_id: one.sentence for one in placement.short}
+    return {one.job_id: one.sentence for one in placement.rejected}
 
 
 def test_the_first_submitted_is_placed_first() -> None:
@@ -142,8 +142,8 @@ def test_classic_waits_until_it_has_heard_of_the_repair() -> None:
         {"claims": {"other": Claim(1, 8)}},
         {"agent_connected": False},
         {"ecs_status": "DRAINING"},
-        {"health": {"DAEMON": Health(HealthStatus.IMPAIRED, NOW)}},
-        {"departure": Departure(DepartureKind.REBALANCE, "spot", NOW, "likely to go")},
+        {"health": {"DAEMON": HealthReport(HealthStatus.IMPAIRED, NOW)}},
+        {"departure": Interruption(DepartureKind.REBALANCE, "spot", NOW, "likely to go")},
         {"gpus_free": 7},
         *({"status": one} for one in InstanceStatus if one is not InstanceStatus.AVAILABLE),
     ],
@@ -156,7 +156,7 @@ def test_what_is_not_free_is_not_given_away(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize("status", [HealthStatus.OK, HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING])
 def test_only_an_impairment_makes_an_instance_suspect(status: HealthStatus) -> None:
     """Where a watcher never found it impaired, one that cannot tell keeps nobody away."""
-    assert _given(_place([_job("a")], _fleet("i-1", health={"DAEMON": Health(status, NOW)}))) == {"a": ("i-1",)}
+    assert _given(_place([_job("a")], _fleet("i-1", health={"DAEMON": HealthReport(status, NOW)}))) == {"a": ("i-1",)}
 
 
 def test_what_is_kept_for_a_job_is_free_for_it() -> None:
@@ -231,9 +231,9 @@ def test_no_gpu_is_ever_given_twice(snapshot: Cluster, policy: RecoveryPolicy) -
 def test_every_job_in_line_is_answered_exactly_once(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """It starts, or it hears in a sentence why it does not."""
     placement = place_records(snapshot, policy)
-    answered = [one.job_id for one in placement.assignments] + [one.job_id for one in placement.short]
+    answered = [one.job_id for one in placement.assignments] + [one.job_id for one in placement.rejected]
     assert sorted(answered) == sorted(record.job_id for record in snapshot.jobs)
-    assert all(one.sentence for one in placement.short)
+    assert all(one.sentence for one in placement.rejected)
 
 
 @settings(max_examples=60, deadline=None)

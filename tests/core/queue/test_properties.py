@@ -11,9 +11,9 @@ from unittest import mock
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.release_forecast import priority_of
-from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Shortage, Snapshot, Waiting
+from gpu_recovery.core.queue.snapshot import Host, Placement, RejectionKind, RunningJob, Snapshot, WaitingJob
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,11 +26,11 @@ GROUPS = st.sampled_from(["", "", "", "g"])
 TIMES = st.sampled_from([None, 60, 600, 3_600])
 LIMITS = st.sampled_from(
     [
-        Limits(),
-        Limits({("*", "*", "*"): 2}),
-        Limits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
-        Limits(max_running_jobs=3),
-        Limits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
+        QuotaLimits(),
+        QuotaLimits({("*", "*", "*"): 2}),
+        QuotaLimits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
+        QuotaLimits(max_running_jobs=3),
+        QuotaLimits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
     ]
 )
 
@@ -42,7 +42,7 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
     sizes = {name: draw(st.sampled_from([4, 8])) for name in NAMES[: draw(st.integers(1, 6))]}
     groups = {name: draw(GROUPS) for name in sizes}
     free = dict(sizes)
-    busy: list[Running] = []
+    busy: list[RunningJob] = []
     for number in range(draw(st.integers(0, 5))):
         gpus = draw(st.sampled_from([1, 2, 4, 8]))
         first = draw(st.sampled_from(sorted(sizes)))
@@ -94,10 +94,10 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
         if job.holds_quota:
             key = QuotaKey(job.user, job.asked, job.group)
             used[key] = used.get(key, 0) + job.nodes
-    return Snapshot(line, tuple(busy), fleet, used, Limits() if calm else draw(LIMITS))
+    return Snapshot(line, tuple(busy), fleet, used, QuotaLimits() if calm else draw(LIMITS))
 
 
-def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
+def _waiting(draw: st.DrawFn, number: int, calm: bool) -> WaitingJob:
     back = draw(st.sampled_from([False, False, True])) and not calm
     last = tuple(draw(st.lists(st.sampled_from(["", *NAMES]), max_size=3))) if back else ()
     return waiting(
@@ -118,7 +118,7 @@ def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
     )
 
 
-def _sizes(snapshot: Snapshot) -> Mapping[str, Waiting]:
+def _sizes(snapshot: Snapshot) -> Mapping[str, WaitingJob]:
     return {job.job_id: job for job in snapshot.waiting}
 
 
@@ -146,9 +146,9 @@ def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
 def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
     """It starts, or it hears in a sentence why it does not, and its place in line."""
     answer = place(snapshot, POLICY, NOW)
-    told = [one.job_id for one in (*answer.assignments, *answer.short)]
+    told = [one.job_id for one in (*answer.assignments, *answer.rejected)]
     assert sorted(told) == sorted(_sizes(snapshot))
-    assert all(one.sentence and one.position > 0 for one in answer.short)
+    assert all(one.sentence and one.position > 0 for one in answer.rejected)
 
 
 @settings(max_examples=200, deadline=None)
@@ -185,7 +185,7 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     holders = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota), *fresh]
     if fresh and limits.max_running_jobs is not None:
         assert len(holders) <= limits.max_running_jobs
-    made = [jobs[one.job_id] for one in answer.short if one.short_of is Shortage.ROOM]
+    made = [jobs[one.job_id] for one in answer.rejected if one.short_of is RejectionKind.ROOM]
     promised = [job for job in made if not job.holds_quota]
     going = {one.job_id for one in answer.suspensions} | {
         one.job_id for one in snapshot.running if one.leaving and one.for_job
@@ -220,7 +220,7 @@ def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
             assert victim.suspensions < POLICY.suspensions_max
             assert (NOW - victim.since).total_seconds() >= POLICY.protect_s
             assert (victim.user, victim.asked) != (job.user, job.asked)
-    first = next((one.job_id for one in answer.short if one.short_of is Shortage.ROOM), "")
+    first = next((one.job_id for one in answer.rejected if one.short_of is RejectionKind.ROOM), "")
     victims = _by_preemptor(answer).get(first, set())
     assert not victims or _could_start(snapshot, answer, jobs[first], victims)
     assert not any(_could_start(snapshot, answer, jobs[first], victims - {one}) for one in victims)
@@ -255,8 +255,8 @@ def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
     real = Preemption.victims
 
     def checked(
-        self: Preemption, job: Waiting, need: int, spoken_for: Iterable[str], budget: int
-    ) -> list[Running] | None:
+        self: Preemption, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int
+    ) -> list[RunningJob] | None:
         taken = {*spoken_for}
         found = real(self, job, need, taken, budget)
         if found is not None:
@@ -269,9 +269,9 @@ def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
         place(snapshot, POLICY, NOW)
 
 
-def _vacated(preemption: Preemption, job: Waiting, victims: Iterable[Running], taken: set[str]) -> int:
+def _vacated(preemption: Preemption, job: WaitingJob, victims: Iterable[RunningJob], taken: set[str]) -> int:
     """How many hosts that the job could use, and has not spoken for, do not fit it now and do without the victims."""
-    room, found = preemption._room, 0
+    room, found = preemption._hosts, 0
     for name, host in room.hosts.items():
         mine = host.usable and host.leaves_at is None and room.owner(host) in ("", job.job_id)
         free = room.free_for(name, job)
@@ -281,7 +281,7 @@ def _vacated(preemption: Preemption, job: Waiting, victims: Iterable[Running], t
     return found
 
 
-def _could_start(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> bool:
+def _could_start(snapshot: Snapshot, answer: Placement, job: WaitingJob, victims: set[str]) -> bool:
     """Whether the first for whom others make room fits once they, and those that leave already, are gone, and those
     that start in this pass have what is theirs."""
     jobs = _sizes(snapshot)
@@ -311,7 +311,7 @@ def test_nothing_changes_by_the_clock_alone_before_the_time_given(snapshot: Snap
 
 
 @st.composite
-def latecomers(draw: st.DrawFn) -> Mapping[int, Waiting]:
+def latecomers(draw: st.DrawFn) -> Mapping[int, WaitingJob]:
     """Jobs of the usual priority that are submitted while others start and end, by the step at which each is."""
     steps = draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
     return {
@@ -329,7 +329,7 @@ def latecomers(draw: st.DrawFn) -> Mapping[int, Waiting]:
 
 @settings(max_examples=200, deadline=None)
 @given(snapshots(calm=True), latecomers())
-def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, Waiting]) -> None:
+def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, WaitingJob]) -> None:
     """With true estimates: as jobs start and end and others come, the promise to the head never moves to a later time,
     and it starts by then, whatever passes it."""
     now = 0.0
@@ -374,7 +374,7 @@ def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
     return replace(snapshot, waiting=left, running=(*snapshot.running, *fresh), hosts=hosts)
 
 
-def _ended(snapshot: Snapshot, job: Running) -> Snapshot:
+def _ended(snapshot: Snapshot, job: RunningJob) -> Snapshot:
     hosts = tuple(
         replace(host, free=host.free + job.gpus) if host.host_id in job.hosts else host for host in snapshot.hosts
     )

@@ -10,10 +10,10 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.spec import parse_spec
-from gpu_recovery.core.queue.entry import waiting as waiting_as
+from gpu_recovery.core.queue.entry import waiting_job as waiting_as
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, parse_limits
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind
 
 from tests.core.queue.build import NOW, POLICY, given, host, hosts, passed, running, suspended, waiting, why
 
@@ -98,7 +98,7 @@ def test_the_priority_asked_for_is_the_priority_paid_for(asked: dict[str, Any]) 
         assert entry is not None
         answer = passed([waiting_as(entry, POLICY, NOW)], hosts("n1"), limits=limits)
         assert bool(given(answer)) is starts
-        assert starts or [one.short_of for one in answer.short] == [Shortage.QUOTA]
+        assert starts or [one.short_of for one in answer.rejected] == [RejectionKind.QUOTA]
     placed = events.JobPlaced(at=NOW, attempt=0, version=job.version, instances=("n1",), epochs=(0,), term=1)
     decision = state_machine.decide(job, placed, POLICY, NOW)
     assert decision.quota is not None and (decision.quota.key, decision.quota.nodes) == (key.text, 1)

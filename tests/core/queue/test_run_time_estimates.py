@@ -12,21 +12,21 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.quota import Limits
-from gpu_recovery.core.queue.run_time_estimates import LEAST, SLOTS, Kind, RanFor, slot_of, usual
+from gpu_recovery.core.queue.quota import QuotaLimits
+from gpu_recovery.core.queue.run_time_estimates import LEAST, SLOTS, JobKind, RunTime, slot_of, usual_run_time
 
 from tests.core.build import ADAPTIVE, NOW, SPEC, applied, available, later, placed, queued, tell
 
 ANA = replace(SPEC, user="ana", nnodes=1)
-KIND = Kind("ana", "sft", 1, 8)
+KIND = JobKind("ana", "sft", 1, 8)
 
 
 def test_nine_of_ten_did_not_take_longer() -> None:
     """The ninth of ten, the fifteenth of sixteen, and of four the longest; fewer say nothing."""
-    assert usual([10, 20, 30, 40, 50, 60, 70, 80, 90, 1_000]) == 90
-    assert usual([*range(1, SLOTS), 9_999]) == SLOTS - 1
-    assert usual([1] * (LEAST - 1) + [7]) == 7
-    assert usual([5] * (LEAST - 1)) is None and usual(()) is None
+    assert usual_run_time([10, 20, 30, 40, 50, 60, 70, 80, 90, 1_000]) == 90
+    assert usual_run_time([*range(1, SLOTS), 9_999]) == SLOTS - 1
+    assert usual_run_time([1] * (LEAST - 1) + [7]) == 7
+    assert usual_run_time([5] * (LEAST - 1)) is None and usual_run_time(()) is None
 
 
 def test_a_job_has_one_slot_of_its_kind_and_many_jobs_fill_all() -> None:
@@ -42,7 +42,7 @@ def runs(record: Job) -> Job:
     return applied(tell(record, events.AllRanksRunning(at=NOW, attempt=1)))
 
 
-def ended(spec: JobSpec = ANA, ran_s: int = 600) -> tuple[Job, RanFor | None]:
+def ended(spec: JobSpec = ANA, ran_s: int = 600) -> tuple[Job, RunTime | None]:
     """A job that has run for so long and come to its end; what is kept of that."""
     record = runs(queued(spec=spec))
     event = events.AllRanksStopped(at=later(ran_s), attempt=1)
@@ -55,7 +55,7 @@ def test_the_time_of_a_job_is_kept_with_its_success() -> None:
     """In the decision itself, so that it is written with it or not at all."""
     record, ran = ended()
     assert record.status is JobStatus.SUCCEEDED
-    assert ran == RanFor("ana/sft/1x8", slot_of(record.job_id), 600)
+    assert ran == RunTime("ana/sft/1x8", slot_of(record.job_id), 600)
 
 
 def test_what_did_not_come_to_its_end_says_nothing() -> None:
@@ -88,7 +88,7 @@ def test_a_limit_comes_first_then_history_less_what_was_run(
 
 @pytest.mark.parametrize(("known", "starts"), [({}, set()), ({KIND: 600}, {"small"}), ({KIND: 4_000}, set())])
 def test_a_job_without_a_limit_passes_the_head_if_its_kind_ends_in_time(
-    known: dict[Kind, int], starts: set[str]
+    known: dict[JobKind, int], starts: set[str]
 ) -> None:
     """What is kept for the head is lent until the job that it waits for ends, and no longer."""
     head = replace(queued(job_id="head", spec=replace(SPEC, user="bob")), queued_at=later(-60))
@@ -96,7 +96,7 @@ def test_a_job_without_a_limit_passes_the_head_if_its_kind_ends_in_time(
     holds = runs(holder)
     entries = [entry_of(one) for one in (head, holds, queued(job_id="small", spec=ANA))]
     fleet = (available("i-0a1", gpus_free=0), available("i-0b2"))
-    snapshot = snapshot_of([one for one in entries if one], fleet, ADAPTIVE, NOW, {}, Limits(), known)
+    snapshot = snapshot_of([one for one in entries if one], fleet, ADAPTIVE, NOW, {}, QuotaLimits(), known)
     assert {one.job_id for one in place(snapshot, ADAPTIVE, NOW).assignments} == starts
 
 
@@ -107,5 +107,5 @@ def test_the_head_is_promised_what_its_kind_before_it_leaves_free() -> None:
     entries = [one for one in map(entry_of, (head, holds)) if one]
     fleet = (available("i-0a1", gpus_free=0),)
     for known, at in (({}, None), ({KIND: 600}, NOW + timedelta(seconds=600))):
-        snapshot = snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, Limits(), known)
+        snapshot = snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, QuotaLimits(), known)
         assert [one.at for one in place(snapshot, ADAPTIVE, NOW).reservations] == [at]

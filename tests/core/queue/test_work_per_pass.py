@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.queue import backfill, release_forecast
-from gpu_recovery.core.queue.packing import Pool, Shelf
+from gpu_recovery.core.queue.packing import HostLevels, OpenHosts
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.preemption import Preemption
-from gpu_recovery.core.queue.snapshot import Placement, Shortage
+from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
 
 from benchmarks.placing import NOW, POLICY, SHAPES, SIZES, snapshot_of
 
 WATCHED = {
-    "looks for places": (Pool, "pick"),
-    "hosts moved": (Shelf, "lower"),
+    "looks for places": (OpenHosts, "pick"),
+    "hosts moved": (HostLevels, "lower"),
     "promises": (backfill, "promise"),
-    "hosts estimated": (release_forecast.Occupancy, "free_in"),
+    "hosts estimated": (release_forecast.ReleaseForecast, "free_in"),
     "hosts offered": (Preemption, "_who_must_leave"),
 }
 
@@ -51,8 +51,8 @@ def test_who_waits_costs_no_look_at_any_host(work: Counter[str], hosts: int, job
     """Places are looked for only where there are some: for who starts, and for whom others make room. Hosts are gone
     through once for the head of the line, and once for each number of GPUs that room is made for."""
     answer = _pass(work, hosts, jobs)
-    making_room = sum(one.short_of is Shortage.ROOM for one in answer.short)
-    assert len(answer.short) > jobs / 2
+    making_room = sum(one.short_of is RejectionKind.ROOM for one in answer.rejected)
+    assert len(answer.rejected) > jobs / 2
     assert making_room > 0
     assert work["looks for places"] <= 2 * len(answer.assignments) + making_room
     assert work["hosts moved"] <= 3 * sum(len(one.instances) for one in answer.assignments)
@@ -69,5 +69,5 @@ def test_the_generator_is_what_it_says() -> None:
     assert sum(host.free < host.gpus for host in snapshot.hosts) == hosts // 2
     assert all(host.free >= 0 for host in snapshot.hosts)
     answer = place(snapshot, POLICY, NOW)
-    assert len(answer.assignments) + len(answer.short) == jobs
-    assert len({one.short_of for one in answer.short}) >= 3
+    assert len(answer.assignments) + len(answer.rejected) == jobs
+    assert len({one.short_of for one in answer.rejected}) >= 3

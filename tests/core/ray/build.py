@@ -11,8 +11,8 @@ from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.ray import state_machine as ray
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.ray import state_machine as ray_state_machine
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 from tests.core.build import ADAPTIVE, NOW
@@ -22,7 +22,7 @@ SPEC = JobSpec("ppo", 1, 8, backend=Backend.RAY, entrypoint="python train.py", u
 
 def applied(decision: Decision[Job]) -> Job:
     """The record after a decision that must have changed something."""
-    assert decision.outcome is Outcome.APPLIED, decision.reason
+    assert decision.outcome is EventOutcome.APPLIED, decision.reason
     return decision.record
 
 
@@ -33,7 +33,7 @@ def queued(job_id: str = "ppo-1", spec: JobSpec = SPEC, now: datetime = NOW, **c
 
 def tell(record: Job, event: events.JobEvent, policy: RecoveryPolicy = ADAPTIVE, now: datetime = NOW) -> Decision[Job]:
     """What a job on Ray makes of an event."""
-    return ray.decide(record, event, policy, now)
+    return ray_state_machine.decide(record, event, policy, now)
 
 
 def placed(record: Job | None = None, now: datetime = NOW) -> Job:

@@ -13,7 +13,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.ray import state_machine
-from gpu_recovery.core.state_machine import Decision, Outcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core.build import ADAPTIVE, NOW, POLICIES, later
@@ -156,7 +156,7 @@ def test_a_driver_that_was_taken_after_the_end_is_stopped(ended_as: JobStatus) -
     late = events.AttemptLaunched(at=NOW, attempt=1)
     decision = tell(record, late)
     assert decision.record.status is ended_as and orders(decision, commands.StopAttempt)
-    assert tell(decision.record, late).outcome is Outcome.IGNORED
+    assert tell(decision.record, late).outcome is EventOutcome.IGNORED
 
 
 @pytest.mark.parametrize(("made", "limit"), [(placed, ADAPTIVE.launch_timeout_s), (taken, ADAPTIVE.start_timeout_s)])
@@ -191,7 +191,7 @@ def test_what_is_said_of_an_earlier_attempt_moves_nothing() -> None:
     back = applied(tell(running(), ended(1, EndingKind.SHORT_OF_RESOURCES)))
     second = running(taken(placed(back, later(60))))
     for event in (ended(1, None), ended(1, EndingKind.FAILED), events.AllRanksRunning(at=NOW, attempt=1)):
-        assert tell(second, event).outcome is Outcome.OUTDATED
+        assert tell(second, event).outcome is EventOutcome.OUTDATED
 
 
 @pytest.mark.parametrize("made", [queued, *UNDER_WAY])
@@ -199,4 +199,4 @@ def test_a_job_on_ray_is_not_suspended(made: Callable[[], Job]) -> None:
     """Nobody hands a driver our notice; it says so and goes on."""
     record = made()
     wish = events.SuspendRequested(at=NOW, attempt=record.attempt, by="ada")
-    assert tell(record, wish).outcome is Outcome.IGNORED
+    assert tell(record, wish).outcome is EventOutcome.IGNORED

@@ -7,26 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core.ray.submission import order_of, read_where_it_is_submitted
+from gpu_recovery.core.ray.submission import local_path_field, submission_of
 
 from tests.core.ray.build import placed, queued
 
 
 def test_the_submission_is_called_like_the_attempt() -> None:
     """Seed 004: `<task_id>--a01`; asking twice can then do no harm."""
-    assert order_of(placed(queued("ppo-7"))).submission_id == "ppo-7--a01"
+    assert submission_of(placed(queued("ppo-7"))).submission_id == "ppo-7--a01"
 
 
 def test_a_driver_goes_to_a_worker_unless_the_user_says_otherwise() -> None:
     """The head has no GPUs and runs no training; only workers have the resource."""
-    assert order_of(placed()).resources == {"worker_node": 1}
-    assert order_of(placed(queued(entrypoint_resources={"big": 2}))).resources == {"big": 2}
+    assert submission_of(placed()).resources == {"worker_node": 1}
+    assert submission_of(placed(queued(entrypoint_resources={"big": 2}))).resources == {"big": 2}
 
 
 def test_the_driver_has_the_variables_of_a_rank_on_top_of_its_own() -> None:
     """Those of the runtime_env, then the job's, then ours, which nobody else can set."""
     named = json.dumps({"env_vars": {"A": "1", "B": "1", "JOB_ID": "x"}, "working_dir": "s3://b/k.zip"})
-    order = order_of(placed(queued(runtime_env=named, env={"B": "2"}, checkpoint_dir="/ckpt")))
+    order = submission_of(placed(queued(runtime_env=named, env={"B": "2"}, checkpoint_dir="/ckpt")))
     assert order.runtime_env["working_dir"] == "s3://b/k.zip"
     assert order.runtime_env["env_vars"] == {
         "A": "1",
@@ -41,14 +41,14 @@ def test_the_driver_has_the_variables_of_a_rank_on_top_of_its_own() -> None:
 
 def test_an_image_is_what_driver_and_workers_run_in() -> None:
     """Ray's own client takes it together with the variables."""
-    order = order_of(placed(queued(image="me/ray:1", env={"B": "2"})))
+    order = submission_of(placed(queued(image="me/ray:1", env={"B": "2"})))
     assert order.runtime_env["image_uri"] == "me/ray:1" and order.runtime_env["env_vars"]["B"] == "2"
-    assert "image_uri" not in order_of(placed(queued())).runtime_env
+    assert "image_uri" not in submission_of(placed(queued())).runtime_env
 
 
 def test_each_attempt_is_a_submission_of_its_own() -> None:
     """Ray would take a second submit of the same id for the first one."""
-    assert order_of(replace(placed(), attempt=2)).submission_id == "ppo-1--a02"
+    assert submission_of(replace(placed(), attempt=2)).submission_id == "ppo-1--a02"
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_each_attempt_is_a_submission_of_its_own() -> None:
 )
 def test_nothing_is_read_from_the_disk_of_whoever_submits(runtime_env: dict[str, Any], field: str) -> None:
     """Ray's client packs a local folder and opens a local file: a user must not get at those of a function."""
-    assert read_where_it_is_submitted(runtime_env) == field
+    assert local_path_field(runtime_env) == field

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.events import JobLookDue
-from gpu_recovery.core.instance.fault_history import noticed
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.job.diagnosis_result import Conclusion
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import JobStatus
 
 from tests.aws.records import JOB, NOW, later, plan
@@ -39,7 +39,7 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
 
 def acted_upon(status: JobStatus, **changes: Any) -> dict[str, Any]:
     """A job that was started again because of a verdict on its first attempt."""
-    verdict = Conclusion(
+    verdict = DiagnosisResult(
         1, Cause.WORKER_HANG, f"instance {SECOND}", (SECOND,), Remedy.LEAVE_OUT, 80, True, "no answer", spares=True
     )
     return {"status": status, "attempt": 2, "stop_purpose": None, "conclusion": verdict, **changes}
@@ -53,7 +53,7 @@ def test_a_diagnosis_tells_how_the_verdict_of_its_attempt_turned_out(api: Api) -
     answer = api.post("/diagnoses", {"job_id": JOB, "attempt": 1})
     assert (answer.body["outcome"]["cause"], answer.body["outcome"]["held"]) == ("WORKER_HANG", None)
     api.functions.now = later(1_800)
-    loop(api).tell(JOB, JobLookDue(at=later(1_800), attempt=2, look_at=later(1_800)))
+    loop(api).handle(JOB, JobLookDue(at=later(1_800), attempt=2, look_at=later(1_800)))
     assert [one.held for one in api.functions.job().verdicts] == [True]
     answer = api.post("/diagnoses", {"job_id": JOB, "attempt": 1})
     assert answer.body["outcome"]["held"] is True
@@ -68,7 +68,7 @@ def test_a_machine_that_failed_again_and_again_is_likelier_to_be_the_one(api: Ap
     failed(api, reports=(LIES,))
     before = api.post("/diagnoses", {"job_id": JOB}).body
     record = api.functions.instance(SECOND)
-    past = tuple(noticed(NOW, LemonSignal.OUT) for _ in range(4))
+    past = tuple(signal_at(NOW, LemonSignal.OUT) for _ in range(4))
     api.functions.store.save_instance(replace(record, past=past))
     after = api.post("/diagnoses", {"job_id": JOB}).body
     assert after["cause"] == before["cause"] == "GPU_FAULT"

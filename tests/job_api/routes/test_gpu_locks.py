@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from gpu_recovery.core.gpu_lock import GpuLock as Kept
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.gpu_lock import GpuLockRecord as Kept
+from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
 from gpu_recovery_client.diagnosis import GpuLock
@@ -72,7 +72,7 @@ def test_a_holder_is_dead_when_its_instance_is_not_heard_of(api: Api, heard: boo
     """Its lease is over and its heartbeat stale: the next one gets it. Else, and if nobody knows, a while later."""
     acquire(api)
     if heard is not None:
-        api.functions.store.keep_beat(Beat(A, later(175 if heard else 0), "b", later(-9), 1), True)
+        api.functions.store.save_heartbeat(Heartbeat(A, later(175 if heard else 0), "b", later(-9), 1), True)
     api.functions.now = later(179)
     # The lease was over at 60; 180 is the end of the grace. The heartbeat is stale after 180 s of silence.
     assert refused(acquire(api, ROLLOUT), 409).startswith("GPU locked by train, whose lease is over")
@@ -237,7 +237,7 @@ def test_a_distributed_lock_is_had_by_one_owner_at_a_time(trainer: Trainer) -> N
 
 def test_the_lock_of_a_dead_holder_is_anothers_once_its_instance_is_silent(trainer: Trainer) -> None:
     """It never renewed, and nothing is heard of it. The one that only slept finds out, and cannot give it back."""
-    trainer.api.functions.store.keep_beat(Beat(A, later(-200), "b", later(-900), 1), True)
+    trainer.api.functions.store.save_heartbeat(Heartbeat(A, later(-200), "b", later(-900), 1), True)
     train, rollout = trainer.lock("train", 0), trainer.lock("rollout", 1)
     train.acquire()
     assert rollout.acquire(timeout_s=100) and trainer.at == 60.0

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 from gpu_recovery.auth.tokens import (
-    LISTED_MAX,
-    LIVE_MAX,
+    LISTED_TOKENS_MAX,
+    VALID_TOKENS_MAX,
     Token,
     TokenKind,
     TokenList,
     TokensFull,
-    checked,
+    checked_instance_id,
     digest_of,
     issue,
     revoke,
 )
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.ports.errors import StaleRecord, TooContended
+from gpu_recovery.ports.errors import StaleRecord, TooManyConflicts
 
 from tests.aws.records import NOW, A, B, later
 from tests.lambdas.api_gateway import Api, refused
@@ -41,7 +41,7 @@ def api(functions: Functions) -> Api:
 @pytest.fixture
 def store(functions: Functions) -> DynamoTokenStore:
     """The tokens' own store on the same table."""
-    return DynamoTokenStore(functions.store.machines.client, functions.store.machines.name)
+    return DynamoTokenStore(functions.store.table.client, functions.store.table.name)
 
 
 def test_a_token_is_issued_for_an_instance_that_nobody_knows_yet(api: Api) -> None:
@@ -119,7 +119,7 @@ def test_only_what_an_instance_can_be_called_has_tokens(api: Api, method: str, n
 
 def test_an_instance_has_two_live_tokens_at_most(api: Api) -> None:
     """Enough for a rotation; the refusal says which there are."""
-    ids = [api.post(TOKENS).body["token_id"] for _ in range(LIVE_MAX)]
+    ids = [api.post(TOKENS).body["token_id"] for _ in range(VALID_TOKENS_MAX)]
     detail = refused(api.post(TOKENS), 409)
     assert all(one in detail for one in ids)
     api.call("DELETE", f"/api/v2{TOKENS}/{ids[0]}")
@@ -129,7 +129,7 @@ def test_an_instance_has_two_live_tokens_at_most(api: Api) -> None:
 
 def test_an_expired_token_makes_room(api: Api, functions: Functions) -> None:
     """By the time, not by what the table has deleted."""
-    for _ in range(LIVE_MAX):
+    for _ in range(VALID_TOKENS_MAX):
         api.post(TOKENS, {"expires_in_s": 60})
     functions.now = later(60)
     assert api.post(TOKENS).status == 201
@@ -196,12 +196,12 @@ def test_an_instance_is_listed_as_before(api: Api) -> None:
 
 def test_a_list_forgets_the_oldest_of_the_dead(store: DynamoTokenStore) -> None:
     """It cannot grow without bound, and what lives is never forgotten."""
-    living = issue(store, A, NOW, "a test", {}).kept
-    for number in range(LISTED_MAX + 5):
-        dead = issue(store, A, later(number), "a test", {}).kept
+    living = issue(store, A, NOW, "a test", {}).record
+    for number in range(LISTED_TOKENS_MAX + 5):
+        dead = issue(store, A, later(number), "a test", {}).record
         revoke(store, A, dead.token_id, later(number))
     listed = store.load_tokens(A).tokens
-    assert len(listed) == LISTED_MAX
+    assert len(listed) == LISTED_TOKENS_MAX
     assert listed[0] == living and listed[-1].token_id == dead.token_id
 
 
@@ -241,7 +241,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
         def save_token(self, listed: TokenList, changed: Token) -> None:
             raise StaleRecord("always")
 
-    with pytest.raises(TooContended, match=A):
+    with pytest.raises(TooManyConflicts, match=A):
         issue(Always(store, 0), A, NOW, "a test", {})
 
 
@@ -249,7 +249,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
 def test_an_id_that_no_instance_has_is_refused(name: str) -> None:
     """Before anything is read."""
     with pytest.raises(SpecInvalid, match="instance_id"):
-        checked(TokenKind.NODE, name)
+        checked_instance_id(TokenKind.NODE, name)
 
 
 def test_the_form_of_a_token_is_fixed() -> None:

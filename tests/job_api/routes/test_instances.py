@@ -6,7 +6,7 @@ import json
 from importlib import import_module
 
 import pytest
-from gpu_recovery.core.heartbeat import Beat
+from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.state_machine import HistoryEntry
 
@@ -79,7 +79,7 @@ def test_how_sure_it_is_that_an_instance_is_there_is_said_in_the_words_of_the_po
     """Each of the three ages is a setting of the deployment."""
     monkeypatch.setenv("RECOVERY_POLICY", json.dumps(policy))
     api.functions.store.save_instance(instance())
-    api.functions.store.keep_beat(Beat(A, NOW), True)
+    api.functions.store.save_heartbeat(Heartbeat(A, NOW), True)
     api.functions.now = later(unheard_s)
     assert api.get(f"/instances/{A}").body["heartbeat"]["liveness"] == word
 

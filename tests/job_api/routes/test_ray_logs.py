@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.ray.log_chunk import log_piece
+from gpu_recovery.core.ray.log_chunk import log_chunk_of
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery.execution.evidence import LOG_LINES
+from gpu_recovery.execution.evidence import LOG_LINES_PER_RANK
 
 from tests.aws.counted_aws import Read
 from tests.aws.records import JOB, NOW, job, spec
@@ -39,7 +39,7 @@ def written(api: Api, *lines: str) -> None:
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         question = json.loads(asked["Payload"])
         text = "".join(f"{line}\n" for line in lines)
-        found = log_piece(text, question["tail"], question["after"], grows=question["grows"])
+        found = log_chunk_of(text, question["tail"], question["after"], grows=question["grows"])
         told = {"logs": "".join(f"{line}\n" for line in found.lines), "end": found.end}
         return {"StatusCode": 200, "Payload": Read(json.dumps(told).encode())}
 
@@ -129,7 +129,7 @@ def test_a_failed_driver_is_diagnosed_by_its_log(api: Api) -> None:
     found = api.post("/diagnoses", {"job_id": JOB}).body
     assert found["cause"] == "CONFIGURATION" and "flash_attn" in found["page"]["en"]
     assert found["unread_logs"] == {}
-    assert questions(api) == [{"logs": f"{JOB}--a02", "tail": LOG_LINES, "after": None, "grows": False}]
+    assert questions(api) == [{"logs": f"{JOB}--a02", "tail": LOG_LINES_PER_RANK, "after": None, "grows": False}]
     silent(api)
     away = api.post("/diagnoses", {"job_id": JOB}).body
     assert "in time" in away["unread_logs"]["0"] and "flash_attn" not in away["page"]["en"]

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.authenticator import KEPT
+from gpu_recovery.auth.authenticator import TOKEN_CACHE_TTL
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import TokenKind, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
@@ -88,7 +88,7 @@ def test_a_revoked_token_opens_nothing_within_a_minute(api: Api, functions: Func
     assert api.call("GET", "/api/v2/jobs", token=token).status == 200
     token_id = api.get(ANA).body["tokens"][0]["id"]
     assert api.call("DELETE", f"/api/v2{ANA}/{token_id}").body["live"] is False
-    functions.now = NOW + KEPT
+    functions.now = NOW + TOKEN_CACHE_TTL
     refused(api.call("GET", "/api/v2/jobs", token=token), 401)
     refused(api.call("DELETE", f"/api/v2{ANA}/0123456789ab"), 404)
 
@@ -107,10 +107,12 @@ def test_tokens_of_nodes_and_of_users_are_two_things(api: Api, functions: Functi
     refused(api.call("GET", "/api/v2/jobs", token=f"Bearer {node}"), 401)
     refused(api.call("GET", "/api/v2/jobs", token=f"Bearer gru_{node[4:]}"), 401)
     table = functions.store
-    nodes = DynamoTokenStore(table.machines.client, table.machines.name)
+    nodes = DynamoTokenStore(table.table.client, table.table.name)
     users = DynamoUserTokenStore(table.jobs.client, table.jobs.name)
     issued = issue(users, "ana", NOW, "a test", {})
-    assert nodes.load_token(issued.kept.token_id) is None and users.load_token(issued.kept.token_id) == issued.kept
+    assert (
+        nodes.load_token(issued.record.token_id) is None and users.load_token(issued.record.token_id) == issued.record
+    )
 
 
 @pytest.mark.parametrize(

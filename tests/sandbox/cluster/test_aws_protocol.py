@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from sandbox.cluster.model.cluster import ApiError
+from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.task_definitions import ForwardedDefinitions
 
 NAME = "nwcd-gpu-testing"
@@ -118,7 +118,7 @@ def test_task_definitions_may_live_behind_another_endpoint(server):
     assert forwarded.describe_task_definition(taskDefinition="forwarded")["taskDefinition"]["taskDefinitionArn"] == arn
     assert forwarded.list_task_definitions(familyPrefix="forwarded")["taskDefinitionArns"] == [arn]
     forwarded.deregister_task_definition(taskDefinition=arn)
-    with pytest.raises(ApiError, match="ClientException"):
+    with pytest.raises(AwsApiError, match="ClientException"):
         forwarded.describe_task_definition(taskDefinition="forwarded")
 
 

@@ -232,5 +232,5 @@ def test_nobody_leaves_before_rank_0_has_saved(
     }
     monkeypatch.setattr(plain_python.training, "receive_suspend_command", lambda: False)
     with pytest.raises(Left):
-        plain_python.train(plain_python.Settings.from_env(environment), Peers())  # type: ignore[arg-type]
+        plain_python.train(plain_python.TrainerSettings.from_env(environment), Peers())  # type: ignore[arg-type]
     assert done == expected

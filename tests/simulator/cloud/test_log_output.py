@@ -7,24 +7,24 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import Preset
 
-from simulator.cloud.log_output import LINES, STEPS, TRUTH, UNREADABLE_BECAUSE, Saying
+from simulator.cloud.log_output import LINES, STEPS, TRUTH, UNREADABLE_BECAUSE, LogStory
 from simulator.cloud.workloads import HIDDEN, NO_LOG
-from simulator.faults.operators import JobCanceled, StartedAgain, TakenBack
-from simulator.faults.training_reports import GangStalls, LogSays, RankTells
+from simulator.faults.operators import JobCanceled, ManagedTagRemoved, StartedAgain
+from simulator.faults.training_reports import GangStalls, LogMisleads, RankReports
 from simulator.trials import diagnosis
 from simulator.trials.generator import scenario_of
 from simulator.world import World
 from tests.simulator.incidents import HAND_JOB, TRAIN_S, started_by_hand
 
 SEEDS = range(200)
-WITNESSES = (LogSays, RankTells, GangStalls, StartedAgain, TakenBack)
+WITNESSES = (LogMisleads, RankReports, GangStalls, StartedAgain, ManagedTagRemoved)
 
 
 def writing(habit: str = TRUTH, **given: bool) -> tuple[World, str, list[str]]:
     """A gang of two that runs, and the ids of its tasks."""
     world = World(instances=2, train_s=TRAIN_S, **given)
     job_id = world.submit()
-    world.writing.habits[job_id] = habit
+    world.log_output.habits[job_id] = habit
     world.until_status(job_id, JobStatus.RUNNING)
     return world, job_id, [world.rank(job_id, rank).task_id for rank in range(2)]
 
@@ -35,22 +35,30 @@ def read(world: World, job_id: str, task_id: str) -> tuple[str, ...] | str:
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [("xid79", Saying.GPU), ("ecc", Saying.ECC), (HIDDEN, Saying.CUDA)], ids=["lost", "ecc", "hidden"]
+    ("kind", "says"),
+    [("xid79", LogStory.GPU), ("ecc", LogStory.ECC), (HIDDEN, LogStory.CUDA)],
+    ids=["lost", "ecc", "hidden"],
 )
-def test_the_truth_of_a_gpu_that_fails_and_of_those_who_lose_their_peer(kind: str, says: Saying) -> None:
+def test_the_truth_of_a_gpu_that_fails_and_of_those_who_lose_their_peer(kind: str, says: LogStory) -> None:
     """The rank on it writes of the GPU, the other one of the rank that is gone."""
     world, job_id, (first, second) = writing()
-    world.break_gpu(world.machine(0), kind)
+    world.break_gpu(world.model_instance(0), kind)
     world.until_status(job_id, JobStatus.DIAGNOSING)
     assert read(world, job_id, first) == (*STEPS, *LINES[says])
-    assert read(world, job_id, second) == (*STEPS, *LINES[Saying.NETWORK])
+    assert read(world, job_id, second) == (*STEPS, *LINES[LogStory.NETWORK])
 
 
 @pytest.mark.parametrize(
     ("code", "says"),
-    [(1, Saying.PROGRAM), (134, Saying.CRASH), (137, Saying.KILLED), (139, Saying.CRASH), (None, Saying.NOTHING)],
+    [
+        (1, LogStory.PROGRAM),
+        (134, LogStory.CRASH),
+        (137, LogStory.KILLED),
+        (139, LogStory.CRASH),
+        (None, LogStory.NOTHING),
+    ],
 )
-def test_the_truth_of_a_rank_that_ends_by_itself(code: int | None, says: Saying) -> None:
+def test_the_truth_of_a_rank_that_ends_by_itself(code: int | None, says: LogStory) -> None:
     """By its exit code; who vanishes writes nothing."""
     world, job_id, (first, _) = writing()
     world.exit(job_id, 0, code)
@@ -59,14 +67,14 @@ def test_the_truth_of_a_rank_that_ends_by_itself(code: int | None, says: Saying)
 
 def test_a_gang_that_is_done_has_nothing_to_complain_of() -> None:
     """Whatever its habit would have it write."""
-    world, job_id, tasks = writing(Saying.GPU)
+    world, job_id, tasks = writing(LogStory.GPU)
     world.until_end(job_id)
     assert [read(world, job_id, one) for one in tasks] == [STEPS, STEPS]
 
 
 def test_a_habit_is_written_whatever_is_so() -> None:
     """Every time; and what nobody may read is a sentence."""
-    for habit in (Saying.GPU, Saying.UNREADABLE):
+    for habit in (LogStory.GPU, LogStory.UNREADABLE):
         world, job_id, (first, _) = writing(habit)
         world.exit(job_id, 0, 1)
         expected = (*STEPS, *LINES[habit]) if habit in LINES else UNREADABLE_BECAUSE
@@ -76,12 +84,12 @@ def test_a_habit_is_written_whatever_is_so() -> None:
 def test_a_lie_is_told_once_and_by_the_rank_on_that_machine() -> None:
     """The other one writes as its job does, the next one there, too."""
     world, job_id, (first, second) = writing()
-    assert LogSays(says=Saying.STORAGE, machines=(0,), at_s=0).strike(world)
+    assert LogMisleads(says=LogStory.STORAGE, machines=(0,), at_s=0).strike(world)
     world.exit(job_id, 0, 139)
     world.until_status(job_id, JobStatus.RECOVERING)
-    assert read(world, job_id, first) == (*STEPS, *LINES[Saying.STORAGE])
-    assert read(world, job_id, second) == (*STEPS, *LINES[Saying.NETWORK])
-    assert not world.writing.next
+    assert read(world, job_id, first) == (*STEPS, *LINES[LogStory.STORAGE])
+    assert read(world, job_id, second) == (*STEPS, *LINES[LogStory.NETWORK])
+    assert not world.log_output.next
 
 
 def test_a_job_that_writes_nothing_has_no_log() -> None:
@@ -95,12 +103,12 @@ def test_a_job_that_writes_nothing_has_no_log() -> None:
 def test_what_a_rank_tells_is_heard_when_it_is_heard(of: str) -> None:
     """Of its attempt, and as old as it was when it was told."""
     world, job_id, _ = writing(diagnose=True)
-    where = world.machine(1).instance_id
+    where = world.model_instance(1).instance_id
     told_s = world.timeline.now.timestamp()
-    assert RankTells(of=of, machines=(1,), late_s=60, at_s=0).strike(world)
-    assert not world.store.reports_of(job_id, 1, (where,))
+    assert RankReports(of=of, machines=(1,), late_s=60, at_s=0).strike(world)
+    assert not world.store.observations_of(job_id, 1, (where,))
     world.let_pass(61)
-    (report,) = world.store.reports_of(job_id, 1, (where,))[where].reports
+    (report,) = world.store.observations_of(job_id, 1, (where,))[where].reports
     assert report.rank == 1 and report.at_s <= told_s
 
 
@@ -118,7 +126,7 @@ def test_nobody_tells_where_nobody_listens() -> None:
     """A gang that stalled there would never end."""
     world, _, _ = writing()
     assert not GangStalls(machines=(0,), at_s=0).strike(world)
-    assert not RankTells(machines=(0,), at_s=0).strike(world)
+    assert not RankReports(machines=(0,), at_s=0).strike(world)
 
 
 def test_a_person_starts_a_gang_again_that_has_ended_and_no_other() -> None:
@@ -146,12 +154,12 @@ def test_only_by_force_is_a_failed_job_canceled(force: bool) -> None:
 def test_a_machine_that_is_taken_back_is_not_rebooted() -> None:
     """Until its owners hand it over again."""
     world, *_ = writing()
-    assert TakenBack(machines=(0,), for_s=9_000, at_s=0).strike(world)
-    assert not TakenBack(machines=(0,), at_s=0).strike(world)
-    world.break_gpu(world.machine(0))
+    assert ManagedTagRemoved(machines=(0,), for_s=9_000, at_s=0).strike(world)
+    assert not ManagedTagRemoved(machines=(0,), at_s=0).strike(world)
+    world.break_gpu(world.model_instance(0))
     world.let_pass(3_600)
     assert not world.calls("RebootInstances")
-    assert world.instance(world.machine(0)).waits_for_a_person
+    assert world.instance(world.model_instance(0)).needs_operator
 
 
 def test_every_fourth_seed_has_witnesses_and_the_others_are_what_they_were() -> None:

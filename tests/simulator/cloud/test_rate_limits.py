@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.functions import FUNCTIONS
-from simulator.cloud.fleet import Timings
-from simulator.cloud.rate_limits import EC2_MUTATE, ECS_MODIFY, PATIENCE_S, TIMEOUT_S, Bucket, Costs, Limit, Meter
-from simulator.fast.fidelity import LARGE, THOROUGH, Economy
-from simulator.virtual_clock import Timeline
+from simulator.cloud.fleet import FleetTimings
+from simulator.cloud.rate_limits import EC2_MUTATE, ECS_MODIFY, RETRY_FOR_S, TIMEOUT_S, Bucket, Costs, Limit, Meter
+from simulator.fast.fidelity import LARGE, THOROUGH, Fidelity
+from simulator.virtual_clock import VirtualClock
 from simulator.world import World
 from tests.simulator.incidents import QUICK, gpu_fault
 
-START_S = Timings().start_s
+START_S = FleetTimings().start_s
 
 
 def meter(costs: Costs) -> Meter:
@@ -28,7 +28,7 @@ def meter(costs: Costs) -> Meter:
     def die() -> None:
         raise AssertionError("nothing here takes so long")
 
-    return Meter(Timeline(), costs, die)
+    return Meter(VirtualClock(), costs, die)
 
 
 def seconds(world: World) -> float:
@@ -127,7 +127,7 @@ def test_a_call_that_finds_no_token_in_time_is_refused_after_the_last_retry() ->
     with one.invocation("reconciler") as spent:
         with pytest.raises(TryAgainSoon):
             one.call("RunTask")
-        assert spent.spent_s == PATIENCE_S
+        assert spent.spent_s == RETRY_FOR_S
     assert one.refused == 1
 
 
@@ -191,7 +191,7 @@ def test_what_is_stopped_and_checked_waits_for_ecs_as_well() -> None:
         world.until(lambda world=world: len(world.fleet.running()) == 260, "no start")
         world.let_pass(60)
         before = seconds(world)
-        world.break_gpu(world.machine(0))
+        world.break_gpu(world.model_instance(0))
         world.until(lambda world=world, job_id=job_id: runs_again(world, job_id), "no recovery")
         taken.append(seconds(world) - before)
     assert taken[1] - taken[0] == pytest.approx(3 * 4, abs=2)
@@ -202,9 +202,9 @@ def test_an_invocation_that_needs_more_than_its_time_is_killed_there() -> None:
     world = World(instances=100, retries=False, costs=Costs(call_s=8, store_s=2.0))
     world.asleep["reconciler"] = world.timeline.start + timedelta(hours=1)
     world.submit(100)
-    world.until(lambda: bool(world.lives.killed), "nobody was killed", limit_s=900)
-    last = world.lives.killed[0]
-    assert last is not None and last.life == "scheduler"
+    world.until(lambda: bool(world.invocations.killed), "nobody was killed", limit_s=900)
+    last = world.invocations.killed[0]
+    assert last is not None and last.invocation == "scheduler"
     assert world.meter is not None and world.meter.longest["scheduler"] == TIMEOUT_S["scheduler"]
     launched = len(world.calls("RunTask"))
     assert 0 < launched < 100
@@ -246,30 +246,30 @@ def test_the_scheduler_is_not_woken_while_it_works() -> None:
 
 
 @pytest.mark.parametrize("economy", [THOROUGH, QUICK])
-def test_a_run_with_costs_is_the_same_with_and_without_passing_over(economy: Economy) -> None:
+def test_a_run_with_costs_is_the_same_with_and_without_passing_over(economy: Fidelity) -> None:
     """What is kept of former looks is paid for like a look."""
     costs = Costs(call_s=0.1, store_s=0.01)
     thorough, _ = gpu_fault(costs=costs)
     quick, _ = gpu_fault(costs=costs, economy=economy)
-    assert quick.journal.text() == thorough.journal.text()
+    assert quick.transcript.text() == thorough.transcript.text()
     assert thorough.meter is not None and quick.meter is not None
     for name in ("scheduler", "ecs_task_handler", "dcgm_task_monitor"):
         assert quick.meter.longest[name] == pytest.approx(thorough.meter.longest[name])
 
 
 @pytest.mark.parametrize("economy", [THOROUGH, QUICK])
-def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(economy: Economy) -> None:
+def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(economy: Fidelity) -> None:
     """One list of tasks and two of instances, a description of each, one question for machines and one for statuses."""
     world = World(instances=3, costs=Costs(call_s=1), economy=economy)
     world.until_status(world.submit(3), JobStatus.RUNNING)
     world.let_pass(300)
-    ids = [machine.instance_id for machine in world.machines()]
+    ids = [machine.instance_id for machine in world.model_instances()]
     assert world.meter is not None
     for _ in range(2):
         with world.meter.invocation("somebody") as spent:
             assert len(list(world.actions.running_tasks())) == 3
             assert len(list(world.actions.container_instances())) == 3
-            assert len(world.actions.machines(ids)) == len(world.actions.machine_statuses(ids)) == 3
+            assert len(world.actions.describe_ec2(ids)) == len(world.actions.describe_ec2_status(ids)) == 3
         assert spent.spent_s == 2 + 3 + 1 + 1
 
 
@@ -277,5 +277,5 @@ def test_calls_that_take_nothing_change_nothing() -> None:
     """A meter without limits and times leaves the transcript as it is."""
     plain, _ = gpu_fault()
     metered, _ = gpu_fault(costs=replace(Costs(), throttled=False))
-    assert metered.journal.text() == plain.journal.text()
+    assert metered.transcript.text() == plain.transcript.text()
     assert metered.timeline.now - plain.timeline.now == timedelta()

@@ -8,18 +8,18 @@ import pytest
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.workloads import NO_LOG, Habit, Notice, environment
+from simulator.cloud.workloads import NO_LOG, JobBehaviour, NoticeBehaviour, environment
 from simulator.world import World
 
 
 def test_a_task_of_another_world_with_the_same_id_has_its_own_environment() -> None:
     """Ids are counted from a seed, so worlds have them in common; what a task was given is its own."""
     world = World(instances=1)
-    task = world.start_by_hand("a-job", 0, 1, world.machine(0))
+    task = world.start_by_hand("a-job", 0, 1, world.model_instance(0))
     assert environment(task)["JOB_ID"] == "a-job"
     assert environment(task) == environment(task)
     other = World(instances=1)
-    namesake = other.start_by_hand("another-job", 0, 1, other.machine(0))
+    namesake = other.start_by_hand("another-job", 0, 1, other.model_instance(0))
     assert namesake.task_id == task.task_id
     assert environment(namesake)["JOB_ID"] == "another-job"
     assert environment(task)["JOB_ID"] == "a-job"
@@ -28,7 +28,7 @@ def test_a_task_of_another_world_with_the_same_id_has_its_own_environment() -> N
 def test_another_copy_of_a_task_with_other_overrides_is_read_anew() -> None:
     """What is kept belongs to the overrides themselves, not to the name of the task."""
     world = World(instances=1)
-    task = world.start_by_hand("a-job", 0, 1, world.machine(0))
+    task = world.start_by_hand("a-job", 0, 1, world.model_instance(0))
     assert environment(task)["RANK"] == "0"
     bare = replace(task, overrides={})
     assert environment(bare) == {}
@@ -37,11 +37,11 @@ def test_another_copy_of_a_task_with_other_overrides_is_read_anew() -> None:
 LONG_S = 600.0
 
 
-def left_after(notice: Notice, grace_s: int = 10) -> tuple[float, int | None, float]:
+def left_after(notice: NoticeBehaviour, grace_s: int = 10) -> tuple[float, int | None, float]:
     """Suspended after 60 s: when rank 0 was gone, with which exit code, and how long the job trained after that."""
     world = World(instances=1, train_s=LONG_S)
     job_id = world.submit(1, suspend_grace_s=grace_s)
-    world.training.habits[job_id] = Habit(notice)
+    world.training.habits[job_id] = JobBehaviour(notice)
     world.until_status(job_id, JobStatus.RUNNING)
     world.let_pass(60)
     task, told = world.rank(job_id, 0), world.timeline.now
@@ -58,13 +58,18 @@ def left_after(notice: Notice, grace_s: int = 10) -> tuple[float, int | None, fl
 
 @pytest.mark.parametrize(
     ("notice", "gone_s", "code"),
-    [(Notice.LEAVES, 2, 143), (Notice.SAVES, 3, 75), (Notice.STAYS, 10, 143), (Notice.HANGS, 30, 137)],
+    [
+        (NoticeBehaviour.LEAVES, 2, 143),
+        (NoticeBehaviour.SAVES, 3, 75),
+        (NoticeBehaviour.STAYS, 10, 143),
+        (NoticeBehaviour.HANGS, 30, 137),
+    ],
 )
-def test_rank_0_answers_the_notice_as_its_program_does(notice: Notice, gone_s: float, code: int) -> None:
+def test_rank_0_answers_the_notice_as_its_program_does(notice: NoticeBehaviour, gone_s: float, code: int) -> None:
     """It leaves, saves, is ended after its grace, or by ECS; what is saved is not done again."""
     gone, exit_code, again_s = left_after(notice)
     assert (gone, exit_code) == (gone_s, code)
-    assert (again_s < LONG_S - 55) == (notice is Notice.SAVES)
+    assert (again_s < LONG_S - 55) == (notice is NoticeBehaviour.SAVES)
 
 
 def test_no_program_is_promised_more_than_the_patience_of_ecs() -> None:
@@ -79,7 +84,7 @@ def test_ranks_other_than_0_hear_nothing_and_leave_at_once() -> None:
     """The notice is for rank 0: the others are stopped when it has left."""
     world = World(instances=2, train_s=LONG_S)
     job_id = world.submit(2, suspend_grace_s=10)
-    world.training.habits[job_id] = Habit(Notice.STAYS)
+    world.training.habits[job_id] = JobBehaviour(NoticeBehaviour.STAYS)
     world.until_status(job_id, JobStatus.RUNNING)
     other, told = world.rank(job_id, 1), world.timeline.now
     world.suspend(job_id)

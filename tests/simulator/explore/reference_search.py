@@ -14,16 +14,16 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from gpu_recovery.core.attempt import Progress
+from gpu_recovery.core.attempt import AttemptProgress
 
 from sandbox.cluster.model.cluster import Task
 from simulator.explore import state_equivalence
-from simulator.explore.in_flight_events import Events
-from simulator.explore.model import Bounds, Kind, Move, State
-from simulator.explore.properties import Judge
+from simulator.explore.in_flight_events import EventTable
+from simulator.explore.model import Bounds, FaultKind, ModelState, Move
+from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import SmallWorld
-from simulator.explore.transition import DELIVER, STEP, Action, Death, Done, Follows, Stage, dies_before
+from simulator.explore.transition import DELIVER, STEP, Action, Death, Done, NextState, Transitions, dies_before
 
 WIRES = {
     "cluster",
@@ -76,7 +76,7 @@ def attributes(world: SmallWorld) -> Iterator[tuple[Any, str, Any]]:
 
 
 class SlowCopier:
-    """What `Copier` does."""
+    """What `StateCapture` does."""
 
     def __init__(self, world: SmallWorld) -> None:
         self.world = world
@@ -97,14 +97,14 @@ class SlowCopier:
             records, due = core.shelves[name]
             shelf.records, shelf.due = dict(records), dict(due)  # type: ignore[assignment]
         for told in (
-            world.lives.steps,
-            world.lives.done,
-            world.lives.killed,
-            world.journal.lines,
-            world.journal.broken,
+            world.invocations.steps,
+            world.invocations.done,
+            world.invocations.killed,
+            world.transcript.lines,
+            world.transcript.broken,
         ):
             told.clear()
-        world.lives.interrupted = 0
+        world.invocations.interrupted = 0
 
     def steps_of(self, core: SlowCore) -> tuple[Any, ...]:
         return core.steps
@@ -169,7 +169,7 @@ def text(value: Any, now: datetime) -> str:
         return "(" + ",".join(text(one, now) for one in value) + ")"
     if not is_dataclass(value) or isinstance(value, type):
         return repr(value)
-    if isinstance(value, Progress):
+    if isinstance(value, AttemptProgress):
         value = replace(value, running=value.running - value.stopped)
     left_out, told = state_equivalence.LEFT_OUT.get(type(value), set()), []
     for field in fields(value):
@@ -181,13 +181,13 @@ def text(value: Any, now: datetime) -> str:
     return f"{type(value).__name__}({','.join(told)})"
 
 
-class SlowStage(Stage):
+class SlowStage(Transitions):
     """Carries everything out each time that it is asked for."""
 
     def __init__(self, world: SmallWorld) -> None:
         self.world, self.copier = world, SlowCopier(world)  # type: ignore[assignment]
-        self.judge = Judge(world, self.copier)
-        self.events = Events({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.machines()})
+        self.checker = PropertyChecker(world, self.copier)
+        self.events = EventTable({one.arn.rsplit("/", 1)[-1]: one.instance_id for one in world.model_instances()})
         self.cores: list[SlowCore] = []  # type: ignore[assignment]
         self.finals = bytearray()
         self.carried_out = 0
@@ -200,20 +200,20 @@ class SlowStage(Stage):
         made: list[str] = []
         steps = self._put(core)
         after = self._watched(action, steps, lambda step: made.append(step.name), lambda: steps)
-        found: dict[Follows, Death] = {}
+        found: dict[NextState, Death] = {}
         for effect in range(1, len(made)) if self.asks_for_deaths else ():
             follows = self._killed_before(core, action, effect)
             found.setdefault(follows, Death(effect, follows))
         found.pop(after, None)
         return Done(after, len(made), tuple(found.values()))
 
-    def _killed_before(self, core: int, action: Action, effect: int) -> Follows:
+    def _killed_before(self, core: int, action: Action, effect: int) -> NextState:
         steps = self._put(core)
-        self.world.eyes.act = dies_before(effect)
+        self.world.hook.act = dies_before(effect)
         try:
             self._happen(action, steps)
         finally:
-            self.world.eyes.act = lambda step: None
+            self.world.hook.act = lambda step: None
         return self._taken(steps, of_the_dead=True)
 
     def _put(self, number: int) -> tuple[Any, ...]:
@@ -230,10 +230,10 @@ class SlowStage(Stage):
         name = written(core, self.world)
         number = self.names.get(name)
         if number is None:
-            self.judge.judge(core)
+            self.checker.check(core)
             number = self.names[name] = len(self.cores)
             self.cores.append(core)
-            self.finals.append(self.judge.is_final(core))
+            self.finals.append(self.checker.is_final(core))
         return number
 
     def is_news(self, core: int, event: int) -> bool:
@@ -241,7 +241,7 @@ class SlowStage(Stage):
         held = told.is_held(self.copier.records(state, "machines"), self.copier.progress(state))  # type: ignore[arg-type]
         asks, self.asks_for_deaths = self.asks_for_deaths, False
         try:
-            return not (held and self.done(core, Action(DELIVER, event)).after == Follows(core))
+            return not (held and self.done(core, Action(DELIVER, event)).after == NextState(core))
         finally:
             self.asks_for_deaths = asks
 
@@ -252,20 +252,22 @@ class Recorded(Search):
     def __init__(self, bounds: Bounds) -> None:
         super().__init__(bounds)
         self.transitions: set[tuple[str, str, str]] = set()
-        self._known: dict[State, str] = {}
+        self._known: dict[ModelState, str] = {}
 
-    def _following(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
+    def _following(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
         yield from self._entered(state, super()._following(number, state))
 
-    def _going_wrong(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
+    def _going_wrong(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
         yield from self._entered(state, super()._going_wrong(number, state))
 
-    def _entered(self, state: State, found: Iterator[tuple[Move, State]]) -> Iterator[tuple[Move, State]]:
+    def _entered(
+        self, state: ModelState, found: Iterator[tuple[Move, ModelState]]
+    ) -> Iterator[tuple[Move, ModelState]]:
         for move, after in found:
             self.transitions.add((self.told(state), self._move(state, move), self.told(after)))
             yield move, after
 
-    def told(self, state: State) -> str:
+    def told(self, state: ModelState) -> str:
         """A state in full."""
         known = self._known.get(state)
         if known is None:
@@ -283,7 +285,7 @@ class Recorded(Search):
         event = self.stage.events.known[number]
         return f"{event.words} {event.envelope['detail'].get('version')}"
 
-    def _move(self, state: State, move: Move) -> str:
+    def _move(self, state: ModelState, move: Move) -> str:
         words = [str(move.fault), str(move.effect)]
         for action in (move.action, move.inner):
             if action is None or action.name not in (DELIVER, STEP):
@@ -306,10 +308,10 @@ class SlowSearch(Recorded):
 
     def all_states(self) -> list[list[str]]:
         """Walk; the states, by the fewest faults with which they are reached."""
-        level = [State(self.stage.begin(), ((),) * len(self._lines))]
-        known: dict[State, None] = {}
+        level = [ModelState(self.stage.begin(), ((),) * len(self._lines))]
+        known: dict[ModelState, None] = {}
         for faults in range(self.bounds.faults + 1):
-            queue, before, after = deque[State](), len(known), list[State]()
+            queue, before, after = deque[ModelState](), len(known), list[ModelState]()
             for state in level:
                 if state not in known:
                     known[state] = None
@@ -323,7 +325,7 @@ class SlowSearch(Recorded):
                         known[follows] = None
                         queue.append(follows)
                 if faults < self.bounds.faults:
-                    self.stage.asks_for_deaths = Kind.CRASH in self.bounds.kinds
+                    self.stage.asks_for_deaths = FaultKind.CRASH in self.bounds.kinds
                     after += [follows for _, follows in self._going_wrong(0, state)]
                     self.stage.asks_for_deaths = False
             self.walk.states_by_faults.append(len(known) - before)

@@ -45,7 +45,7 @@ def test_what_breaks_is_told_with_its_actions(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, the sentence, the actions, the journal's lines."""
-    kept = state_machine.applied
+    kept = state_machine.apply_step
 
     def forget_to_look(record: object, step: Step, *given: object) -> object:
         decision = kept(record, step, *given)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def test_what_breaks_is_told_with_its_actions(
             return state_machine.replace(decision, record=state_machine.replace(decision.record, look_at=None))
         return decision
 
-    monkeypatch.setattr(state_machine, "applied", forget_to_look)
+    monkeypatch.setattr(state_machine, "apply_step", forget_to_look)
     assert explore("--incident", "crash", "--faults", "0") == 1
     told = capsys.readouterr().out
     assert "BROKEN  I2" in told and "the scheduler passes" in told and "QUEUED -> SUBMITTING" in told

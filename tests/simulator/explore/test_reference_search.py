@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from simulator.explore.cli import COMBINED
-from simulator.explore.model import Bounds, Kind, Pace
+from simulator.explore.model import Bounds, DeliveryPace, FaultKind
 from simulator.explore.small_world import Incident
 from tests.simulator.explore.reference_search import Recorded, SlowSearch
 
 WALKS = [
-    Bounds(Incident.AGENT, 1, COMBINED | {Kind.OVERLAP}, Pace.ALL),
-    Bounds(Incident.EXIT, 1, COMBINED, Pace.ALL),
-    Bounds(Incident.GPU, 0, frozenset(), Pace.MACHINES),
+    Bounds(Incident.AGENT, 1, COMBINED | {FaultKind.OVERLAP}, DeliveryPace.ALL),
+    Bounds(Incident.EXIT, 1, COMBINED, DeliveryPace.ALL),
+    Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.MACHINES),
 ]
 
 
@@ -29,7 +29,7 @@ def same(bounds: Bounds) -> int:
     # One by one and by their number only: to tell how two such sets differ takes longer than to make them.
     assert [len(mine ^ its) for mine, its in zip(by_faults, others, strict=True)] == [0] * len(others)
     assert len(fast.transitions ^ slow.transitions) == 0
-    rows = [{row for row in one.stage.world.journal.rows if row[-1] == "APPLIED"} for one in (fast, slow)]
+    rows = [{row for row in one.stage.world.transcript.rows if row[-1] == "APPLIED"} for one in (fast, slow)]
     assert rows[0] == rows[1]
     assert fast.stage.carried_out < slow.stage.carried_out
     return number

@@ -11,18 +11,18 @@ import pytest
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.reconciler import reconcile
 
-from simulator.explore.model import Bounds, Kind, Pace
+from simulator.explore.model import Bounds, DeliveryPace, FaultKind
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident, SmallWorld
-from simulator.explore.state_capture import Copier, Core
+from simulator.explore.state_capture import Core, StateCapture
 from simulator.explore.state_equivalence import LEFT_OUT
-from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Follows, Stage
+from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, NextState, Transitions
 from tests.simulator.explore.reference_search import SlowCore, written
 
 LEAST, MOST = 30, 1_000
 
 
-def one_way(stage: Stage, seed: int) -> list[tuple[Action, int]]:
+def one_way(stage: Transitions, seed: int) -> list[tuple[Action, int]]:
     """One way through the world, as a seed has it: each action, and the state that follows. A third of the events is
     never delivered, so that time has to pass."""
     draw = random.Random(seed)
@@ -32,7 +32,7 @@ def one_way(stage: Stage, seed: int) -> list[tuple[Action, int]]:
         actions = [Action(DELIVER, event) for event in pending]
         actions += [Action(STEP, n) for n in range(len(stage.steps(core)))]
         actions += [*stage.woken(core), *(one for one in stage.befalling(core) if one.name != "end_well")]
-        moving = [one for one in actions if stage.done(core, one).after != Follows(core)]
+        moving = [one for one in actions if stage.done(core, one).after != NextState(core)]
         if not moving:
             moving = [Action(TIME)] if stage.time_may_pass(core) else [Action("end_well")]
         action = draw.choice(moving)
@@ -47,9 +47,9 @@ def one_way(stage: Stage, seed: int) -> list[tuple[Action, int]]:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_state_that_is_put_back_goes_on_as_if_it_had_never_been_away(seed: int) -> None:
     """The same actions in one world without a break, and in another that is elsewhere between any two of them."""
-    broken = Stage(SmallWorld(Incident.FLAKY))
+    broken = Transitions(SmallWorld(Incident.FLAKY))
     way = one_way(broken, seed)
-    straight = Stage(SmallWorld(Incident.FLAKY))
+    straight = Transitions(SmallWorld(Incident.FLAKY))
     straight.begin()
     straight.events = broken.events  # so that both have one number for an event
     steps = straight.steps(0)
@@ -86,23 +86,23 @@ def otherwise(record: Any) -> Any:
     return replace(record, **changes)
 
 
-@pytest.mark.parametrize(("incident", "kind"), [(Incident.GPU, Kind.DROP), (Incident.CRASH, Kind.CRASH)])
+@pytest.mark.parametrize(("incident", "kind"), [(Incident.GPU, FaultKind.DROP), (Incident.CRASH, FaultKind.CRASH)])
 def test_what_is_left_out_of_a_name_matters_to_nobody(
-    incident: Incident, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    incident: Incident, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With other texts, no history and other versions in every record of every state, the same states are found."""
-    bounds = Bounds(incident, 1, frozenset({kind}), Pace.ALL)
+    bounds = Bounds(incident, 1, frozenset({kind}), DeliveryPace.ALL)
     before = Search(bounds).run()
-    put = Copier.put
+    put = StateCapture.put
 
-    def put_otherwise(self: Copier, core: Core, *, anew: bool = False) -> None:
+    def put_otherwise(self: StateCapture, core: Core, *, anew: bool = False) -> None:
         put(self, core, anew=anew)
         memory = self.world.memory
         memory.jobs.records = {name: otherwise(one) for name, one in self.records(core, "jobs").items()}
         memory.machines.records = {name: otherwise(one) for name, one in self.records(core, "machines").items()}
         memory.run_times = {"as long as any": {1: 77}}
 
-    monkeypatch.setattr(Copier, "put", put_otherwise)
+    monkeypatch.setattr(StateCapture, "put", put_otherwise)
     after = Search(bounds).run()
     assert (after.states_by_faults, after.transitions) == (before.states_by_faults, before.transitions)
     assert after.violation is None and after.ends == before.ends
@@ -110,8 +110,8 @@ def test_what_is_left_out_of_a_name_matters_to_nobody(
 
 def test_a_state_without_a_way_to_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks after a job whose event was lost: it waits for ever, and that is said."""
-    monkeypatch.setattr(reconcile, "open_job", lambda recovery, job_id: None)
-    walk = Search(Bounds(Incident.GPU, 1, frozenset({Kind.DROP}), Pace.ALL)).run()
+    monkeypatch.setattr(reconcile, "process_due_job", lambda recovery, job_id: None)
+    walk = Search(Bounds(Incident.GPU, 1, frozenset({FaultKind.DROP}), DeliveryPace.ALL)).run()
     assert walk.violation is not None
     assert walk.violation.told[0].startswith("I2: no final state can be reached from here")
 
@@ -122,7 +122,7 @@ def test_a_function_that_raises_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*given: object) -> None:
         raise RuntimeError("by mistake")
 
-    monkeypatch.setattr(rank_progress, "news_of_running", fail)
-    walk = Search(Bounds(Incident.GPU, 0, frozenset(), Pace.ALL)).run()
+    monkeypatch.setattr(rank_progress, "running_event", fail)
+    walk = Search(Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.ALL)).run()
     assert walk.violation is not None
     assert walk.violation.told == ["deliver raised: RuntimeError: by mistake"]

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.ec2 import MAINTENANCE_TAG, Ec2
-from gpu_recovery.core.state_machine import altered
+from gpu_recovery.core.state_machine import replace_fields
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.values import Machine
-from gpu_recovery.reconciler.resync import says_more
+from gpu_recovery.ports.values import Ec2Instance
+from gpu_recovery.reconciler.resync import is_newer
 
-from sandbox.cluster.model.cluster import Instance
+from sandbox.cluster.model.cluster import ModelInstance
 from simulator.fast import describe_cache
-from simulator.fast.describe_cache import Ec2Looks, EcsLooks, Shown
+from simulator.fast.describe_cache import Ec2DescribeCache, EcsDescribeCache, Shown
 from simulator.faults.delivery import nothing
 from simulator.world import World
 from tests.simulator.incidents import INCIDENTS, QUICK
@@ -27,32 +27,34 @@ Read = Callable[[Sequence[str]], Sequence[TaskFact]]
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statuses of the tasks that were looked at; each look is compared with the production's own reading."""
     seen: list[str] = []
-    tasks, instances, machines = EcsLooks.tasks, EcsLooks.instances, Ec2Looks.machines
+    tasks, instances, machines = EcsDescribeCache.tasks, EcsDescribeCache.instances, Ec2DescribeCache.machines
 
-    def looked_at(self: EcsLooks, task_ids: Sequence[str], now: datetime, read: Read) -> tuple[TaskFact, ...]:
+    def looked_at(self: EcsDescribeCache, task_ids: Sequence[str], now: datetime, read: Read) -> tuple[TaskFact, ...]:
         shown = tasks(self, task_ids, now, read)
         known = [one for one in task_ids if self.cluster.find_task(one, now) is not None]
         assert list(shown) == list(read(known))
         seen.extend(one.last_status for one in shown)
         return shown
 
-    def instances_looked_at(self: EcsLooks, wanted: Sequence[Instance], now: datetime, read: Any) -> list[Shown]:
+    def instances_looked_at(
+        self: EcsDescribeCache, wanted: Sequence[ModelInstance], now: datetime, read: Any
+    ) -> list[Shown]:
         shown = instances(self, wanted, now, read)
         for one, (name, afresh) in zip(shown, read([one.arn for one in wanted]), strict=True):
             record = self.record_of(name)
-            is_news = record is None or says_more(afresh, record)
-            assert one == (name, afresh if is_news else altered(afresh, {"at": one[1].at}))
+            is_news = record is None or is_newer(afresh, record)
+            assert one == (name, afresh if is_news else replace_fields(afresh, {"at": one[1].at}))
         return shown
 
-    def machines_looked_at(self: Ec2Looks, instance_ids: Sequence[str], read: Any) -> Mapping[str, Machine]:
+    def machines_looked_at(self: Ec2DescribeCache, instance_ids: Sequence[str], read: Any) -> Mapping[str, Ec2Instance]:
         shown = machines(self, instance_ids, read)
         assert dict(shown) == dict(read(instance_ids))
         return shown
 
     monkeypatch.setattr(describe_cache, "MANY", 2)
-    monkeypatch.setattr(EcsLooks, "tasks", looked_at)
-    monkeypatch.setattr(EcsLooks, "instances", instances_looked_at)
-    monkeypatch.setattr(Ec2Looks, "machines", machines_looked_at)
+    monkeypatch.setattr(EcsDescribeCache, "tasks", looked_at)
+    monkeypatch.setattr(EcsDescribeCache, "instances", instances_looked_at)
+    monkeypatch.setattr(Ec2DescribeCache, "machines", machines_looked_at)
     return seen
 
 
@@ -60,7 +62,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> None:
     """Of every task, every registration and every machine, through whole incidents; one that is over before the first
     look has none."""
-    INCIDENTS[name](economy=QUICK)
+    INCIDENTS[name](fidelity=QUICK)
     assert compared
 
 
@@ -72,7 +74,7 @@ def test_a_task_that_is_looked_at_all_its_life_is_shown_as_it_is(reason: str, he
     world.let_pass(0.123456)
     if not heard:
         world.delivery = nothing
-    task = world.start_by_hand("run-1", 0, 1, world.machine(0))
+    task = world.start_by_hand("run-1", 0, 1, world.model_instance(0))
 
     def look() -> None:
         for _ in range(2):
@@ -93,28 +95,28 @@ def test_machines_are_looked_at_again_when_one_of_them_has_changed(monkeypatch: 
     """It is kept back, it is off, it is forgotten; a task that moves is none of their doing."""
     monkeypatch.setattr(describe_cache, "MANY", 2)
     world = World(instances=3, economy=QUICK)
-    names = [one.instance_id for one in world.machines()]
+    names = [one.instance_id for one in world.model_instances()]
     reads: list[int] = []
-    read = Ec2.machines
+    read = Ec2.describe
 
-    def counted(ids: Sequence[str]) -> Mapping[str, Machine]:
+    def counted(ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         reads.append(len(ids))
         return read(world.actions.ec2, ids)
 
-    def look() -> Mapping[str, Machine]:
+    def look() -> Mapping[str, Ec2Instance]:
         shown = ec2_looks.machines(names, counted)
         assert dict(shown) == dict(read(world.actions.ec2, names))
         return shown
 
-    ec2_looks = Ec2Looks(world.fleet)
+    ec2_looks = Ec2DescribeCache(world.fleet)
     look()
-    world.start_by_hand("", 0, 1, world.machine(0))
+    world.start_by_hand("", 0, 1, world.model_instance(0))
     look()
     assert len(reads) == 1
-    world.machine(1).tags[MAINTENANCE_TAG] = "true"
+    world.model_instance(1).tags[MAINTENANCE_TAG] = "true"
     world.fleet.changes += 1
-    assert look()[names[1]].kept_back and len(reads) == 2
-    world.fleet.terminate(world.machine(2))
+    assert look()[names[1]].in_maintenance and len(reads) == 2
+    world.fleet.terminate(world.model_instance(2))
     look()
     world.let_pass(7_200)
     assert set(look()) == set(names[:2])
@@ -131,12 +133,12 @@ def test_a_registration_is_shown_as_seen_now_as_long_as_the_tables_do_not_know_i
     if not heard:
         world.delivery = nothing
     world.let_pass(5)
-    world.start_by_hand("run-1", 0, 1, world.machine(0))
-    world.fleet.disconnect(world.machine(1))
+    world.start_by_hand("run-1", 0, 1, world.model_instance(0))
+    world.fleet.disconnect(world.model_instance(1))
     for _ in range(2):
         world.let_pass(7)
         shown, now = dict(look()), world.timeline.now
-        busy, deaf, idle = (world.machine(number).instance_id for number in range(3))
+        busy, deaf, idle = (world.model_instance(number).instance_id for number in range(3))
         assert shown[busy].gpus_free == 0 and not shown[deaf].agent_connected
         assert shown[idle] == before[idle]
         assert (shown[busy].at == now, shown[deaf].at == now) == (not heard, not heard)
@@ -146,7 +148,7 @@ def test_another_registration_of_a_machine_is_read_anew(compared: list[str]) -> 
     """Of what was known nothing need be so: it may have other GPUs."""
     world = World(instances=2, economy=QUICK)
     look = world.actions.container_instances
-    machine = world.machine(0)
+    machine = world.model_instance(0)
     before = dict(look())[machine.instance_id]
     machine.arn, machine.version = machine.arn[:-4] + "beef", machine.version + 1
     machine.gpus = machine.gpus[:4]

@@ -8,10 +8,10 @@ import pytest
 
 from simulator.goodput.accounting import WRITING, account, ettr, percentile, phases, trained
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.baselines import OTHERS
-from simulator.goodput.failure_trace import course
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Episode, Reboot, Run
+from simulator.goodput.baselines import BASELINES
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import Episode, InstanceReboot, PolicyRun
 
 FACTS = read()
 PLAIN = replace(FACTS.conditions, checkpoint_s=100.0, stall_s=0.0, persist_s=0.0)
@@ -25,13 +25,13 @@ def _episode(fault_at: float, training_at: float | None, **given: float) -> Epis
 
 def test_a_run_without_failures_loses_only_what_checkpoints_cost() -> None:
     """Ten seconds of standing still for each hundred of training."""
-    assert ettr(Run(()), 1_000.0, PLAIN) == 1.0
-    assert ettr(Run(()), 1_100.0, STALLING) == pytest.approx(1_000 / 1_100)
+    assert ettr(PolicyRun(()), 1_000.0, PLAIN) == 1.0
+    assert ettr(PolicyRun(()), 1_100.0, STALLING) == pytest.approx(1_000 / 1_100)
 
 
 def test_a_failure_costs_the_time_down_and_the_work_since_the_last_checkpoint() -> None:
     """250 s trained, 200 of them saved; 150 s down; 600 s trained to the end."""
-    run = Run((_episode(250.0, 400.0),))
+    run = PolicyRun((_episode(250.0, 400.0),))
     assert ettr(run, 1_000.0, PLAIN) == pytest.approx((200 + 600) / 1_000)
     figures = account(run, 1_000.0, gpus=8, gpus_per_instance=8, conditions=PLAIN)
     assert figures.hours_by_cause["gpu"] == pytest.approx((150 + 50) * 8 / 3_600)
@@ -48,7 +48,7 @@ def test_a_checkpoint_that_is_not_yet_readable_is_of_no_use() -> None:
 
 def test_a_failure_before_the_first_checkpoint_loses_the_whole_attempt_and_no_more() -> None:
     """What earlier attempts have saved stays saved."""
-    run = Run((_episode(250.0, 300.0), _episode(390.0, 400.0)))
+    run = PolicyRun((_episode(250.0, 300.0), _episode(390.0, 400.0)))
     assert ettr(run, 1_000.0, PLAIN) == pytest.approx((200 + 0 + 600) / 1_000)
 
 
@@ -63,10 +63,10 @@ def test_training_that_is_in_the_middle_of_a_write_has_written_for_so_long() -> 
 @pytest.mark.parametrize("profile", ["small", "llama3"])
 def test_no_second_is_lost_and_none_counted_twice(profile: str) -> None:
     """What counts, what was lost for each cause, and the same by phase: each adds up to the whole run."""
-    given = course(FACTS.profile(profile), FACTS.conditions, 3)
+    given = failure_trace(FACTS.profile(profile), FACTS.conditions, 3)
     gpus = given.profile.instances * given.profile.gpus
     hours = gpus * given.profile.seconds / 3_600
-    for one in (*OTHERS, Floor(2, 0), Floor(1, 4)):
+    for one in (*BASELINES, LowerBound(2, 0), LowerBound(1, 4)):
         figures = account(one.run(given), given.profile.seconds, gpus, given.profile.gpus, given.conditions)
         assert figures.ettr * hours + sum(figures.hours_by_cause.values()) == pytest.approx(hours), one.name
         assert figures.ettr * hours + sum(figures.hours_by_phase.values()) == pytest.approx(hours), one.name
@@ -74,7 +74,7 @@ def test_no_second_is_lost_and_none_counted_twice(profile: str) -> None:
 
 def test_what_never_recovers_counts_to_the_end_of_the_run_and_in_no_percentile() -> None:
     """A recovery that the end cuts off has no length, but its time is lost all the same."""
-    figures = account(Run((_episode(250.0, None, started_at=2_000.0),)), 1_000.0, 8, 8, PLAIN)
+    figures = account(PolicyRun((_episode(250.0, None, started_at=2_000.0),)), 1_000.0, 8, 8, PLAIN)
     assert figures.ettr == pytest.approx(0.2)
     assert figures.unrecovered == 1
     assert figures.mttr_s["p50"] is None
@@ -100,7 +100,7 @@ def test_moments_that_go_backwards_are_refused() -> None:
     with pytest.raises(ValueError, match="backwards"):
         phases(_episode(100.0, 200.0, stopped_at=90.0), 1_000.0)
     with pytest.raises(ValueError, match="had not begun again"):
-        ettr(Run((_episode(100.0, None), _episode(300.0, 400.0))), 1_000.0, PLAIN)
+        ettr(PolicyRun((_episode(100.0, None), _episode(300.0, 400.0))), 1_000.0, PLAIN)
 
 
 def test_percentiles_are_values_that_really_occurred() -> None:
@@ -114,13 +114,13 @@ def test_percentiles_are_values_that_really_occurred() -> None:
 
 def test_needless_reboots_are_told_from_the_others() -> None:
     """Only what a reboot cures is worth one."""
-    run = Run((), reboots=(Reboot(1.0, True), Reboot(2.0, False), Reboot(3.0, False)))
+    run = PolicyRun((), reboots=(InstanceReboot(1.0, True), InstanceReboot(2.0, False), InstanceReboot(3.0, False)))
     figures = account(run, 1_000.0, 8, 8, PLAIN)
     assert (figures.reboots, figures.false_reboots) == (3, 2)
 
 
 def test_spares_are_paid_for() -> None:
     """Idle machines cost what working ones cost."""
-    figures = account(Run((), spares=4), 3_600.0, gpus=64, gpus_per_instance=8, conditions=PLAIN)
+    figures = account(PolicyRun((), spares=4), 3_600.0, gpus=64, gpus_per_instance=8, conditions=PLAIN)
     assert figures.spare_hours == 32.0
     assert figures.hours_by_cause[WRITING] == 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.job.spec import NNODES_MAX
 
-from simulator.goodput.assumptions import FactsInvalid, Mark
+from simulator.goodput.assumptions import AssumptionsInvalid, Mark
 from simulator.goodput.assumptions_file import TABLE, read
 
 FACTS = read()
@@ -85,7 +85,7 @@ def test_a_wrong_table_is_refused_by_the_name_of_what_is_wrong(
     tmp_path: Path, alter: Callable[[str], str], says: str
 ) -> None:
     """A slip in a number must not become a result."""
-    with pytest.raises(FactsInvalid, match=says):
+    with pytest.raises(AssumptionsInvalid, match=says):
         read(_altered(tmp_path, alter))
 
 
@@ -108,5 +108,5 @@ def test_what_is_tuned_is_better_than_what_is_so() -> None:
 
 def test_an_unknown_profile_is_refused_with_those_there_are() -> None:
     """The reader learns what they could have said."""
-    with pytest.raises(FactsInvalid, match="llama3, rsc1, small"):
+    with pytest.raises(AssumptionsInvalid, match="llama3, rsc1, small"):
         FACTS.profile("gpt")

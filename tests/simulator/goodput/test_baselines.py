@@ -8,31 +8,31 @@ import pytest
 
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.baselines import HUMAN_ONLY, OTHERS, REBOOT_ONLY, REPLACE_ONLY
-from simulator.goodput.failure_trace import course
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Contender
+from simulator.goodput.baselines import BASELINES, HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import Policy
 from tests.simulator.goodput.test_lower_bound import CONDITIONS, failure, of
 
 FACTS = read()
-EVERYBODY: tuple[Contender, ...] = (*OTHERS, Floor(2, 0), Floor(2, 4))
+EVERYBODY: tuple[Policy, ...] = (*BASELINES, LowerBound(2, 0), LowerBound(2, 4))
 
 
 @pytest.mark.parametrize("contender", EVERYBODY, ids=lambda one: one.name)
-def test_a_contender_has_no_luck_of_its_own(contender: Contender) -> None:
+def test_a_contender_has_no_luck_of_its_own(contender: Policy) -> None:
     """The same course twice is the same run twice."""
-    given = course(FACTS.profile("small"), CONDITIONS, 5)
+    given = failure_trace(FACTS.profile("small"), CONDITIONS, 5)
     assert contender.run(given) == contender.run(given)
 
 
 @pytest.mark.parametrize("contender", EVERYBODY, ids=lambda one: one.name)
-def test_every_failure_is_felt_once_or_meets_nothing(contender: Contender) -> None:
+def test_every_failure_is_felt_once_or_meets_nothing(contender: Policy) -> None:
     """None is invented and none is forgotten; only what strikes after the last recovery may be open."""
-    given = course(FACTS.profile("llama3"), CONDITIONS, 5)
+    given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 5)
     run = contender.run(given)
     first = [one.failure for one in run.episodes if not one.is_relapse]
     assert len(first) == len(set(first))
-    assert len(given.failures) - 2 <= len(first) + run.unfelt <= len(given.failures)
+    assert len(given.failures) - 2 <= len(first) + run.unnoticed <= len(given.failures)
 
 
 def test_a_program_that_does_not_run_is_not_hit() -> None:
@@ -40,7 +40,7 @@ def test_a_program_that_does_not_run_is_not_hit() -> None:
     given = of(failure(10_000.0, cure=Cure.RESTART), failure(10_100.0, cure=Cure.RESTART))
     run = HUMAN_ONLY.run(given)
     assert len(run.episodes) == 1
-    assert run.unfelt == 1
+    assert run.unnoticed == 1
 
 
 def test_a_machine_that_breaks_while_nothing_trains_shows_when_it_is_used() -> None:
@@ -92,7 +92,7 @@ def test_a_hang_names_nobody_and_is_only_restarted() -> None:
 
 def test_people_alone_are_worse_than_any_automation_at_scale() -> None:
     """The published experience: recovery time is what counts, and people are slow."""
-    given = course(FACTS.profile("llama3"), CONDITIONS, 1)
+    given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 1)
     down = {
         one.name: sum(e.training_at - e.fault_at for e in one.run(given).episodes if e.training_at is not None)
         for one in EVERYBODY

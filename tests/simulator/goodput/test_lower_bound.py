@@ -8,10 +8,10 @@ import pytest
 
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.failure_trace import Course, Failure, course
-from simulator.goodput.lower_bound import Floor, least_s, recovery
+from simulator.goodput.failure_trace import Failure, FailureTrace, failure_trace
+from simulator.goodput.lower_bound import LowerBound, least_s, recovery
 from simulator.goodput.policy import Episode
-from simulator.goodput.token_bucket import Calls
+from simulator.goodput.token_bucket import TokenBucket
 
 FACTS = read()
 CONDITIONS = FACTS.conditions
@@ -24,25 +24,25 @@ def failure(at_s: float = 10_000.0, **given: object) -> Failure:
     return replace(first, **given)
 
 
-def of(*failures: Failure) -> Course:
+def of(*failures: Failure) -> FailureTrace:
     """A course of these failures on the small profile."""
     numbered = tuple(replace(one, number=number) for number, one in enumerate(failures))
-    return Course(SMALL, CONDITIONS, numbered, 0)
+    return FailureTrace(SMALL, CONDITIONS, numbered, 0)
 
 
 def test_calls_within_the_burst_take_no_time() -> None:
     """The bucket is full when a recovery begins."""
-    assert Calls(CONDITIONS).last(100, 50.0) == 50.0
+    assert TokenBucket(CONDITIONS).last(100, 50.0) == 50.0
 
 
 def test_calls_beyond_the_burst_come_at_the_sustained_rate() -> None:
     """2,048 calls: a hundred at once, the others forty a second."""
-    assert Calls(CONDITIONS).last(2_048, 0.0) == pytest.approx(1_948 / 40)
+    assert TokenBucket(CONDITIONS).last(2_048, 0.0) == pytest.approx(1_948 / 40)
 
 
 def test_the_bucket_is_shared_and_fills_up_again_between_two_batches() -> None:
     """Stops, checks and launches draw on the same tokens; a second brings forty of them, a hundred is all it holds."""
-    calls = Calls(CONDITIONS)
+    calls = TokenBucket(CONDITIONS)
     end = calls.last(140, 0.0)
     assert end == pytest.approx(1.0)
     assert calls.last(60, end + 1.0) == pytest.approx(end + 1.0 + 20 / 40)
@@ -82,8 +82,8 @@ def test_the_floor_has_no_overhead_over_itself() -> None:
     """Else it would not be one: every episode of its own run takes exactly its least, with spares and without."""
     quiet = replace(CONDITIONS, false_alarm=0.0)
     for profile, spares in ((SMALL, 0), (SMALL, 2), (LLAMA3, 0), (LLAMA3, 4)):
-        given = course(profile, quiet, 2)
-        ended = [one for one in Floor(2, spares).run(given).episodes if one.training_at is not None]
+        given = failure_trace(profile, quiet, 2)
+        ended = [one for one in LowerBound(2, spares).run(given).episodes if one.training_at is not None]
         assert len(ended) > 15
         for one in ended:
             assert (one.training_at or 0.0) - one.fault_at == pytest.approx(least_s(one, given, 2)), one
@@ -92,7 +92,7 @@ def test_the_floor_has_no_overhead_over_itself() -> None:
 def test_with_a_spare_nobody_waits_for_a_repair() -> None:
     """The gang is whole again before the sick machine is."""
     given = of(failure())
-    alone, spared = (Floor(2, spares).run(given).episodes[0] for spares in (0, 1))
+    alone, spared = (LowerBound(2, spares).run(given).episodes[0] for spares in (0, 1))
     assert alone.waited_for == {Cure.REBOOT}
     assert alone.placed_at - alone.checked_at == pytest.approx(360 + 10 + 120 + 1)
     assert spared.waited_for == frozenset()
@@ -102,14 +102,14 @@ def test_with_a_spare_nobody_waits_for_a_repair() -> None:
 def test_a_spare_that_is_used_comes_back_when_the_machine_is_repaired() -> None:
     """Two faults within a repair need two spares, two faults a day apart one."""
     close, apart = of(failure(10_000.0), failure(10_250.0, place=4)), of(failure(10_000.0), failure(96_400.0, place=4))
-    assert [bool(one.waited_for) for one in Floor(2, 1).run(close).episodes] == [False, True]
-    assert [bool(one.waited_for) for one in Floor(2, 2).run(close).episodes] == [False, False]
-    assert [bool(one.waited_for) for one in Floor(2, 1).run(apart).episodes] == [False, False]
+    assert [bool(one.waited_for) for one in LowerBound(2, 1).run(close).episodes] == [False, True]
+    assert [bool(one.waited_for) for one in LowerBound(2, 2).run(close).episodes] == [False, False]
+    assert [bool(one.waited_for) for one in LowerBound(2, 1).run(apart).episodes] == [False, False]
 
 
 def test_what_no_check_sees_comes_back_until_a_person_has_looked() -> None:
     """A restart helps for as long as the machine holds; after the second relapse somebody is asked, and it goes on."""
-    run = Floor(2, 1, leave_out_after=None).run(of(failure(depth=1.0, human_s=2_000.0)))
+    run = LowerBound(2, 1, leave_out_after=None).run(of(failure(depth=1.0, human_s=2_000.0)))
     assert all(one.is_relapse for one in run.episodes[1:])
     assert not any(one.waited_for for one in run.episodes)
     assert run.called == 1
@@ -122,7 +122,7 @@ def test_what_no_check_sees_comes_back_until_a_person_has_looked() -> None:
 
 def test_leaving_out_whose_rank_ends_first_twice_spares_the_person() -> None:
     """Suspicion takes the machine out, though its check passed."""
-    run = Floor(2, 1, leave_out_after=2).run(of(failure(depth=1.0)))
+    run = LowerBound(2, 1, leave_out_after=2).run(of(failure(depth=1.0)))
     assert len(run.episodes) == 2
     assert run.called == 0
 
@@ -130,7 +130,7 @@ def test_leaving_out_whose_rank_ends_first_twice_spares_the_person() -> None:
 def test_a_reboot_that_does_not_help_is_followed_by_another_machine() -> None:
     """It is a needless one, and its check costs time once more."""
     given = of(failure(cure=Cure.REPLACE))
-    run = Floor(2, 0).run(given)
+    run = LowerBound(2, 0).run(given)
     assert [one.needed for one in run.reboots] == [False]
     assert run.replacements == 1
     one = run.episodes[0]
@@ -140,9 +140,9 @@ def test_a_reboot_that_does_not_help_is_followed_by_another_machine() -> None:
 def test_a_machine_that_is_blamed_wrongly_is_rebooted_and_replaced_by_a_spare() -> None:
     """False alarms cost spares, and time where there are none."""
     given = of(failure(cure=Cure.RESTART, accused=(9,)))
-    assert [one.needed for one in Floor(2, 1).run(given).reboots] == [False]
-    assert not Floor(2, 1).run(given).episodes[0].waited_for
-    assert Floor(2, 0).run(given).episodes[0].waited_for == {Cure.REBOOT}
+    assert [one.needed for one in LowerBound(2, 1).run(given).reboots] == [False]
+    assert not LowerBound(2, 1).run(given).episodes[0].waited_for
+    assert LowerBound(2, 0).run(given).episodes[0].waited_for == {Cure.REBOOT}
 
 
 def test_the_floor_of_an_episode_of_the_policys_own_doing_is_a_restart() -> None:
@@ -173,7 +173,7 @@ def test_a_repair_is_unavoidable_only_where_too_few_healthy_machines_were_there(
 
 def test_where_one_rank_ended_first_nobody_needs_to_wait_for_checks() -> None:
     """Its machine is left out and looked at meanwhile; a hang names no machine and is checked as ever."""
-    quick = Floor(2, 1, trusts_exits=True)
+    quick = LowerBound(2, 1, trusts_exits=True)
     (exits,), (hangs,) = (quick.run(of(failure(shows=shows))).episodes for shows in (Shows.EXIT, Shows.HANG))
     assert exits.checked_at == exits.stopped_at
     assert not exits.waited_for
@@ -182,7 +182,7 @@ def test_where_one_rank_ended_first_nobody_needs_to_wait_for_checks() -> None:
 
 def test_a_bug_is_a_persons_whoever_is_left_out() -> None:
     """Another machine runs the same program."""
-    for floor in (Floor(2, 1), Floor(2, 1, leave_out_after=2), Floor(2, 1, trusts_exits=True)):
+    for floor in (LowerBound(2, 1), LowerBound(2, 1, leave_out_after=2), LowerBound(2, 1, trusts_exits=True)):
         run = floor.run(of(failure(cure=Cure.PERSON, depth=1.0)))
         assert run.called == 1
         assert len(run.episodes) < 10

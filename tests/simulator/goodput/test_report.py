@@ -13,11 +13,11 @@ from gpu_recovery.core.errors import SpecInvalid
 from simulator.goodput import cli
 from simulator.goodput.assumptions import Conditions, Mark
 from simulator.goodput.assumptions_file import read
-from simulator.goodput.baselines import OTHERS
+from simulator.goodput.baselines import BASELINES
 from simulator.goodput.charts import draw
-from simulator.goodput.failure_trace import course
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Run
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import PolicyRun
 from simulator.goodput.production import Production
 from simulator.goodput.report import overhead
 from simulator.goodput.report_text import text
@@ -178,8 +178,8 @@ def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str],
 
 def test_several_processes_find_what_one_finds() -> None:
     """They only share the work."""
-    given = course(FACTS.profile("small"), FACTS.conditions, 1)
-    pairs = [(one, given) for one in (*OTHERS, Floor(2, 1))]
+    given = failure_trace(FACTS.profile("small"), FACTS.conditions, 1)
+    pairs = [(one, given) for one in (*BASELINES, LowerBound(2, 1))]
     assert play(pairs, 2) == play(pairs, 1) == [one.run(given) for one, _ in pairs]
 
 
@@ -188,7 +188,7 @@ def test_a_job_that_the_product_refuses_is_said_to_be_refused(
 ) -> None:
     """There is no figure for a run that cannot be."""
 
-    def refuses(self: object, course: object) -> Run:
+    def refuses(self: object, course: object) -> PolicyRun:
         raise SpecInvalid("nnodes", "must be between 1 and 2000")
 
     monkeypatch.setattr(Production, "run", refuses)
@@ -200,8 +200,8 @@ def test_a_job_that_the_product_refuses_is_said_to_be_refused(
 
 def test_overhead_is_the_time_of_recoveries_over_their_floors() -> None:
     """The floor's own is 1, with what came back and without; a policy that waits on purpose has more."""
-    given = course(FACTS.profile("llama3"), replace(FACTS.conditions, false_alarm=0.0), 1)
-    floor = Floor(2, 4)
+    given = failure_trace(FACTS.profile("llama3"), replace(FACTS.conditions, false_alarm=0.0), 1)
+    floor = LowerBound(2, 4)
     run = floor.run(given)
     assert overhead(given, floor, run) == pytest.approx(1.0)
     slower = tuple(
@@ -211,4 +211,4 @@ def test_overhead_is_the_time_of_recoveries_over_their_floors() -> None:
     waits = replace(run, episodes=slower)
     assert (overhead(given, floor, waits) or 0) > 1.01
     assert overhead(given, floor, waits, relapses=False) == pytest.approx(1.0)
-    assert overhead(given, floor, Run(())) is None
+    assert overhead(given, floor, PolicyRun(())) is None

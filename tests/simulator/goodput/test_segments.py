@@ -9,18 +9,18 @@ import pytest
 
 from simulator.goodput.accounting import ettr
 from simulator.goodput.assumptions import Cure
-from simulator.goodput.failure_trace import Course, Failure, course
-from simulator.goodput.lower_bound import Floor
-from simulator.goodput.policy import Run
+from simulator.goodput.failure_trace import Failure, FailureTrace, failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import PolicyRun
 from simulator.goodput.production import adaptive
 from simulator.goodput.runner import play
-from simulator.goodput.segments import LEFT_S, LegsDoNotFit, joined, legs_of
+from simulator.goodput.segments import LEFT_S, SegmentsDoNotFit, joined, segments_of
 from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
 
 HOUR = 3_600.0
 
 
-def _calm() -> Course:
+def _calm() -> FailureTrace:
     """Eight failures, half a day apart, of eight machines, each of another one; there are four spares."""
     profile = replace(FACTS.profile("small").resized(8), days=4.5)
     cures = (Cure.REBOOT, Cure.RESTART) * 4
@@ -28,15 +28,15 @@ def _calm() -> Course:
     return replace(of(*failures), profile=profile)
 
 
-def _back_at(run: Run) -> list[float]:
+def _back_at(run: PolicyRun) -> list[float]:
     return [one.training_at for one in run.episodes if one.training_at is not None]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_each_moment_and_each_failure_is_in_one_leg(number: int) -> None:
     """The legs follow each other from the beginning of the run to its end, and a failure never waits at a cut."""
-    given = course(FACTS.profile("llama3"), CONDITIONS, 1)
-    legs = legs_of(given, number)
+    given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 1)
+    legs = segments_of(given, number)
     assert len(legs) == number
     assert legs[0].begins_s == 0.0 and legs[-1].ends_s == given.profile.seconds
     assert all(one.ends_s == following.begins_s for one, following in pairwise(legs))
@@ -47,7 +47,7 @@ def test_each_moment_and_each_failure_is_in_one_leg(number: int) -> None:
     assert max(shares) <= 1.1 * len(given.failures) / number
 
 
-def _after_calms(*hours: float) -> Course:
+def _after_calms(*hours: float) -> FailureTrace:
     """A course of failures, each after so many hours of calm."""
     times = list(accumulate(hours))
     return replace(_calm(), failures=tuple(failure(at * HOUR) for at in times))
@@ -64,7 +64,7 @@ def _after_calms(*hours: float) -> Course:
 def test_a_cut_is_in_the_longest_calm_nearby(calms: tuple[float, ...], before: int) -> None:
     """Ten failures are cut before the sixth, or before one of its neighbours: a leg may not be much the longer one."""
     given = _after_calms(*calms)
-    legs = legs_of(given, 2)
+    legs = segments_of(given, 2)
     assert legs[0].ends_s == pytest.approx(given.failures[before].at_s - LEFT_S)
 
 
@@ -83,14 +83,14 @@ def test_a_run_in_legs_is_the_run_where_nothing_need_be_remembered() -> None:
 
 def test_several_processes_make_the_same_of_it() -> None:
     """Which leg is ready first makes no difference."""
-    pairs = [(adaptive(2, 4), _calm()), (Floor(2, 4), _calm())]
+    pairs = [(adaptive(2, 4), _calm()), (LowerBound(2, 4), _calm())]
     assert play(pairs, 2, 2) == play(pairs, 1, 2)
 
 
 def test_models_go_through_a_course_as_a_whole() -> None:
     """They take milliseconds, and what they remember need not be forgotten."""
-    given = course(FACTS.profile("llama3"), CONDITIONS, 1)
-    floor = Floor(2, 4)
+    given = failure_trace(FACTS.profile("llama3"), CONDITIONS, 1)
+    floor = LowerBound(2, 4)
     assert play([(floor, given)], 1, 4) == [floor.run(given)]
 
 
@@ -98,12 +98,12 @@ def test_a_recovery_that_a_cut_goes_through_is_an_error() -> None:
     """The training of the next leg would be counted, though there was none."""
     cut_off = adaptive(2, 1).run(_ends_in_a_recovery())
     assert cut_off.episodes[-1].training_at is None
-    with pytest.raises(LegsDoNotFit, match=r"in hour 1\.0 was not over"):
-        joined([cut_off, Run(())])
-    assert joined([Run(()), cut_off]).episodes == cut_off.episodes
+    with pytest.raises(SegmentsDoNotFit, match=r"in hour 1\.0 was not over"):
+        joined([cut_off, PolicyRun(())])
+    assert joined([PolicyRun(()), cut_off]).episodes == cut_off.episodes
 
 
-def _ends_in_a_recovery() -> Course:
+def _ends_in_a_recovery() -> FailureTrace:
     profile = replace(FACTS.profile("small").resized(4), days=1.01 / 24)
     struck: Failure = failure(HOUR)
     return replace(of(struck), profile=profile)
@@ -111,8 +111,8 @@ def _ends_in_a_recovery() -> Course:
 
 def test_too_few_failures_make_no_legs() -> None:
     """A leg without failures would say nothing, and a cut without calm anything."""
-    with pytest.raises(LegsDoNotFit, match="8 failures are too few for 3 legs"):
-        legs_of(_calm(), 3)
+    with pytest.raises(SegmentsDoNotFit, match="8 failures are too few for 3 legs"):
+        segments_of(_calm(), 3)
     close = replace(_calm(), failures=tuple(replace(one, at_s=one.number * 30.0) for one in _calm().failures))
-    with pytest.raises(LegsDoNotFit, match="no calm"):
-        legs_of(close, 2)
+    with pytest.raises(SegmentsDoNotFit, match="no calm"):
+        segments_of(close, 2)

@@ -10,13 +10,13 @@ import pytest
 from simulator.goodput.accounting import ettr
 from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import HUMAN_ONLY
-from simulator.goodput.failure_trace import course
-from simulator.goodput.lower_bound import Floor
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.sensitivity import by_sizes, checkpoints, ranges, sensitivity
 
 FACTS = read()
-GIVEN = course(FACTS.profile("llama3"), FACTS.conditions, 1)
-FLOOR = Floor(2, 4)
+GIVEN = failure_trace(FACTS.profile("llama3"), FACTS.conditions, 1)
+FLOOR = LowerBound(2, 4)
 RUNS = {"floor": FLOOR.run(GIVEN), "human": HUMAN_ONLY.run(GIVEN)}
 
 
@@ -24,7 +24,7 @@ def test_checkpoints_are_counted_afterwards_as_a_run_under_them_would_be() -> No
     """The interval alters no episode, so nothing is run again."""
     for one in checkpoints(GIVEN, RUNS, FACTS):
         changed = {key: one[key] for key in ("checkpoint_s", "stall_s", "persist_s") if key in one}
-        then = course(GIVEN.profile, replace(FACTS.conditions, **changed), 1)
+        then = failure_trace(GIVEN.profile, replace(FACTS.conditions, **changed), 1)
         again = ettr(FLOOR.run(then), GIVEN.profile.seconds, then.conditions)
         assert one["ettr"]["floor"] == pytest.approx(again)
 
@@ -56,9 +56,9 @@ def test_those_that_matter_most_come_first() -> None:
 
 def test_a_small_cluster_is_run_several_times() -> None:
     """It fails too seldom for one run to say much; at the profile's own size the run that there is counts as one."""
-    given = course(FACTS.profile("small"), FACTS.conditions, 1)
+    given = failure_trace(FACTS.profile("small"), FACTS.conditions, 1)
     found = by_sizes(given, [FLOOR], {FLOOR.name: FLOOR.run(given)}, (64,))
-    seeds = [course(given.profile, FACTS.conditions, seed) for seed in range(1, 6)]
+    seeds = [failure_trace(given.profile, FACTS.conditions, seed) for seed in range(1, 6)]
     each = [ettr(FLOOR.run(one), given.profile.seconds, FACTS.conditions) for one in seeds]
     assert found["ettr"][FLOOR.name] == [pytest.approx(mean(each))]
     assert len(set(each)) > 1

@@ -11,15 +11,15 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.store import Store
 
 from sandbox.cluster.model import tasks
-from simulator.fast.fidelity import THOROUGH, Checking, Economy
+from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
 from simulator.invariants.records import InvariantBroken
 from simulator.world import World
 from tests.simulator.incidents import QUICK
 
-RECORDS_ONLY = Economy(checking=Checking.RECORDS)
+RECORDS_ONLY = Fidelity(checking=Checking.RECORDS)
 
 
-def running(economy: Economy) -> tuple[World, Store]:
+def running(economy: Fidelity) -> tuple[World, Store]:
     """A gang of two runs on three instances, and nothing is wrong."""
     world = World(instances=3, economy=economy)
     world.until_status(world.submit(), JobStatus.RUNNING)
@@ -29,19 +29,19 @@ def running(economy: Economy) -> tuple[World, Store]:
 
 def write(world: World, store: Store, number: int, **changes: object) -> None:
     """Somebody writes the record of a machine, and should not have."""
-    record = world.instance(world.machine(number))
+    record = world.instance(world.model_instance(number))
     store.save_instance(replace(record, **changes))  # type: ignore[arg-type]
 
 
 def two_owners(world: World, store: Store) -> None:
     """Another job claims GPUs that are taken."""
-    claims = world.instance(world.machine(0)).claims
+    claims = world.instance(world.model_instance(0)).claims
     write(world, store, 0, claims={**claims, "sft-other": Claim(1, 8, 0)})
 
 
 def claimed_twice(world: World, store: Store) -> None:
     """The same by a claim that asks nobody."""
-    store.claim_instance(world.machine(0).instance_id, "sft-other", Claim(1, 8, 0), None)
+    store.claim_instance(world.model_instance(0).instance_id, "sft-other", Claim(1, 8, 0), None)
 
 
 def nothing_will_look(world: World, store: Store) -> None:
@@ -81,7 +81,7 @@ def second_task(world: World, store: Store) -> None:
 
 def started(world: World, started_by: str) -> None:
     """Rank 0 runs once more, under the name `started_by`, on the machine that was free."""
-    machine, job = world.machine(2), world.jobs()[0]
+    machine, job = world.model_instance(2), world.jobs()[0]
     task = world.start_by_hand(job.job_id, 0, 2, machine)
     del world.cluster.tasks[task.task_id]
     task.started_by = started_by
@@ -127,10 +127,10 @@ def test_a_large_world_finds_now_and_then_what_is_wrong_with_a_process(
 
 
 @pytest.mark.parametrize("economy", [THOROUGH, QUICK, RECORDS_ONLY])
-def test_work_without_proof_is_found(economy: Economy) -> None:
+def test_work_without_proof_is_found(economy: Fidelity) -> None:
     """An instance that comes back from its repair without a check is wrong in every way of asking."""
     world, store = running(economy)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
 
     def repaired(instance: Instance) -> bool:
         return instance.status is InstanceStatus.REBOOTING

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.core.instance.record import Claim, Departure, Instance
+from gpu_recovery.core.instance.record import Claim, Instance, Interruption
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue import place
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.quota_admission import Allowance
+from gpu_recovery.core.queue.quota_admission import QuotaAdmission
 from gpu_recovery.core.queue.snapshot import Assignment, Placement
 from gpu_recovery.core.state_machine import QuotaChange
 
 from simulator.invariants import fairness, quotas
 from simulator.invariants.records import InvariantBroken
-from simulator.invariants.writes import JudgedStore
+from simulator.invariants.writes import WriteCheckedStore
 from simulator.memory_store.store import MemoryStore
 from simulator.world import World
 from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
@@ -108,7 +108,7 @@ def _any_books(seed: int) -> Books:
     for job in jobs:
         for name in job.instances if job.status in (JobStatus.RUNNING, JobStatus.SUSPENDING) else ():
             claims[name][job.job_id] = Claim(1, job.spec.gpus_per_node)
-    leaves = Departure(DepartureKind.RETIREMENT, "ec2", later(draw.choice((100, 1_000))), "retires")
+    leaves = Interruption(DepartureKind.RETIREMENT, "ec2", later(draw.choice((100, 1_000))), "retires")
     instances = [
         available(
             name,
@@ -185,7 +185,7 @@ def test_who_may_pass_is_let_pass(why: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_who_loses_the_place_in_line_is_found_at_the_write() -> None:
     """The time of the first submission never moves."""
     broken: list[str] = []
-    store = JudgedStore(MemoryStore(), broken)
+    store = WriteCheckedStore(MemoryStore(), broken)
     store.create_job(queued(), "")
     kept = store.save_job(store.load_job("sft-1"))
     assert broken == []
@@ -223,11 +223,11 @@ def test_a_place_beyond_a_limit_is_found(limits: dict[str, Any], sentence: str |
 
 def test_a_persons_gang_that_comes_back_beyond_a_quota_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: passes ask no quota. A person who suspends their gang and wants it back stands in line like others."""
-    monkeypatch.setattr(Allowance, "refusal", lambda self, job: None)
+    monkeypatch.setattr(QuotaAdmission, "refusal", lambda self, job: None)
     world = World(instances=4, adoption=Adoption.RECOVER)
     world.let_pass(5)
     for rank in range(3):
-        world.start_by_hand("run-0", rank, 3, world.machines()[rank])
+        world.start_by_hand("run-0", rank, 3, world.model_instances()[rank])
     world.let_pass(60)
     world.suspend("run-0")
     world.let_pass(200)

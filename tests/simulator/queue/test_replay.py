@@ -13,15 +13,15 @@ from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST
-from gpu_recovery.core.queue.snapshot import Host, Running, Snapshot, Waiting
+from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, WaitingJob
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.__main__ import main
 from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
-from simulator.queue.job_index import SizeLine, TraceLine
+from simulator.queue.job_index import SizeQueue, TraceQueue
 from simulator.queue.job_trace import Selection, TraceInvalid, TraceJob, read
-from simulator.queue.replay import Discipline, Past, waits_of
+from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
 
 EXCERPT = Path(__file__).parent / "philly_excerpt.csv"
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,7 +74,7 @@ class WholePasses:
 
     def __init__(self, jobs: Sequence[TraceJob], gpus: int) -> None:
         self._jobs, self._hosts = jobs, [f"h{n:05d}" for n in range(gpus)]
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningJob] = {}
         self._started: set[int] = set()
 
     def start(self, job: TraceJob, now: float) -> None:
@@ -83,12 +83,12 @@ class WholePasses:
     def end(self, job: TraceJob) -> None:
         del self._running[job.number]
 
-    def serve(self, line: TraceLine, now: float, start: Callable[[TraceJob], None]) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Callable[[TraceJob], None]) -> None:
         at = EPOCH + timedelta(seconds=now)
         busy = {host for job in self._running.values() for host in job.hosts}
         hosts = tuple(Host(name, "", 1, int(name not in busy)) for name in self._hosts)
         waiting = tuple(
-            Waiting(
+            WaitingJob(
                 str(job.number),
                 1,
                 0,
@@ -108,7 +108,7 @@ class WholePasses:
             job = self._jobs[int(one.job_id)]
             start(job)
             ends_at = None if job.estimate_s is None else at + timedelta(seconds=job.estimate_s)
-            self._running[job.number] = Running(
+            self._running[job.number] = RunningJob(
                 one.job_id, 1, 1, "u", Priority.NORMAL, Priority.NORMAL, "", job.size, 1, one.instances, at, at, ends_at
             )
 
@@ -147,19 +147,19 @@ def test_by_history_the_jobs_of_a_kind_tell_how_long_the_next_one_runs() -> None
     jobs = _jobs(*kind, (200, 100, None, 3), (201, 100, None, 4), (202, 10, None, 1), (203, 400, None, 1))
     others = [replace(job, whose="b") if job.runs_s > 10 else job for job in jobs]
     known = [replace(jobs[0], whose="b", runs_s=100, estimate_s=None, size=3) for _ in range(LEAST)]
-    past = Past()
+    past = RunTimeHistory()
     for number, job in enumerate(known):
         past.ended(replace(job, number=number))
     waits = waits_of(others, Ours(4), past)
     assert waits[-2:] == [0, 197]
     assert waits_of(others, Ours(4))[-2:] != [0, 197]
-    assert past.estimated(jobs[0]).estimate_s == 10 and Past().estimated(jobs[0]).estimate_s is None
+    assert past.estimated(jobs[0]).estimate_s == 10 and RunTimeHistory().estimated(jobs[0]).estimate_s is None
 
 
 def test_the_first_that_ends_in_time_is_found_whatever_came_and_went() -> None:
     """Against a plain walk along the line."""
     jobs = _jobs(*((n, 1, 7 * n % 11, 1) for n in range(13)))
-    line, there = SizeLine(jobs), list[TraceJob]()
+    line, there = SizeQueue(jobs), list[TraceJob]()
     for turn in range(60):
         job = jobs[5 * turn % 13]
         (line.leave if job in there else line.join)(job)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.__main__ import main
-from simulator.faults.injector import Given
+from simulator.faults.injector import ScriptedFaults
 from simulator.trials import campaign
 from simulator.trials.trial import play
 from tests.simulator.planted_bugs import (
@@ -34,9 +34,9 @@ def test_no_seed_breaks_anything(first: int) -> None:
 def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     """Two runs of one integer: the same words, the same effects, the same faults."""
     (_, one), (_, other) = campaign.play_seed(seed), campaign.play_seed(seed)
-    assert one.world.journal.text() == other.world.journal.text()
-    assert [(step.life, step.name) for step in one.world.lives.steps] == [
-        (step.life, step.name) for step in other.world.lives.steps
+    assert one.world.transcript.text() == other.world.transcript.text()
+    assert [(step.invocation, step.name) for step in one.world.invocations.steps] == [
+        (step.invocation, step.name) for step in other.world.invocations.steps
     ]
     assert one.struck == other.struck
 
@@ -46,7 +46,7 @@ def test_what_was_drawn_on_the_way_can_be_given_beforehand(seed: int) -> None:
     """Only so can a failing run be cut down."""
     scenario, drawn = campaign.play_seed(seed)
     given = play(drawn.as_scenario(scenario))
-    assert given.world.journal.text() == drawn.world.journal.text()
+    assert given.world.transcript.text() == drawn.world.transcript.text()
 
 
 def test_two_workers_count_what_one_counts() -> None:
@@ -135,5 +135,5 @@ def test_a_scenario_is_told_line_by_line(capsys: pytest.CaptureFixture[str], tmp
 
 def test_nothing_given_is_nothing_wrong() -> None:
     """The source of no faults strikes nothing."""
-    nothing = Given(())
+    nothing = ScriptedFaults(())
     assert nothing.of_event("instance", 1) is None

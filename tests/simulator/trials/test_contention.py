@@ -64,7 +64,7 @@ def test_a_held_job_that_nobody_resumes_is_remembered_by_a_person() -> None:
     """Else the run could not end: what a person holds only a person lets go."""
     played = play(parse({"fault": [{"kind": "suspend", "at_s": 100}], "expect": {"placed": [0, 0]}}))
     assert played.violations == []
-    assert "which is held, and resumes it" in played.world.journal.text()
+    assert "which is held, and resumes it" in played.world.transcript.text()
 
 
 def test_crowds_have_users_priorities_quotas_and_programs_of_every_kind() -> None:
@@ -84,5 +84,5 @@ def test_crowds_have_users_priorities_quotas_and_programs_of_every_kind() -> Non
 def test_many_crowds_have_to_make_room() -> None:
     """In a third of them a job is suspended for another, and in most of them some job waits."""
     runs = [campaign.play_seed(seed)[1] for seed in CROWDS]
-    assert sum("suspended to make room" in one.world.journal.text() for one in runs) >= len(runs) / 3
-    assert sum("-> PENDING_RESOURCES" in one.world.journal.text() for one in runs) > len(runs) / 2
+    assert sum("suspended to make room" in one.world.transcript.text() for one in runs) >= len(runs) / 3
+    assert sum("-> PENDING_RESOURCES" in one.world.transcript.text() for one in runs) > len(runs) / 2

@@ -32,7 +32,7 @@ def lost_notice(world: World) -> EventReport:
     return EventReport(
         report_id="e",
         at_s=world.timeline.now.timestamp() - 700,
-        instance_id=world.machine(1).instance_id,
+        instance_id=world.model_instance(1).instance_id,
         rank=1,
         request_id="q",
         event="rollout_start",
@@ -47,7 +47,7 @@ def test_a_gpu_fault_heals_the_same_with_and_without_a_diagnosis() -> None:
     for diagnose in (False, True):
         world = World(instances=2, train_s=TRAIN_S, diagnose=diagnose)
         job_id = failing(world)
-        world.break_gpu(world.machine(1))
+        world.break_gpu(world.model_instance(1))
         world.until_end(job_id)
         ends.append(ending(world, job_id))
         assert (world.job(job_id).conclusion is not None) == diagnose
@@ -58,7 +58,7 @@ def test_a_lost_notice_starts_the_gang_again_without_a_check() -> None:
     """Its instances are given back at once, and no check runs."""
     world = World(instances=2, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
-    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     world.exit(job_id, 1, 1)
     world.until_end(job_id)
     job = world.job(job_id)
@@ -72,7 +72,7 @@ def test_a_witness_that_comes_while_the_checks_run_is_heard_before_the_job_ends(
     job_id = failing(world)
     world.exit(job_id, 1, 1)
     world.until_status(job_id, JobStatus.DIAGNOSING)
-    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.heard_again) == (JobStatus.SUCCEEDED, 2, 1)
@@ -86,7 +86,7 @@ def test_the_second_hearing_is_waited_for_while_aws_is_busy_and_not_where_it_fai
     job_id = failing(world)
     world.exit(job_id, 1, 1)
     world.until_status(job_id, JobStatus.DIAGNOSING)
-    read, raised = world.store.reports_of, []
+    read, raised = world.store.observations_of, []
 
     def once(*given: Any) -> Any:
         if world.job(job_id).heard_again and not raised:
@@ -94,8 +94,8 @@ def test_the_second_hearing_is_waited_for_while_aws_is_busy_and_not_where_it_fai
             raise trouble
         return read(*given)
 
-    world.store.reports_of = once  # type: ignore[method-assign]
-    world.store.add_reports(job_id, 1, world.machine(1).instance_id, (lost_notice(world),))
+    world.store.observations_of = once  # type: ignore[method-assign]
+    world.store.add_observations(job_id, 1, world.model_instance(1).instance_id, (lost_notice(world),))
     with suppress(ExceptionGroup):
         world.until_end(job_id)
     world.until_end(job_id)
@@ -131,14 +131,14 @@ def test_a_machine_that_its_log_names_is_checked_beside_the_job_and_mended() -> 
     """The gang trains again, on the spare, while the machine is looked at; no other is."""
     world = World(instances=3, train_s=10 * TRAIN_S, diagnose=True)
     job_id = failing(world)
-    named = world.machine(1)
+    named = world.model_instance(1)
     says(world, job_id, 1, *LOST_GPU)
     world.break_gpu(named)
     world.until_status(job_id, JobStatus.RECOVERING)
     world.until_status(job_id, JobStatus.RUNNING)
     record = world.instance(named)
     assert (record.status, record.claims) == (InstanceStatus.CHECKING, {})
-    assert world.job(job_id).instances == (world.machine(0).instance_id, world.machine(2).instance_id)
+    assert world.job(job_id).instances == (world.model_instance(0).instance_id, world.model_instance(2).instance_id)
     world.until_end(job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
     assert [named.instance_id in one for one in checks(world)] == [True, True]  # what it has, and what the reboot did
@@ -152,7 +152,7 @@ def test_without_a_spare_the_job_waits_for_the_machine_that_is_named() -> None:
     world = World(instances=2, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
     says(world, job_id, 1, *LOST_GPU)
-    world.break_gpu(world.machine(1))
+    world.break_gpu(world.model_instance(1))
     world.until_end(job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.repairs) == (JobStatus.SUCCEEDED, 2, 1)
@@ -163,7 +163,7 @@ def test_a_log_that_names_the_wrong_machine_costs_one_attempt() -> None:
     """The job fails again soon, for the same cause: now everybody is checked, and the sick one is mended."""
     world = World(instances=3, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
-    sick = world.machine(0)
+    sick = world.model_instance(0)
     says(world, job_id, 1, *LOST_GPU)
     world.exit(job_id, 1, 1)
     world.until_status(job_id, JobStatus.RECOVERING)
@@ -192,7 +192,7 @@ def test_a_check_aside_that_is_put_off_finds_its_machine_as_it_was() -> None:
     """AWS is busy when the named machine is to hear of it: nobody is placed on it before, another job neither."""
     world = World(instances=3, train_s=TRAIN_S, diagnose=True)
     job_id = failing(world)
-    named, saves, refused = world.machine(1), world.store.save_instance, []
+    named, saves, refused = world.model_instance(1), world.store.save_instance, []
 
     def busy(record: Any, *given: Any) -> Any:
         if record.instance_id == named.instance_id and record.status is InstanceStatus.CHECKING and not refused:
@@ -217,7 +217,7 @@ def test_a_check_that_begins_when_its_job_has_gone_on_keeps_the_machine_for_nobo
     """Until it begins the machine is nobody's either: its claim stands."""
     world = World(instances=3, train_s=10 * TRAIN_S, diagnose=True)
     job_id = failing(world)
-    named, saves = world.machine(1), world.store.save_instance
+    named, saves = world.model_instance(1), world.store.save_instance
 
     def busy(record: Any, *given: Any) -> Any:
         if record.status is InstanceStatus.CHECKING and world.job(job_id).attempt == 1:
@@ -246,9 +246,9 @@ def test_nothing_breaks_when_everything_goes_wrong_beside_a_check_aside(seed: in
     trouble.begin(world)
     world.let_pass(20 + seed * 37 % 300)
     for task in world.ranks(job_id):
-        if task.instance_id == world.machine(named).instance_id:
+        if task.instance_id == world.model_instance(named).instance_id:
             world.training.written[task.task_id] = LOST_GPU
-    world.break_gpu(world.machine(seed % 4))
+    world.break_gpu(world.model_instance(seed % 4))
     world.until_end(job_id)
 
 
@@ -260,7 +260,7 @@ def test_nothing_breaks_when_everything_goes_wrong_beside_a_diagnosis(seed: int)
     job_id = world.submit()
     trouble.begin(world)
     world.let_pass(20 + seed * 37 % 300)
-    world.break_gpu(world.machine(seed % 4))
+    world.break_gpu(world.model_instance(seed % 4))
     world.until_end(job_id)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Topology, Worker
 from gpu_recovery.core.diagnosis.observation_codec import EVERY_KIND, from_json
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.errors import RecoveryError
 
 REPORTS_MAX, WORKERS_MAX, NAME_MAX = 50_000, 10_000, 200
@@ -31,7 +31,7 @@ class CaseInvalid(RecoveryError):
 class CaseFile:
     """The reports and who is where; `at_s`: when it is judged, Unix seconds."""
 
-    reports: tuple[Report, ...]
+    observations: tuple[Observation, ...]
     topology: Topology
     at_s: float
 
@@ -61,7 +61,7 @@ def _list(document: Mapping[str, Any], name: str, most: int) -> list[Any]:
     return found
 
 
-def _report(number: int, told: Any) -> Report:
+def _report(number: int, told: Any) -> Observation:
     report = from_json(told) if isinstance(told, dict) else None
     if report is None:
         kinds = ", ".join(sorted(EVERY_KIND))

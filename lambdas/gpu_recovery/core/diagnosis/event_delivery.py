@@ -15,7 +15,7 @@ ORDER: Mapping[Delivery, int] = {Delivery.SENT: 0, Delivery.DELIVERED: 1, Delive
 
 
 @dataclass(frozen=True)
-class Course:
+class EventProgress:
     """One event, by all the reports of it up to some moment. `reached`: how far it ever came."""
 
     reports: tuple[EventReport, ...]
@@ -53,17 +53,17 @@ class Course:
         return next((one.error for one in reversed(self.reports) if one.error), "?")
 
 
-def is_confirmed(course: Course) -> bool:
+def is_confirmed(course: EventProgress) -> bool:
     """Whether the event may be called a success (row 45): that a function returned is none."""
     return course.reached is Delivery.ACKNOWLEDGED
 
 
-def courses(case: Case) -> Mapping[str, Course]:
+def event_progress(case: Case) -> Mapping[str, EventProgress]:
     """Every event by its request id."""
     found: dict[str, list[EventReport]] = {}
     for one in case.all(EventReport):
         found.setdefault(one.request_id, []).append(one)
-    return {request_id: Course(tuple(reports)) for request_id, reports in found.items()}
+    return {request_id: EventProgress(tuple(reports)) for request_id, reports in found.items()}
 
 
 def target(case: Case, event: EventReport) -> Scope:
@@ -71,4 +71,4 @@ def target(case: Case, event: EventReport) -> Scope:
     worker = case.topology.workers.get(event.worker)
     if worker:
         return Scope.of(ScopeKind.INSTANCE, worker.instance_id)
-    return Scope.of(ScopeKind.WORKER, event.worker) if event.worker else case.place(event)
+    return Scope.of(ScopeKind.WORKER, event.worker) if event.worker else case.scope_of(event)

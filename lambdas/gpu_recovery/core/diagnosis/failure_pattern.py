@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
-from gpu_recovery.core.diagnosis.observations import Report, RpcReport
+from gpu_recovery.core.diagnosis.observations import Observation, RpcReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind, Weight
 
 OK = 200
@@ -44,13 +44,13 @@ def has_no_answer(call: RpcReport) -> bool:
 
 def failed(case: Case) -> Failed:
     """The last call of each registered worker, worked out once for a case."""
-    found = case.kept.get("failed")
+    found = case.computed.get("failed")
     if not isinstance(found, Failed):
-        found = case.kept["failed"] = _failed(case)
+        found = case.computed["failed"] = _failed(case)
     return found
 
 
-def _name(case: Case, report: Report) -> str:
+def _name(case: Case, report: Observation) -> str:
     if report.worker or report.rank is None:
         return report.worker
     known = case.topology.by_rank.get(report.rank)
@@ -122,7 +122,7 @@ def pattern(names: tuple[str, ...], topology: Topology, most: float) -> Pattern:
     racks = tuple(
         place
         for place in _places(names, topology.racks, ScopeKind.RACK, len(topology.workers))
-        if len(place.names) >= most * place.of and machines(topology, place.names) > 1 and len(topology.racks) > 1
+        if len(place.names) >= most * place.of and instance_count(topology, place.names) > 1 and len(topology.racks) > 1
     )
     left = tuple(name for name in names if not any(name in rack.names for rack in racks))
     nodes = _places(left, topology.instances, ScopeKind.INSTANCE, len(topology.workers))
@@ -146,27 +146,27 @@ def _places(
     return tuple(found)
 
 
-def machines(topology: Topology, names: tuple[str, ...]) -> int:
+def instance_count(topology: Topology, names: tuple[str, ...]) -> int:
     """On how many instances these workers are."""
     return len({topology.workers[name].instance_id for name in names})
 
 
-def seen(case: Case) -> Pattern:
+def unheard_pattern(case: Case) -> Pattern:
     """The pattern of the workers that nobody heard of, worked out once for a case."""
-    found = case.kept.get("pattern")
+    found = case.computed.get("pattern")
     if not isinstance(found, Pattern):
         found = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
-        case.kept["pattern"] = found
+        case.computed["pattern"] = found
     return found
 
 
 def common_place(case: Case) -> Mapping[str, Scope]:
     """For each worker that failed together with its place: the place. Its failure speaks for that, not for itself."""
-    found = case.kept.get("places")
+    found = case.computed.get("places")
     if not isinstance(found, dict):
-        of = seen(case)
+        of = unheard_pattern(case)
         found = dict.fromkeys(of.everybody, JOB)
         for place in (*of.nodes, *of.racks):
             found |= {name: place.scope for name in place.names if len(place.names) > 1}
-        case.kept["places"] = found
+        case.computed["places"] = found
     return found

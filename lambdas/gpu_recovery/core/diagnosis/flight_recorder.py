@@ -14,7 +14,7 @@ from gpu_recovery.core.diagnosis.observations import FlightReport
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """One process group: who is missing, who waits for them, and whether any of them never said a word of it."""
 
     name: str
@@ -36,7 +36,7 @@ class Culprits:
     circular: bool = False
 
 
-def groups(reports: Iterable[FlightReport]) -> tuple[Group, ...]:
+def groups(reports: Iterable[FlightReport]) -> tuple[ProcessGroup, ...]:
     """Every process group that waits for somebody, by its name. Of two reports of a rank the later one counts."""
     by_name: dict[str, dict[int, FlightReport]] = {}
     for one in sorted(reports, key=lambda one: (one.at_s, one.report_id)):
@@ -46,19 +46,19 @@ def groups(reports: Iterable[FlightReport]) -> tuple[Group, ...]:
     return tuple(group for group in made if group.missing)
 
 
-def _group(name: str, of: Mapping[int, FlightReport]) -> Group:
+def _group(name: str, of: Mapping[int, FlightReport]) -> ProcessGroup:
     expected = {rank for one in of.values() for rank in one.members} | set(of)
     newest = max((one.last_enqueued for one in of.values() if one.last_enqueued is not None), default=None)
     silent = frozenset(expected - set(of))
     if newest is None:
-        return Group(name, frozenset(), frozenset(), silent)
+        return ProcessGroup(name, frozenset(), frozenset(), silent)
     behind = {rank for rank, one in of.items() if one.last_enqueued is None or one.last_enqueued < newest}
     waiting = {
         rank
         for rank, one in of.items()
         if one.last_enqueued == newest and (one.last_completed is None or one.last_completed < newest)
     }
-    return Group(name, silent | behind if waiting else frozenset(), frozenset(waiting), silent)
+    return ProcessGroup(name, silent | behind if waiting else frozenset(), frozenset(waiting), silent)
 
 
 def culprits(reports: Iterable[FlightReport]) -> Culprits:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.observations import Occupant, Report, StageReport
+from gpu_recovery.core.diagnosis.observations import Observation, Occupant, StageReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope
 
 ROLES = ("rollout", "train")
@@ -14,7 +14,7 @@ ROLES = ("rollout", "train")
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldMemory:
     """Memory that somebody holds whose turn it is not, as one report of a stage says."""
 
     report: StageReport
@@ -52,21 +52,21 @@ def role_of_name(case: Case, name: str) -> str:
     return next((role for role in (*case.topology.roles, *ROLES) if role in name), "")
 
 
-def role_of(case: Case, report: Report) -> str:
+def role_of(case: Case, report: Observation) -> str:
     """Whose turn a report is about: its stage's name, else what its worker is; "" if nobody can tell."""
     by_stage = role_of_name(case, report.stage) if isinstance(report, StageReport) else ""
     worker = case.topology.workers.get(report.worker)
     return by_stage or (worker.role if worker else "") or role_of_name(case, report.worker)
 
 
-def held_by_others(case: Case, report: StageReport, turn: str) -> Held | None:
+def memory_held_by_others(case: Case, report: StageReport, turn: str) -> HeldMemory | None:
     """What processes hold whose turn it is not, each `leak_mb` at least (row 52, repaired).
 
     A process that is resident by design holds less, or is the owner's own. One whose owner nobody named blames nobody.
     """
     limit = case.thresholds.leak_mb
     others = [one for one in report.occupants or () if one.owner and one.owner != turn and memory_mb(one) >= limit]
-    return Held(report, turn, tuple(sorted(others, key=lambda one: one.pid))) if others and turn else None
+    return HeldMemory(report, turn, tuple(sorted(others, key=lambda one: one.pid))) if others and turn else None
 
 
 def occupancies(case: Case) -> Mapping[tuple[Scope, str], list[StageReport]]:
@@ -74,5 +74,5 @@ def occupancies(case: Case) -> Mapping[tuple[Scope, str], list[StageReport]]:
     found: dict[tuple[Scope, str], list[StageReport]] = {}
     for one in case.all(StageReport):
         if one.occupants is not None:
-            found.setdefault((case.place(one), one.gpu), []).append(one)
+            found.setdefault((case.scope_of(one), one.gpu), []).append(one)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_recovery.core.diagnosis.rule import Finding
+from gpu_recovery.core.diagnosis.rule import RuleFinding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope
 
 
@@ -17,7 +17,7 @@ class Hypothesis:
     score: float
     confidence: float
     follows: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
 
     @property
     def evidence(self) -> tuple[str, ...]:

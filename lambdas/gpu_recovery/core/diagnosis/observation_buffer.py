@@ -11,21 +11,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.observation_codec import size
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.observations import Observation
 
 KEPT_MAX, KEPT_BYTES_MAX = 128, 65_536
 """For one attempt on one instance."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReportsKept:
+class ObservationBuffer:
     """The reports of one attempt from one instance, the oldest first; `lost`: about how many more there were."""
 
-    reports: tuple[Report, ...] = ()
+    reports: tuple[Observation, ...] = ()
     lost: int = 0
 
 
-def added(before: ReportsKept, found: Iterable[Report], lost: int) -> ReportsKept | None:
+def added(before: ObservationBuffer, found: Iterable[Observation], lost: int) -> ObservationBuffer | None:
     """What is kept after `found`, of which `lost` others did not come. None if nothing of it is new.
 
     A report that is kept already, by its id, is not kept twice: a heartbeat that is repeated changes nothing.
@@ -36,10 +36,10 @@ def added(before: ReportsKept, found: Iterable[Report], lost: int) -> ReportsKep
         return None
     every = sorted((*before.reports, *new.values()), key=lambda one: (one.at_s, one.report_id))
     kept = bounded(every)
-    return ReportsKept(kept, before.lost + lost + len(every) - len(kept))
+    return ObservationBuffer(kept, before.lost + lost + len(every) - len(kept))
 
 
-def bounded(every: list[Report]) -> tuple[Report, ...]:
+def bounded(every: list[Observation]) -> tuple[Observation, ...]:
     """As many of the reports, which are in order, as may be kept."""
     kept = list(every)
     bytes_of = {one.report_id: size(one) for one in kept}

@@ -18,15 +18,15 @@ from functools import cache
 from typing import Any
 
 from gpu_recovery.core.diagnosis import observations
-from gpu_recovery.core.diagnosis.observations import Report
-from gpu_recovery.core.heartbeat import Observed
+from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.heartbeat import ReceivedObservation
 from gpu_recovery.core.job.adoption import JOB_ID
 from gpu_recovery.core.redaction import masked
 
-KINDS: Mapping[str, type[Report]] = {
+KINDS: Mapping[str, type[Observation]] = {
     "stage": observations.StageReport,
-    "weight_sync": observations.WeightSync,
-    "progress": observations.Progress,
+    "weight_sync": observations.WeightSyncReport,
+    "progress": observations.ProgressReport,
     "call": observations.CallTiming,
     "rpc": observations.RpcReport,
     "health": observations.WorkerHealth,
@@ -38,7 +38,7 @@ KINDS: Mapping[str, type[Report]] = {
     "written": observations.Written,
 }
 """What a process may tell. How a rank ended, what the kernel logged, who is silent: that is known without it."""
-EVERY_KIND: Mapping[str, type[Report]] = {
+EVERY_KIND: Mapping[str, type[Observation]] = {
     **KINDS,
     "log": observations.LogFinding,
     "exit": observations.ExitReport,
@@ -67,10 +67,10 @@ class _Unreadable(ValueError):
     """A report that is none."""
 
 
-def observed(instance_id: str, told: Any) -> tuple[tuple[Observed, ...], int]:
+def observed(instance_id: str, told: Any) -> tuple[tuple[ReceivedObservation, ...], int]:
     """The reports in the `diagnosis` of a heartbeat of that instance, and how many were left out. Never raises."""
     entries = told if isinstance(told, list) else [] if told is None else [told]
-    found: list[Observed] = []
+    found: list[ReceivedObservation] = []
     room = BYTES_MAX
     for one in reversed(entries[-REPORTS_MAX:]):
         try:
@@ -89,7 +89,7 @@ def counted(value: Any) -> int:
     return value if type(value) is int and 0 <= value <= SAFE_MAX else 0
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def to_json(report: Observation) -> dict[str, Any]:
     """A report as it is kept: `type`, `id`, `at_s`, `instance`, and every field that is not what it is by default."""
     known: Any = report
     found: dict[str, Any] = {"type": NAMES[type(report)], "id": report.report_id, "at_s": round(report.at_s, 3)}
@@ -102,7 +102,7 @@ def to_json(report: Report) -> dict[str, Any]:
     return found
 
 
-def from_json(kept: Any) -> Report | None:
+def from_json(kept: Any) -> Observation | None:
     """The report that was kept; None for one of a kind, or in a form, that this release does not know."""
     try:
         report = _report(kept, str(kept["id"])[:TEXT_MAX], str(kept.get("instance", ""))[:TEXT_MAX], EVERY_KIND)
@@ -111,7 +111,7 @@ def from_json(kept: Any) -> Report | None:
         return None
 
 
-def size(report: Report) -> int:
+def size(report: Observation) -> int:
     """Its bytes as they are kept."""
     return _bytes(to_json(report))
 
@@ -120,7 +120,7 @@ def _bytes(values: Any) -> int:
     return len(json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
 
 
-def _observed(instance_id: str, told: Any) -> Observed:
+def _observed(instance_id: str, told: Any) -> ReceivedObservation:
     if not isinstance(told, Mapping):
         raise _Unreadable("it is no object")
     name, job_id, attempt = told.get("id"), told.get("job"), told.get("attempt")
@@ -135,12 +135,12 @@ def _observed(instance_id: str, told: Any) -> Observed:
         raise _Unreadable("age_s")
     elsewhere = told.get("elsewhere") is True  # it speaks of a worker of another instance, which the topology knows
     report = _report(told, f"{instance_id}/{name}", "" if elsewhere else instance_id)
-    return Observed(job_id, attempt, float(age_s), report)
+    return ReceivedObservation(job_id, attempt, float(age_s), report)
 
 
 def _report(
-    told: Mapping[str, Any], report_id: str, instance_id: str, kinds: Mapping[str, type[Report]] = KINDS
-) -> Report:
+    told: Mapping[str, Any], report_id: str, instance_id: str, kinds: Mapping[str, type[Observation]] = KINDS
+) -> Observation:
     kind: Any = kinds.get(told["type"]) if isinstance(told.get("type"), str) else None
     if kind is None:
         raise _Unreadable("type")
@@ -148,7 +148,7 @@ def _report(
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not _NOT_THERE}
     if given.get("rank") is not None and not 0 <= given["rank"] <= RANK_MAX:
         raise _Unreadable("rank")
-    made: Report = _made(kind, {**given, "report_id": report_id, "at_s": 0.0, "instance_id": instance_id})
+    made: Observation = _made(kind, {**given, "report_id": report_id, "at_s": 0.0, "instance_id": instance_id})
     return made
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Observation:
     """What every report has."""
 
     report_id: str
@@ -21,7 +21,7 @@ class Report:
     rank: int | None = None
 
     @property
-    def who(self) -> str:
+    def reporter(self) -> str:
         """The worker, else the rank, else the instance; "" for nobody."""
         return self.worker or (f"rank {self.rank}" if self.rank is not None else self.instance_id)
 
@@ -43,7 +43,7 @@ class Occupant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageReport(Report):
+class StageReport(Observation):
     """What the GPU looked like at a stage of the program (rows 1-6, 51, 52).
 
     moment:                "before", "after" or "during" the stage.
@@ -73,7 +73,7 @@ class StageReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightSync(Report):
+class WeightSyncReport(Observation):
     """The seconds of the parts of one weight synchronisation (row 7)."""
 
     step: int | None = None
@@ -84,7 +84,7 @@ class WeightSync(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress(Report):
+class ProgressReport(Observation):
     """A progress heartbeat (rows 12, 13). `status`: of HTTP, 200 if it answered; `value` only grows.
 
     unchanged_s: how long the value has been the same, by the worker's own clock: a stall is older than what is kept.
@@ -96,7 +96,7 @@ class Progress(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallTiming(Report):
+class CallTiming(Observation):
     """How long a worker took for a method (rows 15, 16). `stage`: its pipeline stage, if the program has any."""
 
     method: str
@@ -114,7 +114,7 @@ class RpcStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RpcReport(Report):
+class RpcReport(Observation):
     """One remote call, stage by stage (rows 22-33).
 
     failed_at: the stage that failed, None if the call returned. timed_out: whether by a time-out of ours.
@@ -137,7 +137,7 @@ class RpcReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerHealth(Report):
+class WorkerHealth(Observation):
     """A worker's report of itself, every 10 s (row 38). Gigabytes, percent, bytes."""
 
     memory_used_gb: float | None = None
@@ -157,7 +157,7 @@ class RequestState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestReport(Report):
+class RequestReport(Observation):
     """A worker's telemetry of one request."""
 
     request_id: str
@@ -177,7 +177,7 @@ class Delivery(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventReport(Report):
+class EventReport(Observation):
     """One notice between train and rollout (rows 41-44). `last_state`: how far it came before it failed."""
 
     request_id: str
@@ -200,7 +200,7 @@ class LockState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockReport(Report):
+class LockReport(Observation):
     """`owner` wants, holds or has given back the lock `lock`; `holder` has it at that moment."""
 
     lock: str
@@ -214,7 +214,7 @@ class LockReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogFinding(Report):
+class LogFinding(Observation):
     """A line of a log and what it is (`core.logs`). `kind` and `role` are its words there.
 
     generic: it knows no more than that something went wrong, as an exception does that nobody knows.
@@ -227,7 +227,7 @@ class LogFinding(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written(Report):
+class Written(Observation):
     """Some of the last lines that a rank which failed has written, by its wrapper; part 0 is the end of it."""
 
     part: int
@@ -235,14 +235,14 @@ class Written(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NcclReport(Report):
+class NcclReport(Observation):
     """A line of NCCL's own log that its monitor noticed (row 10)."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExitReport(Report):
+class ExitReport(Observation):
     """How a rank ended: by its exit code or a signal; None for what nobody knows. `by_us`: we had stopped it."""
 
     code: int | None = None
@@ -251,7 +251,7 @@ class ExitReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XidReport(Report):
+class XidReport(Observation):
     """An XID in a machine's kernel log; `asks` is what the policy makes of it (`core.xid.XidClass`)."""
 
     xid: int
@@ -260,14 +260,14 @@ class XidReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilenceReport(Report):
+class SilenceReport(Observation):
     """A machine that was last heard of `silent_s` before the report."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairReport(Report):
+class PairReport(Observation):
     """One pairwise test: the instances that met, and whether it went well (`core.diagnosis.pairing`)."""
 
     round: int
@@ -277,7 +277,7 @@ class PairReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlightReport(Report):
+class FlightReport(Observation):
     """What a rank's NCCL flight recorder says of one process group (`core.diagnosis.flight`).
 
     members:   the ranks that belong to the group, as this rank knows them.
@@ -293,7 +293,7 @@ class FlightReport(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeReport(Report):
+class ProbeReport(Observation):
     """A probe that has been made of this instance, whatever it found: it need not be made again."""
 
     probe: str

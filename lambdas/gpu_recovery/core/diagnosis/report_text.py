@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis
 from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
-from gpu_recovery.core.diagnosis.rule import Finding
+from gpu_recovery.core.diagnosis.rule import RuleFinding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
 EVIDENCE_MAX, SAID_MAX = 8, 8
@@ -39,7 +39,7 @@ _HEADS = {
 }
 
 
-def page(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
+def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
     """The page as plain text, lines below 200 characters where the evidence allows it."""
     what, where, sure, evidence, rivals, said, following = _HEADS[language]
     english = language is Language.ENGLISH
@@ -55,13 +55,13 @@ def page(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
         lines += [f"{evidence}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
     if diagnosis.rivals:
         lines += [f"{rivals}:", *(f"  - {_rival(one)}" for one in diagnosis.rivals)]
-    if diagnosis.said:
-        lines += [f"{said}:", *_listed(diagnosis.said, english, SAID_MAX)]
+    if diagnosis.findings_sentence:
+        lines += [f"{said}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
     lines.append(f"{following}: {_next(diagnosis, english)}")
     return "\n".join(lines) + "\n"
 
 
-def _listed(findings: tuple[Finding, ...], english: bool, most: int) -> Iterator[str]:
+def _listed(findings: tuple[RuleFinding, ...], english: bool, most: int) -> Iterator[str]:
     order = sorted(findings, key=lambda one: (-one.weight, one.row, one.english))
     for one in order[:most]:
         sentence = one.english if english else one.chinese
@@ -107,7 +107,7 @@ def outcome_line(cause: Cause, where: str, held: bool | None, language: Language
 
 def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
-    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.said}
+    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.findings_sentence}
     return {
         "cause": diagnosis.cause,
         "scope": _scope(diagnosis),
@@ -127,7 +127,7 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
             for one in diagnosis.rivals
         ],
         "next_probe": diagnosis.next_probe,
-        "said": [_finding(one) for one in diagnosis.said[:LISTED_MAX]],
+        "said": [_finding(one) for one in diagnosis.findings_sentence[:LISTED_MAX]],
         "more": {name: max(0, len(found) - LISTED_MAX) for name, found in lists.items()},
         "version": diagnosis.version,
     }
@@ -137,7 +137,7 @@ def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
     return {"kind": one.scope.kind, "names": list(one.scope.names[:LISTED_MAX])}
 
 
-def _finding(one: Finding) -> dict[str, Any]:
+def _finding(one: RuleFinding) -> dict[str, Any]:
     return {
         "row": one.row,
         "cause": one.cause,

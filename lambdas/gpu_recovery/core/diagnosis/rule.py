@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.observations import Report
+from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope
 
 
@@ -40,13 +40,13 @@ class Rule:
     row: str
     english: str
     chinese: str
-    needs: tuple[type[Report], ...]
+    needs: tuple[type[Observation], ...]
     find: Callable[[Case], Iterable[Match]]
     source: str = "seed 002"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """A match, said."""
 
     row: str
@@ -59,10 +59,10 @@ class Finding:
     evidence: tuple[str, ...]
 
 
-def findings(rules: Iterable[Rule], case: Case) -> tuple[Finding, ...]:
+def findings(rules: Iterable[Rule], case: Case) -> tuple[RuleFinding, ...]:
     """What the rules find in the case, by rows and scopes. A rule without any of its reports is not asked."""
     found = [
-        Finding(
+        RuleFinding(
             rule.row,
             match.cause,
             match.scope,

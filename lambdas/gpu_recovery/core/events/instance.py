@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpu_recovery.core.health_check import Verdict
-from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus, MachineState
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class RepairHeld(InstanceEvent):
 class MachineSeen(InstanceEvent):
     """A fresh look at EC2 shows the machine in `state`."""
 
-    state: MachineState
+    state: Ec2InstanceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.job.diagnosis_result import Conclusion
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.task import RankFailure
 
 
@@ -108,7 +108,7 @@ class AllRanksStopped(JobEvent):
 class Diagnosed(JobEvent):
     """What the reports and logs of the attempt come to (`core.diagnosis`)."""
 
-    conclusion: Conclusion
+    conclusion: DiagnosisResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpu_recovery.core.instance.interruptions import wake_at
+from gpu_recovery.core.instance.interruptions import next_wake_at
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import within
-from gpu_recovery.core.state_machine import Given
+from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, datetime | None]:
+def deadlines(instance: Instance, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """When the instance's status gives up, and when it is next compared with ECS."""
     policy, look = given.policy, given.now + within(given.policy.look_s)
     check_look = given.now + within(policy.check_look_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
-            return wake_at(instance, given.now, given), None
+            return next_wake_at(instance, given.now, given), None
         case InstanceStatus.CHECKING:
             return given.now + within(policy.check_timeout_s), check_look
         case InstanceStatus.REBOOTING:

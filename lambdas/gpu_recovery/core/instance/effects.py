@@ -9,22 +9,22 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import check_id
-from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Rank
+from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, RankOnInstance
 from gpu_recovery.core.state_machine import Step
 
 
-def poke(instance: Instance) -> commands.PokeScheduler:
+def poke_scheduler(instance: Instance) -> commands.PokeScheduler:
     """The order that makes the scheduler look: something changed for those in line."""
     return commands.PokeScheduler(f"{instance.instance_id}/{instance.version + 1}")
 
 
-def back_in_use(instance: Instance) -> tuple[commands.PokeScheduler, ...]:
+def poke_if_usable(instance: Instance) -> tuple[commands.PokeScheduler, ...]:
     """The order that makes the scheduler look at what works again; none while there is nothing for it to see.
 
     The check that has just ended still holds the GPUs, as far as ECS has said: that they are free wakes the scheduler.
     Where jobs have claims on it, it may be they who must make room.
     """
-    return (poke(instance),) if instance.claims or instance.gpus_to_give() else ()
+    return (poke_scheduler(instance),) if instance.claims or instance.gpus_to_give() else ()
 
 
 def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[Any, ...]]:
@@ -34,7 +34,7 @@ def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[
     return {"checks": number, "check": run}, (commands.RunCheck(run.check_id),)
 
 
-def report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool = False) -> tuple[Any, ...]:
+def check_report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool = False) -> tuple[Any, ...]:
     """What the job that asked for the check must hear; nothing where nobody asked."""
     if not run.job_id:
         return ()
@@ -45,18 +45,18 @@ WAITING_MAX = 8
 """Jobs that may wait for one repair: as many as can share the GPUs of an instance."""
 
 
-def waiting_for(instance: Instance) -> tuple[Rank, ...]:
+def waiting_jobs(instance: Instance) -> tuple[RankOnInstance, ...]:
     """Every job that waits for the instance's repair, or for the check that looks into it once more."""
     first = instance.reboot or instance.need
-    named = [Rank(first.job_id, first.attempt)] if first is not None and first.job_id else []
+    named = [RankOnInstance(first.job_id, first.attempt)] if first is not None and first.job_id else []
     if instance.check is not None and instance.check.waiting is not None:
         named.append(instance.check.waiting)
     return tuple({rank.job_id: rank for rank in (*named, *instance.also_waiting)}.values())
 
 
-def also_waiting(instance: Instance, job_id: str = "") -> tuple[Rank, ...]:
+def other_waiting_jobs(instance: Instance, job_id: str = "") -> tuple[RankOnInstance, ...]:
     """Those who wait for the repair, once it is `job_id`'s ("": nobody's) in the first place."""
-    return tuple(rank for rank in waiting_for(instance) if rank.job_id != job_id)[-WAITING_MAX:]
+    return tuple(rank for rank in waiting_jobs(instance) if rank.job_id != job_id)[-WAITING_MAX:]
 
 
 def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime, gone: bool = False) -> tuple[Any, ...]:
@@ -73,7 +73,7 @@ def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime,
                 gone=gone,
             ),
         )
-        for rank in waiting_for(instance)
+        for rank in waiting_jobs(instance)
     )
 
 

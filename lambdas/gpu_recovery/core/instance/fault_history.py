@@ -22,32 +22,34 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import lemons
 from gpu_recovery.core.instance.lemons import WINDOW_S, LemonSignal, Signal
-from gpu_recovery.core.instance.record import Instance, Rung
+from gpu_recovery.core.instance.record import Instance, RepairLevel
 from gpu_recovery.core.policy import PERCENT_MAX
-from gpu_recovery.core.state_machine import Given
+from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.xid import HARMLESS, NAMED_XID, class_of
 
 EACH_MAX = 8
 """Of each signal so many are remembered, the newest: no more of them would count."""
-PAST_MAX = EACH_MAX * len(LemonSignal)
+HISTORY_MAX = EACH_MAX * len(LemonSignal)
 SAME_FAULT_S = 3_600
 
 
-def remembered(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> tuple[Signal, ...]:
+def updated_history(
+    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+) -> tuple[Signal, ...]:
     """What is remembered once `before` has become `after` because of `event`; as it was where nothing is to be noted.
 
     after: with the changes of the step, but without what is remembered.
     """
     past = () if after.replaced_at != before.replaced_at else before.past
-    if _was_unheard(before, after):
+    if _repair_never_began(before, after):
         past = _without_last(past, LemonSignal.OUT)
-    new = tuple(noticed(given.now, kind) for kind in _noticed(before, after, event, given))
-    if not new and len(past) <= PAST_MAX:
+    new = tuple(signal_at(given.now, kind) for kind in _new_signals(before, after, event, given))
+    if not new and len(past) <= HISTORY_MAX:
         return past
-    return _kept((*past, *new), given.now)
+    return _recent((*past, *new), given.now)
 
 
-def noticed(now: datetime, kind: LemonSignal) -> Signal:
+def signal_at(now: datetime, kind: LemonSignal) -> Signal:
     """A signal of this moment, as records keep it."""
     return Signal(kind, int(now.timestamp()))
 
@@ -72,12 +74,14 @@ def percent(past: tuple[Signal, ...], now: datetime) -> int:
     return int(PERCENT_MAX * score(past, now))
 
 
-def made_of(past: tuple[Signal, ...], now: datetime) -> str:
+def score_sentence(past: tuple[Signal, ...], now: datetime) -> str:
     """What the score is made of, in words."""
-    return lemons.made_of(past, now.timestamp())
+    return lemons.signals_sentence(past, now.timestamp())
 
 
-def _noticed(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Iterator[LemonSignal]:
+def _new_signals(
+    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+) -> Iterator[LemonSignal]:
     match event:
         case events.CheckRequested() if event.first == before.instance_id:
             yield failure_of(event)
@@ -92,16 +96,16 @@ def _noticed(before: Instance, after: Instance, event: events.InstanceEvent, giv
             yield LemonSignal.XID
     if after.under_repair and not before.under_repair:
         yield LemonSignal.OUT
-    if after.waits_for_a_person and not before.waits_for_a_person:
+    if after.needs_operator and not before.needs_operator:
         if after.withdrawn:
             yield LemonSignal.LEFT_OUT
-        elif not _asks_for_another(before):
+        elif not _needs_second_repair(before):
             yield LemonSignal.TICKET
-    elif _asks_for_another(after) and not _asks_for_another(before):
+    elif _needs_second_repair(after) and not _needs_second_repair(before):
         yield LemonSignal.TICKET
 
 
-def _is_an_xid(text: str, past: tuple[Signal, ...], given: Given) -> bool:
+def _is_an_xid(text: str, past: tuple[Signal, ...], given: DecisionContext) -> bool:
     """Whether the text names an XID that speaks against the machine, and not the fault that is known."""
     profile, now_s = given.policy.xid_profile, given.now.timestamp()
     if all(class_of(int(found["xid"]), profile) in HARMLESS for found in NAMED_XID.finditer(text)):
@@ -109,11 +113,11 @@ def _is_an_xid(text: str, past: tuple[Signal, ...], given: Given) -> bool:
     return all(one.kind is not LemonSignal.XID or now_s - one.at_s >= SAME_FAULT_S for one in past)
 
 
-def _asks_for_another(instance: Instance) -> bool:
-    return instance.need is not None and instance.need.rung is Rung.REPLACE
+def _needs_second_repair(instance: Instance) -> bool:
+    return instance.need is not None and instance.need.rung is RepairLevel.REPLACE
 
 
-def _was_unheard(before: Instance, after: Instance) -> bool:
+def _repair_never_began(before: Instance, after: Instance) -> bool:
     """Whether the repair under way never began: its own time is taken out of the record again."""
     return before.under_repair and not after.under_repair and after.reboots == before.reboots[:-1] != before.reboots
 
@@ -123,7 +127,7 @@ def _without_last(past: tuple[Signal, ...], kind: LemonSignal) -> tuple[Signal, 
     return tuple(one for number, one in enumerate(past) if number != last)
 
 
-def _kept(past: tuple[Signal, ...], now: datetime) -> tuple[Signal, ...]:
+def _recent(past: tuple[Signal, ...], now: datetime) -> tuple[Signal, ...]:
     """The newest of each signal that are not too old to count."""
     recent = sorted((one for one in past if now.timestamp() - one.at_s < WINDOW_S), key=lambda one: one.at_s)
     left = Counter(one.kind for one in recent)

@@ -11,19 +11,27 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
     activate,
-    also_waiting,
-    back_in_use,
+    check_report,
+    other_waiting_jobs,
+    poke_if_usable,
     repair_ended,
-    report,
     run_check,
 )
-from gpu_recovery.core.instance.escalation import meet
+from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
 from gpu_recovery.core.instance.faults import standing_fault, verdict_by
-from gpu_recovery.core.instance.quarantine import given_up
-from gpu_recovery.core.instance.record import CheckRun, Claim, Instance, InstanceStatus, Need, Rank, Rung
+from gpu_recovery.core.instance.quarantine import repair_given_up
+from gpu_recovery.core.instance.record import (
+    CheckRun,
+    Claim,
+    Instance,
+    InstanceStatus,
+    RankOnInstance,
+    RepairLevel,
+    RepairNeed,
+)
 from gpu_recovery.core.notifications import instances
-from gpu_recovery.core.state_machine import Given, Ignore, Step, unless_pending
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 REMEMBERED_MAX = 8
 """How many of its past registrations and of the attempts that had it checked a record remembers."""
@@ -31,9 +39,9 @@ NO_CHECK = Ignore("no check is under way")
 _ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
 
 
-def check_requested(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+def check_requested(instance: Instance, event: events.CheckRequested, given: DecisionContext) -> Step | Ignore:
     """A job's attempt has failed on it. Where others work on it too, the check only reads what the machine logged."""
-    if _asked_before(instance, event):
+    if _was_checked_before(instance, event):
         return _ASKED_BEFORE
     left = _without_claim(instance, event.job_id)
     asker = (event.job_id, event.attempt) if event.awaited else ("", 0)
@@ -49,21 +57,23 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Giv
     changes |= {
         **active_changes,
         "claims": left,
-        "reserved_for": kept_for(instance, event),
+        "reserved_for": reservation_for(instance, event),
         "need": None,
         "held": None,
         "checked_for": _checked_for(instance, event),
-        "also_waiting": also_waiting(instance, event.job_id),
+        "also_waiting": other_waiting_jobs(instance, event.job_id),
     }
     how = "failed on it" if event.awaited else "crashed on it and waits for no answer"
     reason = f"checked because attempt {event.attempt} of {event.job_id} {how}"
     return Step(InstanceStatus.CHECKING, reason, changes, (*active, *orders))
 
 
-def check_requested_while_checked(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+def check_requested_while_checked(
+    instance: Instance, event: events.CheckRequested, given: DecisionContext
+) -> Step | Ignore:
     """A check that only reads logs beside a job gives way to that job's own."""
     run = instance.check
-    if run is None or not run.passive or run.job_id or _asked_before(instance, event):
+    if run is None or not run.passive or run.job_id or _was_checked_before(instance, event):
         return check_impossible(instance, event, given)
     step = check_requested(instance, event, given)
     if isinstance(step, Ignore):
@@ -75,9 +85,9 @@ def check_requested_while_checked(instance: Instance, event: events.CheckRequest
     )
 
 
-def check_impossible(instance: Instance, event: events.CheckRequested, given: Given) -> Step | Ignore:
+def check_impossible(instance: Instance, event: events.CheckRequested, given: DecisionContext) -> Step | Ignore:
     """A check is asked for while the instance cannot be checked for this job: the barrier must not wait for it."""
-    if _asked_before(instance, event):
+    if _was_checked_before(instance, event):
         return _ASKED_BEFORE
     blamed = instance.reboot is not None or instance.need is not None
     gone = instance.status is InstanceStatus.GONE
@@ -88,23 +98,23 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: Gi
         "checked_for": _checked_for(instance, event),
     }
     if not event.awaited:
-        reserved_for = kept_for(instance, event)
+        reserved_for = reservation_for(instance, event)
         return Step(instance.status, instance.reason, {**changes, "reserved_for": reserved_for})
     if blamed:
-        others = also_waiting(instance, event.job_id)
-        changes["also_waiting"] = (*others, Rank(event.job_id, event.attempt))[-WAITING_MAX:]
+        others = other_waiting_jobs(instance, event.job_id)
+        changes["also_waiting"] = (*others, RankOnInstance(event.job_id, event.attempt))[-WAITING_MAX:]
     order = commands.ReportCheck(event.job_id, event.attempt, outcome, summary, blamed)
     return Step(instance.status, instance.reason, changes, (order,))
 
 
-def _asked_before(instance: Instance, event: events.CheckRequested) -> bool:
+def _was_checked_before(instance: Instance, event: events.CheckRequested) -> bool:
     """Whether the attempt has had its check, or a later attempt of its job has taken the instance since."""
     claim = instance.claims.get(event.job_id)
     outdated = claim is not None and claim.attempt > event.attempt
     return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
 
 
-def kept_for(instance: Instance, event: events.CheckRequested | events.RepairRequested) -> str:
+def reservation_for(instance: Instance, event: events.CheckRequested | events.RepairRequested) -> str:
     """For whom it is kept: the job that waits for what it asked for goes on there; one that does not gives it back."""
     if event.awaited:
         return event.job_id
@@ -131,7 +141,7 @@ def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
     return blames or event.check_id == run.check_id
 
 
-def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> Step | Ignore:
+def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionContext) -> Step | Ignore:
     """Evidence against the machine leads up the ladder; anything else leaves it in use.
 
     A check that could not tell takes nothing back that a watcher has reported in the same incident.
@@ -153,7 +163,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
         return _blamed(instance, run, verdict, changes, given)
     if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
         # What a reboot has not cured is rebooted once more only where there is nothing better.
-        rung = Rung.REPLACE if run.again and given.policy.replace else Rung.REBOOT
+        rung = RepairLevel.REPLACE if run.again and given.policy.replace else RepairLevel.REBOOT
         evidence = f"{run.because}; its check found nothing ({told})"
         said = CheckOutcome.SUSPECTED, run.because
         return _to_repair(instance, run, (rung, evidence), said, changes, given)
@@ -163,14 +173,14 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: Given) -> S
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
-    orders = report(run, outcome, summary)
+    orders = check_report(run, outcome, summary)
     if outcome is CheckOutcome.CONFIGURATION:
         orders = (*orders, instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
-        return given_up(instance, f"{told}; {_STILL_BLAMED}", given, changes, orders)
+        return repair_given_up(instance, f"{told}; {_STILL_BLAMED}", given, changes, orders)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
-    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, *back_in_use(instance)))
+    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance)))
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
@@ -185,39 +195,41 @@ def _is_blamed(instance: Instance) -> bool:
     return held is not None and blamed_at is not None and blamed_at >= held.since
 
 
-def _blamed(instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: Given) -> Step:
+def _blamed(
+    instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: DecisionContext
+) -> Step:
     told = f"{verdict.outcome}: {verdict.summary}"
     if not run.may_reboot:
-        reported = report(run, verdict.outcome, verdict.summary)
+        reported = check_report(run, verdict.outcome, verdict.summary)
         reason = f"{told}; nothing more is repaired for {run.job_id}"
-        return given_up(instance, reason, given, {**changes, "blamed_at": given.now}, reported)
-    rung = Rung.REPLACE if verdict.outcome is CheckOutcome.REPLACE else Rung.REBOOT
+        return repair_given_up(instance, reason, given, {**changes, "blamed_at": given.now}, reported)
+    rung = RepairLevel.REPLACE if verdict.outcome is CheckOutcome.REPLACE else RepairLevel.REBOOT
     return _to_repair(instance, run, (rung, told), (verdict.outcome, verdict.summary), changes, given)
 
 
 def _to_repair(
     instance: Instance,
     run: CheckRun,
-    wanted: tuple[Rung, str],
+    wanted: tuple[RepairLevel, str],
     said: tuple[CheckOutcome, str],
     changes: dict[str, Any],
-    given: Given,
+    given: DecisionContext,
 ) -> Step:
     """Through the one door: `wanted` are the rung and the evidence, `said` is what the job hears of it."""
     waiting = run.waiting
-    need = Need(
+    need = RepairNeed(
         *wanted,
         given.now,
         boot_id=changes["boot_id"],
         job_id=waiting.job_id if waiting else run.job_id,
         attempt=waiting.attempt if waiting else run.attempt,
     )
-    step = meet(instance, need, given, changes)
+    step = escalate(instance, need, given, changes)
     repairing = step.changes.get("need") is not None
-    return replace(step, commands=(*step.commands, *report(run, *said, repairing)))
+    return replace(step, commands=(*step.commands, *check_report(run, *said, repairing)))
 
 
-def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: Given) -> Step | Ignore:
+def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext) -> Step | Ignore:
     """A check that never started says something about who uses the GPUs; one that never ended, about the machine."""
     run = instance.check
     if run is None:
@@ -230,19 +242,19 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, giv
         if fault is not None or _is_blamed(instance):
             # Somebody else holds the GPUs, so nothing is rebooted under them without a person's word.
             still = fault.sentence if fault is not None else _STILL_BLAMED
-            inconclusive = report(run, CheckOutcome.INCONCLUSIVE, reason)
-            return given_up(instance, f"{reason}; {still}", given, None, inconclusive)
+            inconclusive = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
+            return repair_given_up(instance, f"{reason}; {still}", given, None, inconclusive)
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
-        told = (*report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
-        orders = (*told, *ended, *back_in_use(instance))
+        told = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
+        orders = (*told, *ended, *poke_if_usable(instance))
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, orders)
-    orders = (commands.StopCheck(run.check_id), *report(run, CheckOutcome.INCONCLUSIVE, reason))
+    orders = (commands.StopCheck(run.check_id), *check_report(run, CheckOutcome.INCONCLUSIVE, reason))
     if run.passive and not _is_blamed(instance):  # it only reads logs, and somebody's job goes on beside it
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *back_in_use(instance)))
-    return given_up(instance, reason, given, None, orders)
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *poke_if_usable(instance)))
+    return repair_given_up(instance, reason, given, None, orders)
 
 
-def look_at_check(instance: Instance, event: events.InstanceLookDue, given: Given) -> Step | Ignore:
+def poll_check(instance: Instance, event: events.InstanceLookDue, given: DecisionContext) -> Step | Ignore:
     """Perhaps its end was told and lost."""
     if instance.check is None:
         return NO_CHECK

@@ -16,22 +16,27 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Fleet, budget, why_not_now
+from gpu_recovery.core.fleet import Fleet, budget, repair_blocked_reason
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
-from gpu_recovery.core.instance.interruptions import move_at
-from gpu_recovery.core.instance.record import Departure, Instance, InstanceStatus
+from gpu_recovery.core.instance.interruptions import evacuation_at
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interruption
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
-from gpu_recovery.core.state_machine import Given, Step, altered
+from gpu_recovery.core.state_machine import DecisionContext, Step, replace_fields
 
 _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """The departures that a person can do something about: an interruption comes in two minutes, the others never may."""
 
 
-def with_words(
-    before: Instance, after: Instance, step: Step, event: events.InstanceEvent, given: Given, fleet: Fleet | None
+def with_notifications(
+    before: Instance,
+    after: Instance,
+    step: Step,
+    event: events.InstanceEvent,
+    given: DecisionContext,
+    fleet: Fleet | None,
 ) -> Step:
     """`step`, with the messages that it calls for and the incident they belong to.
 
@@ -44,17 +49,17 @@ def with_words(
     told: list[commands.NotifyOperator] = []
     if _is_announced(after.departure) and after.departure != before.departure and after.departure is not None:
         replaces = given.policy.replace
-        at = move_at(after.departure, given)
-        told.append(instances.departure(before, incident_id, after.departure, at, replaces))
+        at = evacuation_at(after.departure, given)
+        told.append(instances.interruption_announced(before, incident_id, after.departure, at, replaces))
     if after.status is InstanceStatus.QUARANTINED:
         told += _of_quarantine(before, after, incident_id, event, given, fleet)
     elif after.status is InstanceStatus.AVAILABLE:
         if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
             told.append(instances.suspected(before, incident_id, _sentence(after, new)))
         elif before.incident_id and not told and not _impaired(after) and not _is_leaving(after.departure):
-            return _over(before, step, instances.back)
+            return _over(before, step, instances.back_in_service)
     orders: tuple[Any, ...] = tuple(told)
-    if _came_to_a_person(before, after):
+    if _now_needs_operator(before, after):
         data = {
             "instance_id": before.instance_id,
             "reason": after.reason,
@@ -68,10 +73,10 @@ def with_words(
     return replace(step, changes=changes, commands=(*step.commands, *_in_order(told), *orders[len(told) :]))
 
 
-def _with_deadline(before: Instance, after: Instance, step: Step, given: Given) -> Instance:
+def _with_deadline(before: Instance, after: Instance, step: Step, given: DecisionContext) -> Instance:
     if "deadline_at" in step.changes or step.status == before.status:
         return after
-    return altered(after, {"deadline_at": deadlines(after, given)[0]})
+    return replace_fields(after, {"deadline_at": deadlines(after, given)[0]})
 
 
 def _over(before: Instance, step: Step, word: Any) -> Step:
@@ -88,38 +93,43 @@ def _in_order(told: list[commands.NotifyOperator]) -> list[commands.NotifyOperat
 # -- quarantine --------------------------------------------------------------------------------------------------------
 
 
-def _came_to_a_person(before: Instance, after: Instance) -> bool:
-    return after.waits_for_a_person and not before.waits_for_a_person
+def _now_needs_operator(before: Instance, after: Instance) -> bool:
+    return after.needs_operator and not before.needs_operator
 
 
 def _of_quarantine(
-    before: Instance, after: Instance, incident_id: str, event: events.InstanceEvent, given: Given, fleet: Fleet | None
+    before: Instance,
+    after: Instance,
+    incident_id: str,
+    event: events.InstanceEvent,
+    given: DecisionContext,
+    fleet: Fleet | None,
 ) -> list[commands.NotifyOperator]:
     if after.held is not None:
         # What begins and is held back again, the machine being looked at once more, has been told.
-        if before.held is not None or _is_held_by_brakes(after, given, fleet):
+        if before.held is not None or _is_blocked_by_fleet(after, given, fleet):
             return []
         return [instances.repair_held(before, incident_id, after.reason, after.deadline_at)]
     if isinstance(event, events.QuarantineRequested):
-        if not _came_to_a_person(before, after):
+        if not _now_needs_operator(before, after):
             return []
         return [instances.withdrawn(before, incident_id, after.reason, after.deadline_at)]
     is_reminder = isinstance(event, events.InstanceDeadlineReached)
-    if not (_came_to_a_person(before, after) or is_reminder) or _is_told_by_fleet(before, after, given, fleet):
+    if not (_now_needs_operator(before, after) or is_reminder) or _is_covered_by_fleet(before, after, given, fleet):
         return []
     return [instances.quarantined(before, incident_id, after.reason, after.deadline_at)]
 
 
-def _is_held_by_brakes(after: Instance, given: Given, fleet: Fleet | None) -> bool:
+def _is_blocked_by_fleet(after: Instance, given: DecisionContext, fleet: Fleet | None) -> bool:
     """Whether nothing but the fleet's brakes holds the repair back."""
     need = after.need
     if fleet is None or need is None or claimants(after, need):
         return False
     # The cap of replacements is left out: new machines that are bad, too, are somebody's to look at.
-    return bool(why_not_now(fleet, after.instance_id, given.policy, given.now))
+    return bool(repair_blocked_reason(fleet, after.instance_id, given.policy, given.now))
 
 
-def _is_told_by_fleet(before: Instance, after: Instance, given: Given, fleet: Fleet | None) -> bool:
+def _is_covered_by_fleet(before: Instance, after: Instance, given: DecisionContext, fleet: Fleet | None) -> bool:
     """Whether so many instances look bad that the message about them all is enough."""
     if fleet is None:
         return False
@@ -132,11 +142,11 @@ def _is_told_by_fleet(before: Instance, after: Instance, given: Given, fleet: Fl
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-def _is_announced(departure: Departure | None) -> bool:
+def _is_announced(departure: Interruption | None) -> bool:
     return departure is not None and departure.kind in _ANNOUNCED
 
 
-def _is_leaving(departure: Departure | None) -> bool:
+def _is_leaving(departure: Interruption | None) -> bool:
     return departure is not None and departure.kind is not DepartureKind.REBALANCE
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core.commands import ConfirmEnd
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import HealthStatus
-from gpu_recovery.core.instance.record import CheckRun, Claim, Health, Instance, Reboot
+from gpu_recovery.core.instance.record import CheckRun, Claim, HealthReport, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 
@@ -40,9 +40,11 @@ def is_outlived(instance: Instance, run: CheckRun, ended_at: datetime) -> bool:
     return not instance.agent_connected or (run.agent_back_at is not None and run.agent_back_at > ended_at)
 
 
-def unsure(health: Mapping[str, Health], kinds: Collection[str]) -> dict[str, Health]:
+def without_health_of(health: Mapping[str, HealthReport], kinds: Collection[str]) -> dict[str, HealthReport]:
     """`health` once nobody knows any more how it is with `kinds`; what these watchers said before is over."""
-    forgotten = {kind: Health(HealthStatus.INSUFFICIENT_DATA, health[kind].since) for kind in kinds if kind in health}
+    forgotten = {
+        kind: HealthReport(HealthStatus.INSUFFICIENT_DATA, health[kind].since) for kind in kinds if kind in health
+    }
     return {**health, **forgotten}
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.errors import IllegalTransition
-from gpu_recovery.core.fleet import Fleet, begun, blame, ended, unbegun
+from gpu_recovery.core.fleet import Fleet, with_blame, with_repair_begun, with_repair_ended, with_repair_undone
 from gpu_recovery.core.instance import (
     escalation,
     health_check,
@@ -27,28 +27,28 @@ from gpu_recovery.core.instance import (
     repair,
 )
 from gpu_recovery.core.instance.deadlines import deadlines
-from gpu_recovery.core.instance.effects import poke
-from gpu_recovery.core.instance.fault_history import remembered
-from gpu_recovery.core.instance.notifications import with_words
+from gpu_recovery.core.instance.effects import poke_scheduler
+from gpu_recovery.core.instance.fault_history import updated_history
+from gpu_recovery.core.instance.notifications import with_notifications
 from gpu_recovery.core.instance.observe_only import withheld
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import (
     Decision,
-    Given,
+    DecisionContext,
+    EventOutcome,
     Ignore,
-    Outcome,
-    Row,
     Step,
-    altered,
-    answer,
-    applied,
-    checked,
+    Transition,
+    apply_step,
     ignored,
+    replace_fields,
+    transition_for,
+    with_checked_target,
 )
 
-QUIET = (
+BEGINS_NO_REPAIR = (
     events.InstanceObserved,
     events.CheckRequested,
     events.MachineSeen,
@@ -66,13 +66,15 @@ def registered(
     """The first record of an instance that ECS has shown."""
     blank = Instance(instance_id=instance_id, status_at=now, version=0)
     status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
-    step = Step(status, f"registered with {event.gpus} GPU(s)", registration.seen(blank, event), (poke(blank),))
-    return _applied(blank, event, step, Given(policy, now))
+    step = Step(
+        status, f"registered with {event.gpus} GPU(s)", registration.ecs_facts(blank, event), (poke_scheduler(blank),)
+    )
+    return _with_effects(blank, event, step, DecisionContext(policy, now))
 
 
-def minds_the_brakes(instance: Instance, event: events.InstanceEvent) -> bool:
+def needs_fleet_limits(instance: Instance, event: events.InstanceEvent) -> bool:
     """Whether deciding `event` takes the fleet's record: a repair may begin, or one is under way and may end."""
-    return instance.under_repair or not isinstance(event, QUIET)
+    return instance.under_repair or not isinstance(event, BEGINS_NO_REPAIR)
 
 
 def decide(
@@ -80,28 +82,28 @@ def decide(
 ) -> Decision[Instance]:
     """What `event` makes of `instance`. Pure: the same arguments give the same decision.
 
-    `fleet` must be given where `minds_the_brakes` says so; the decision then carries the fleet to be saved with it.
+    `fleet` must be given where `needs_fleet_limits` says so; the decision then carries the fleet to be saved with it.
     """
-    fenced_off = _fence(instance, event)
+    fenced_off = _outdated_reason(instance, event)
     if fenced_off:
-        return Decision(instance, (), fenced_off, Outcome.OUTDATED)
-    given = Given(policy, now, fleet)
-    row = answer(TRANSITIONS, IGNORED, instance.status, event)
-    step = row.decide(instance, event, given) if isinstance(row, Row) else row
+        return Decision(instance, (), fenced_off, EventOutcome.OUTDATED)
+    given = DecisionContext(policy, now, fleet)
+    row = transition_for(TRANSITIONS, IGNORED, instance.status, event)
+    step = row.decide(instance, event, given) if isinstance(row, Transition) else row
     if isinstance(step, Ignore):
-        return Decision(instance, (), step.reason, Outcome.IGNORED)
-    if isinstance(row, Row):
-        checked(row, instance.status, event, step)
+        return Decision(instance, (), step.reason, EventOutcome.IGNORED)
+    if isinstance(row, Transition):
+        with_checked_target(row, instance.status, event, step)
     if policy.observe_only:
         step = withheld(instance, event, step, given)
-    return _applied(instance, event, step, given)
+    return _with_effects(instance, event, step, given)
 
 
-def _fence(instance: Instance, event: events.InstanceEvent) -> str:
+def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
     """Why `event` is about something that is over; "" if it is about the instance as it stands."""
     match event:
         case events.InstanceObserved():
-            return _fence_observed(instance, event)
+            return _outdated_observation(instance, event)
         case events.MachineSeen() if event.at < instance.status_at:
             return "seen before it came to be as it is"
         case events.HealthReported() if event.kind in instance.health:
@@ -128,7 +130,7 @@ def _fence(instance: Instance, event: events.InstanceEvent) -> str:
             return ""
 
 
-def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
+def _outdated_observation(instance: Instance, event: events.InstanceObserved) -> str:
     """Within one registration ECS counts its versions up; a new one begins anew, and no old one ever comes back."""
     if event.container_instance_id in instance.past_registrations:
         return "about a registration this instance no longer has"
@@ -139,14 +141,16 @@ def _fence_observed(instance: Instance, event: events.InstanceObserved) -> str:
     return "" if event.ecs_version >= least else "ECS said this before what is already known"
 
 
-def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given: Given) -> Decision[Instance]:
+def _with_effects(
+    instance: Instance, event: events.InstanceEvent, step: Step, given: DecisionContext
+) -> Decision[Instance]:
     """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
-    after = altered(instance, {**step.changes, "status": step.status, "reason": step.reason})
+    after = replace_fields(instance, {**step.changes, "status": step.status, "reason": step.reason})
     fleet = _fleet_after(instance, after, event, given)
-    past = remembered(instance, after, event, given)
+    past = updated_history(instance, after, event, given)
     if past != instance.past:
         step = replace(step, changes={**step.changes, "past": past})
-    step = with_words(instance, after, step, event, given, fleet or given.fleet)
+    step = with_notifications(instance, after, step, event, given, fleet or given.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {
             "instance_id": instance.instance_id,
@@ -158,14 +162,16 @@ def _applied(instance: Instance, event: events.InstanceEvent, step: Step, given:
         }
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
     if fleet is not None:
-        step = replace(step, commands=(*step.commands, *of_breaker(given.brakes, fleet, given.policy)))
-    decision = applied(
+        step = replace(step, commands=(*step.commands, *of_breaker(given.fleet_limits, fleet, given.policy)))
+    decision = apply_step(
         instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
     )
     return decision if fleet is None else replace(decision, fleet=fleet)
 
 
-def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent, given: Given) -> Fleet | None:
+def _fleet_after(
+    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+) -> Fleet | None:
     """The brakes once `before` has become `after`; None if that makes no difference to them.
 
     One that goes from its repair has not come back healed, and says nothing of the others.
@@ -177,102 +183,113 @@ def _fleet_after(before: Instance, after: Instance, event: events.InstanceEvent,
         raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
     fleet, name = given.fleet, before.instance_id
     if blamed:
-        fleet = blame(fleet, name, after.gpus_most, given.policy, given.now)
+        fleet = with_blame(fleet, name, after.gpus_most, given.policy, given.now)
     if after.under_repair and not before.under_repair:
         replacing = after.status is InstanceStatus.REPLACING
-        fleet = begun(fleet, name, given.policy, given.now, replacing=replacing)
+        fleet = with_repair_begun(fleet, name, given.policy, given.now, replacing=replacing)
     if before.under_repair and not after.under_repair:
         tried = not isinstance(event, events.RepairHeld)
         healed = after.status is InstanceStatus.AVAILABLE
         began_at = before.reboot.asked_at if before.reboot is not None else given.now
-        fleet = ended(fleet, name, healed, given.now) if tried else unbegun(fleet, name, began_at)
+        fleet = (
+            with_repair_ended(fleet, name, healed, given.now) if tried else with_repair_undone(fleet, name, began_at)
+        )
     return fleet if fleet != given.fleet else None
 
 
 _S = InstanceStatus
-_LISTENING = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
+_MONITORED = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
 _REPAIR = (_S.REBOOTING, _S.REPLACING, _S.QUARANTINED)
-TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Row] = {
-    (_S.AVAILABLE, events.InstanceObserved): Row.to(registration.observed, _S.AVAILABLE, _S.GONE),
-    (_S.AVAILABLE, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
-    (_S.AVAILABLE, events.HealthReported): Row.to(health_reports.health_reported, _S.AVAILABLE, _S.CHECKING, *_REPAIR),
-    (_S.AVAILABLE, events.DepartureAnnounced): Row.to(
+TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition] = {
+    (_S.AVAILABLE, events.InstanceObserved): Transition.to(registration.observed, _S.AVAILABLE, _S.GONE),
+    (_S.AVAILABLE, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.AVAILABLE, events.HealthReported): Transition.to(
+        health_reports.health_reported, _S.AVAILABLE, _S.CHECKING, *_REPAIR
+    ),
+    (_S.AVAILABLE, events.DepartureAnnounced): Transition.to(
         interruptions.departure_announced, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
     ),
-    (_S.AVAILABLE, events.CheckRequested): Row.to(health_check.check_requested, _S.CHECKING),
-    (_S.AVAILABLE, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
-    (_S.AVAILABLE, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.AVAILABLE, events.InstanceDeadlineReached): Row.to(interruptions.time_for_available, _S.AVAILABLE, *_REPAIR),
-    (_S.CHECKING, events.InstanceObserved): Row.to(registration.observed, _S.CHECKING, _S.GONE),
-    (_S.CHECKING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
-    (_S.CHECKING, events.HealthReported): Row.to(health_reports.health_noted, _S.CHECKING),
-    (_S.CHECKING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.CHECKING),
-    (_S.CHECKING, events.CheckRequested): Row.to(health_check.check_requested_while_checked, _S.CHECKING),
-    (_S.CHECKING, events.CheckEnded): Row.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
-    (_S.CHECKING, events.RepairRequested): Row.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
-    (_S.CHECKING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.CHECKING, events.InstanceLookDue): Row.to(health_check.look_at_check, _S.CHECKING),
-    (_S.CHECKING, events.InstanceDeadlineReached): Row.to(health_check.check_overdue, _S.QUARANTINED, _S.AVAILABLE),
-    (_S.REBOOTING, events.InstanceObserved): Row.to(
+    (_S.AVAILABLE, events.CheckRequested): Transition.to(health_check.check_requested, _S.CHECKING),
+    (_S.AVAILABLE, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.AVAILABLE, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
+        interruptions.deadline_of_available, _S.AVAILABLE, *_REPAIR
+    ),
+    (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
+    (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
+    (_S.CHECKING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.CHECKING),
+    (_S.CHECKING, events.CheckRequested): Transition.to(health_check.check_requested_while_checked, _S.CHECKING),
+    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
+    (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
+    (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
+        health_check.check_overdue, _S.QUARANTINED, _S.AVAILABLE
+    ),
+    (_S.REBOOTING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE
     ),
-    (_S.REBOOTING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
-    (_S.REBOOTING, events.HealthReported): Row.to(health_reports.health_noted, _S.REBOOTING),
-    (_S.REBOOTING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.REBOOTING),
-    (_S.REBOOTING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REBOOTING),
-    (_S.REBOOTING, events.RebootUncertain): Row.to(repair.reboot_uncertain, _S.VERIFYING),
-    (_S.REBOOTING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
-    (_S.REBOOTING, events.RepairHeld): Row.to(repair.repair_held, _S.QUARANTINED),
-    (_S.REBOOTING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.REBOOTING, events.InstanceLookDue): Row.to(repair.look_at_machine, _S.REBOOTING),
-    (_S.REBOOTING, events.InstanceDeadlineReached): Row.to(repair.repair_overdue, _S.QUARANTINED, _S.REPLACING),
-    (_S.REPLACING, events.InstanceObserved): Row.to(
+    (_S.REBOOTING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.REBOOTING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.REBOOTING),
+    (_S.REBOOTING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.REBOOTING),
+    (_S.REBOOTING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.REBOOTING),
+    (_S.REBOOTING, events.RebootUncertain): Transition.to(repair.reboot_uncertain, _S.VERIFYING),
+    (_S.REBOOTING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REBOOTING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REBOOTING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REBOOTING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REBOOTING),
+    (_S.REBOOTING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED, _S.REPLACING),
+    (_S.REPLACING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REPLACING, _S.VERIFYING, _S.GONE
     ),
-    (_S.REPLACING, events.MachineSeen): Row.to(repair.stopped_to_start, _S.REPLACING, _S.GONE),
-    (_S.REPLACING, events.HealthReported): Row.to(health_reports.health_noted, _S.REPLACING),
-    (_S.REPLACING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.REPLACING),
-    (_S.REPLACING, events.CheckRequested): Row.to(health_check.check_impossible, _S.REPLACING),
-    (_S.REPLACING, events.RepairRefused): Row.to(repair.repair_refused, _S.QUARANTINED),
-    (_S.REPLACING, events.RepairHeld): Row.to(repair.repair_held, _S.QUARANTINED),
-    (_S.REPLACING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.REPLACING, events.InstanceLookDue): Row.to(repair.look_at_machine, _S.REPLACING),
-    (_S.REPLACING, events.InstanceDeadlineReached): Row.to(repair.repair_overdue, _S.QUARANTINED),
-    (_S.VERIFYING, events.InstanceObserved): Row.to(registration.observed, _S.VERIFYING, _S.GONE),
-    (_S.VERIFYING, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
-    (_S.VERIFYING, events.HealthReported): Row.to(health_reports.health_noted, _S.VERIFYING),
-    (_S.VERIFYING, events.DepartureAnnounced): Row.to(interruptions.departure_announced, _S.VERIFYING),
-    (_S.VERIFYING, events.CheckRequested): Row.to(health_check.check_impossible, _S.VERIFYING),
-    (_S.VERIFYING, events.CheckEnded): Row.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
-    (_S.VERIFYING, events.RebootUncertain): Row.to(repair.reboot_uncertain_while_looking, _S.VERIFYING),
-    (_S.VERIFYING, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.VERIFYING, events.InstanceLookDue): Row.to(health_check.look_at_check, _S.VERIFYING),
-    (_S.VERIFYING, events.InstanceDeadlineReached): Row.to(repair.verify_overdue, _S.QUARANTINED),
-    (_S.QUARANTINED, events.InstanceObserved): Row.to(registration.observed, _S.QUARANTINED, _S.GONE),
-    (_S.QUARANTINED, events.MachineSeen): Row.to(registration.machine_seen, _S.GONE),
-    (_S.QUARANTINED, events.HealthReported): Row.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
-    (_S.QUARANTINED, events.DepartureAnnounced): Row.to(
+    (_S.REPLACING, events.MachineSeen): Transition.to(repair.stopped_to_start, _S.REPLACING, _S.GONE),
+    (_S.REPLACING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.REPLACING),
+    (_S.REPLACING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.REPLACING),
+    (_S.REPLACING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.REPLACING),
+    (_S.REPLACING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REPLACING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REPLACING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REPLACING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REPLACING),
+    (_S.REPLACING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceObserved): Transition.to(registration.observed, _S.VERIFYING, _S.GONE),
+    (_S.VERIFYING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.VERIFYING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.VERIFYING),
+    (_S.VERIFYING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
+    (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_polling, _S.VERIFYING),
+    (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
+    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.QUARANTINED),
+    (_S.QUARANTINED, events.InstanceObserved): Transition.to(registration.observed, _S.QUARANTINED, _S.GONE),
+    (_S.QUARANTINED, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.QUARANTINED, events.HealthReported): Transition.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
+    (_S.QUARANTINED, events.DepartureAnnounced): Transition.to(
         interruptions.departure_announced, _S.QUARANTINED, _S.VERIFYING
     ),
-    (_S.QUARANTINED, events.CheckRequested): Row.to(health_check.check_impossible, _S.QUARANTINED),
-    (_S.QUARANTINED, events.RepairRequested): Row.to(repair.repair_of_quarantined, *_REPAIR),
-    (_S.QUARANTINED, events.QuarantineRequested): Row.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.QUARANTINED, events.ReleaseRequested): Row.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
-    (_S.QUARANTINED, events.InstanceLookDue): Row.to(escalation.look_at_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
-    (_S.QUARANTINED, events.InstanceDeadlineReached): Row.to(escalation.time_for_quarantined, _S.QUARANTINED),
-    (_S.GONE, events.InstanceObserved): Row.to(registration.came_back, _S.GONE, _S.VERIFYING),
-    **{(status, events.InstanceSilent): Row.to(liveness.silent, status) for status in _LISTENING},
-    **{(status, events.InstanceHeard): Row.to(liveness.heard, status) for status in (*_LISTENING, *_REPAIR[:2])},
+    (_S.QUARANTINED, events.CheckRequested): Transition.to(health_check.check_impossible, _S.QUARANTINED),
+    (_S.QUARANTINED, events.RepairRequested): Transition.to(repair.repair_of_quarantined, *_REPAIR),
+    (_S.QUARANTINED, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.QUARANTINED, events.ReleaseRequested): Transition.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
+    (_S.QUARANTINED, events.InstanceLookDue): Transition.to(escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceDeadlineReached): Transition.to(escalation.deadline_of_quarantined, _S.QUARANTINED),
+    (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING),
+    **{(status, events.InstanceSilent): Transition.to(liveness.heartbeat_timed_out, status) for status in _MONITORED},
     **{
-        (status, events.InstanceBooted): Row.to(liveness.booted, status)
+        (status, events.InstanceHeard): Transition.to(liveness.heartbeat_received, status)
+        for status in (*_MONITORED, *_REPAIR[:2])
+    },
+    **{
+        (status, events.InstanceBooted): Transition.to(liveness.booted, status)
         for status in (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED)
     },
-    (_S.VERIFYING, events.InstanceBooted): Row.to(liveness.booted_while_verified, _S.VERIFYING),
+    (_S.VERIFYING, events.InstanceBooted): Transition.to(liveness.booted_while_verified, _S.VERIFYING),
     **{
-        (status, events.InstanceBooted): Row.to(liveness.booted_under_repair, status, _S.VERIFYING)
+        (status, events.InstanceBooted): Transition.to(liveness.booted_under_repair, status, _S.VERIFYING)
         for status in _REPAIR[:2]
     },
-    (_S.GONE, events.CheckRequested): Row.to(health_check.check_impossible, _S.GONE),
+    (_S.GONE, events.CheckRequested): Transition.to(health_check.check_impossible, _S.GONE),
 }
 
 _NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)

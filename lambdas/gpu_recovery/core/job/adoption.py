@@ -14,7 +14,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.state_machine import Given, Ignore, Step
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.task import TaskFact
 
 JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
@@ -31,15 +31,15 @@ class Adoption(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class TaskIdentity:
     """What a person's task says about itself in the environment of its overrides."""
 
     job_id: str
     rank: int
-    world: int
+    world_size: int
 
 
-def carried(environment: Mapping[str, str] | None) -> Carried | None:
+def task_identity(environment: Mapping[str, str] | None) -> TaskIdentity | None:
     """The job, rank and number of ranks that `environment` names; None unless it names all three and they fit."""
     env = environment or {}
     job_id, rank, world = env.get("JOB_ID", ""), env.get("RANK", ""), env.get("WORLD_SIZE", "")
@@ -47,10 +47,10 @@ def carried(environment: Mapping[str, str] | None) -> Carried | None:
         return None
     if not int(rank) < int(world) <= NNODES_MAX:
         return None
-    return Carried(job_id, int(rank), int(world))
+    return TaskIdentity(job_id, int(rank), int(world))
 
 
-def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
+def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
     """The job as its first task shows it: what a relaunch will run. `gpus` are those the task holds."""
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     return JobSpec(
@@ -65,7 +65,7 @@ def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
     )
 
 
-def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
+def rank_seen(job: Job, event: events.RankSeen, given: DecisionContext) -> Step | Ignore:
     """A rank of an adopted job shows itself; one that comes while its gang is being stopped is stopped too."""
     if job.instances[event.rank]:
         return Ignore("this rank is known")
@@ -76,7 +76,7 @@ def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
     return Step(job.status, reason, {"instances": instances}, (claim, *late))
 
 
-def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ignore:
+def newer_task(job: Job, event: events.NewerTaskSeen, given: DecisionContext) -> Step | Ignore:
     """A person starts an ended job anew: its next attempt, with its counts begun again."""
     if job.origin is not Origin.ADOPTED or event.created_at <= job.status_at:
         return Ignore("the task is not newer than the end of the job")
@@ -117,5 +117,5 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ig
         "wished_at": None,
         "short_of": "",
     }
-    told = (jobs.started_anew(job),) if job.incident_id is not None else ()
+    told = (jobs.started_again(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

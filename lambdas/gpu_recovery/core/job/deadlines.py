@@ -9,10 +9,10 @@ from datetime import datetime
 
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import within
-from gpu_recovery.core.state_machine import Given
+from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]:
+def deadlines(job: Job, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """When the job's status gives up, and when it is next compared with ECS."""
     look = given.now + within(given.policy.look_s)
     match job.status:

@@ -15,16 +15,16 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.job import stopping
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
-from gpu_recovery.core.job.stopping import observed, stop
+from gpu_recovery.core.job.stopping import record_only, stop
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import within
-from gpu_recovery.core.state_machine import Given, Ignore, Step
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
-EXIT_TOLD_WITHIN = timedelta(seconds=15)
+EXIT_REPORT_WITHIN = timedelta(seconds=15)
 """So long after an exit ECS is asked, unless it has told by then."""
 
 
-def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Ignore:
+def heartbeat_timed_out(job: Job, event: events.RankSilent, given: DecisionContext) -> Step | Ignore:
     """The first silent instance makes the job LOST; another one joins it, and the deadline stays."""
     if event.instance_id in job.silent:
         return Ignore("that is known")
@@ -36,11 +36,11 @@ def rank_silent(job: Job, event: events.RankSilent, given: Given) -> Step | Igno
         return Step(JobStatus.LOST, _lost(silent, event.sentence), changes)
     decided_at = given.now + within(given.policy.lost_timeout_s)
     incident = job.incident_id or f"{attempt_id(job.job_id, job.attempt)}/lost/{job.version + 1}"
-    note = jobs.lost(job, incident, event.instance_id, event.sentence, decided_at)
+    note = jobs.contact_lost(job, incident, event.instance_id, event.sentence, decided_at)
     return Step(JobStatus.LOST, _lost(silent, event.sentence), {**changes, "incident_id": incident}, (note,))
 
 
-def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore:
+def heartbeat_received(job: Job, event: events.RankHeard, given: DecisionContext) -> Step | Ignore:
     """A heartbeat of this attempt: heard of everywhere again, the job is RUNNING as if nothing had been.
 
     Kept even if the silence was not known: whoever tells of it late must find it over.
@@ -55,23 +55,23 @@ def rank_heard(job: Job, event: events.RankHeard, given: Given) -> Step | Ignore
     if left:
         return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", changes)
     reason = f"every rank is heard of again, the last on {event.instance_id}"
-    return Step(JobStatus.RUNNING, reason, {**changes, "incident_id": None}, (jobs.heard(job, reason),))
+    return Step(JobStatus.RUNNING, reason, {**changes, "incident_id": None}, (jobs.contact_restored(job, reason),))
 
 
-def rank_exited(job: Job, event: events.RankExited, given: Given) -> Step | Ignore:
+def rank_exited(job: Job, event: events.RankExited, given: DecisionContext) -> Step | Ignore:
     """A reason to ask ECS soon: an exit says neither who ended the rank nor that its GPUs are free.
 
     ECS mostly tells by itself, within seconds; a large gang that dies brings the look forward once, not for each rank.
     """
     if event.instance_id not in job.instances:
         return Ignore("no rank of this attempt is there")
-    soon = given.now + EXIT_TOLD_WITHIN
+    soon = given.now + EXIT_REPORT_WITHIN
     if job.look_at is not None and job.look_at <= soon:
         return Ignore("ECS is to be asked soon")
     return Step(job.status, job.reason, {"look_at": soon})
 
 
-def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+def ended(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
     """As in RUNNING; but the incident was a silence, so an end that is a success is no recovery."""
     step = stopping.ended(job, event, given)
     if event.failure is not None:
@@ -79,7 +79,7 @@ def ended(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
     return replace(step, commands=tuple(one for one in step.commands if not isinstance(one, commands.PublishEvent)))
 
 
-def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+def lost_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
     """The silence lasts: what ECS and EC2 say decides, unless so many are silent that it is not the machines."""
     later = {"deadline_at": given.now + within(given.policy.lost_timeout_s)}
     if event.deaf:
@@ -100,7 +100,7 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> St
     reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"
     step = stop(job, StopPurpose.DIAGNOSE, reason, given)
     if job.is_observed(given.policy):
-        told = observed(job, step, later)
+        told = record_only(job, step, later)
         return replace(told, commands=()) if told.reason == job.reason else told
     # Nothing but a reboot, or the end of the machine, will ever confirm that these ranks have ended.
     repairs = tuple(

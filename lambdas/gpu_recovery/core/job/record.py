@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from gpu_recovery.core.job.diagnosis_result import Conclusion, PastVerdict
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.quota import QuotaKey
-from gpu_recovery.core.state_machine import HistoryEntry, Pending
+from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 from gpu_recovery.core.task import RankFailure
 
 
@@ -71,7 +71,7 @@ class StopPurpose(StrEnum):
     CANCEL = "CANCEL"
 
 
-class Cause(StrEnum):
+class CloseCause(StrEnum):
     """Why an attempt closed, as far as its count goes."""
 
     APPLICATION = "APPLICATION"
@@ -83,7 +83,9 @@ class Cause(StrEnum):
     SUSPENDED = "SUSPENDED"  # it asked for its own suspension
 
 
-UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.REPAIR, Cause.SUSPENDED})
+UNCOUNTED = frozenset(
+    {CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED, CloseCause.REPAIR, CloseCause.SUSPENDED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Job:
     repairing: tuple[str, ...] = ()
     repaired: Mapping[str, bool] = field(default_factory=dict)
     stop_purpose: StopPurpose | None = None
-    stop_cause: Cause | None = None
+    stop_cause: CloseCause | None = None
     stop_tries: int = 0
     claims_kept: bool = False
     """It ended while the end of some rank was not confirmed: those instances stay claimed until it is."""
@@ -183,13 +185,13 @@ class Job:
     """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
     """The instances that were repaired for that."""
-    conclusion: Conclusion | None = None
+    conclusion: DiagnosisResult | None = None
     """The last diagnosis, which names the attempt that it is about."""
     heard_again: int = 0
     """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
-    verdicts: tuple[PastVerdict, ...] = ()
+    verdicts: tuple[PastDiagnosis, ...] = ()
     """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
-    verdict_open: Conclusion | None = None
+    verdict_open: DiagnosisResult | None = None
     """The diagnosis before the last, while only the checks can tell how it turned out."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
@@ -212,7 +214,7 @@ class Job:
     look_at: datetime | None = None
     in_line_at: datetime | None = None
     """When it got in line again after an attempt; None as long as it stands where it was submitted."""
-    commands: tuple[Pending, ...] = ()
+    commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     @property
@@ -226,7 +228,7 @@ class Job:
         return self.not_before if self.status in WAITING and not self.held else None
 
     @property
-    def diagnosed(self) -> Conclusion | None:
+    def diagnosed(self) -> DiagnosisResult | None:
         """The conclusion on the current or last attempt; None if there is none."""
         return self.conclusion if self.conclusion is not None and self.conclusion.attempt == self.attempt else None
 

@@ -14,16 +14,16 @@ from collections.abc import Collection
 from typing import Any
 
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Remedy
-from gpu_recovery.core.job.completion import has_lasted
-from gpu_recovery.core.job.diagnosis_result import Conclusion, PastVerdict
+from gpu_recovery.core.job.completion import is_stable
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.state_machine import Given
+from gpu_recovery.core.state_machine import DecisionContext
 
-VERDICTS_MAX = 8
+DIAGNOSES_MAX = 8
 _EVERYWHERE = str(JOB)
 
 
-def unjudged(job: Job) -> Conclusion | None:
+def open_diagnosis(job: Job) -> DiagnosisResult | None:
     """The last verdict, if its remedy was done and nobody knows yet whether it holds; None if there is none."""
     said = job.verdict_open or job.conclusion
     if said is None or not said.decided or not (said.spares or said.followed or said.remedy is Remedy.CHECK):
@@ -31,28 +31,30 @@ def unjudged(job: Job) -> Conclusion | None:
     return None if any(one.attempt == said.attempt for one in job.verdicts) else said
 
 
-def outcome_of(job: Job, attempt: int) -> PastVerdict | None:
+def outcome_of(job: Job, attempt: int) -> PastDiagnosis | None:
     """How the verdict on an attempt turned out, as far as that is known; None if none is known that was acted upon."""
     known = next((one for one in job.verdicts if one.attempt == attempt), None)
-    said = unjudged(job)
+    said = open_diagnosis(job)
     if known is None and said is not None and said.attempt == attempt:
-        return PastVerdict(attempt, said.cause, said.where, None)
+        return PastDiagnosis(attempt, said.cause, said.where, None)
     return known
 
 
-def held(job: Job) -> dict[str, Any]:
+def remedy_held(job: Job) -> dict[str, Any]:
     """The changes once an attempt after the verdict has lasted, or has ended well."""
     said = _of_an_attempt_before(job)
-    return {} if said is None else _judged(job, said, True)
+    return {} if said is None else _with_outcome(job, said, True)
 
 
-def put_off(job: Job) -> dict[str, Any]:
+def keep_diagnosis_open(job: Job) -> dict[str, Any]:
     """The changes while the checks run that will tell how the verdict on an attempt before has turned out."""
-    said = unjudged(job)
+    said = open_diagnosis(job)
     return {} if said is None or said.attempt >= job.attempt else {"verdict_open": said}
 
 
-def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], given: Given) -> dict[str, Any]:
+def failed_again(
+    job: Job, found: DiagnosisResult | None, blamed: Collection[str], given: DecisionContext
+) -> dict[str, Any]:
     """The changes once an attempt after the verdict has failed.
 
     found: what that failure is put down to, None for nothing; blamed: the instances that its checks blame.
@@ -60,26 +62,26 @@ def failed_again(job: Job, found: Conclusion | None, blamed: Collection[str], gi
     said = _of_an_attempt_before(job)
     if said is None:
         return {}
-    if has_lasted(job, given):
-        return _judged(job, said, True)
+    if is_stable(job, given):
+        return _with_outcome(job, said, True)
     places = _places(job, found, blamed)
     same_cause = found is not None and found.cause is said.cause
     against = said.where == _EVERYWHERE or same_cause or not places.isdisjoint(said.instances)
-    return _judged(job, said, False if against else None)
+    return _with_outcome(job, said, False if against else None)
 
 
-def _of_an_attempt_before(job: Job) -> Conclusion | None:
-    said = unjudged(job)
+def _of_an_attempt_before(job: Job) -> DiagnosisResult | None:
+    said = open_diagnosis(job)
     return said if said is not None and said.attempt < job.attempt else None
 
 
-def _places(job: Job, found: Conclusion | None, blamed: Collection[str]) -> set[str]:
+def _places(job: Job, found: DiagnosisResult | None, blamed: Collection[str]) -> set[str]:
     """Where the failure is: where its verdict says, else where a check does, or where it ended first."""
     if found is not None and found.decided:
         return set() if found.where == _EVERYWHERE else set(found.instances)
     return {*blamed} or ({job.failure.instance_id} if job.failure is not None else set())
 
 
-def _judged(job: Job, said: Conclusion, held: bool | None) -> dict[str, Any]:
-    verdict = PastVerdict(said.attempt, said.cause, said.where, held)
-    return {"verdicts": (*job.verdicts, verdict)[-VERDICTS_MAX:], "verdict_open": None}
+def _with_outcome(job: Job, said: DiagnosisResult, held: bool | None) -> dict[str, Any]:
+    verdict = PastDiagnosis(said.attempt, said.cause, said.where, held)
+    return {"verdicts": (*job.verdicts, verdict)[-DIAGNOSES_MAX:], "verdict_open": None}

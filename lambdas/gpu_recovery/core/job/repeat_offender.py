@@ -26,7 +26,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 LISTED_MAX = 3
 
 
-def ends_with(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
+def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
     """The first ends remembered once every rank of the job's attempt has ended, `own_ends` of them by themselves.
 
     Where more than half of the gang ended by itself, as it does after a collective's time-out, nobody ended first; in
@@ -52,40 +52,40 @@ def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
+class SuspectInstance:
     """The instance that a job's ends speak against, and why; `again`: its repair on suspicion has not helped."""
 
     instance_id: str
-    because: str
+    reason: str
     again: bool = False
 
 
-NOBODY = Suspect("", "")
+NO_SUSPECT = SuspectInstance("", "")
 
 
-def suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> Suspect:
+def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> SuspectInstance:
     """Whom `ends` speak against, the last of them being that of the job's attempt; or NOBODY.
 
     Nobody is suspected where no attempt would follow, nor past the repairs that the job may have.
     """
     last = ends[-1] if ends and ends[-1].attempt == job.attempt else None
     if not policy.suspect_repeats or last is None or not job.attempts_left(policy):
-        return NOBODY
+        return NO_SUSPECT
     known = _recent_suspicions(job, policy)
     if job.repairs >= policy.job_repairs_max or any(_contradicts(last, one, policy) for one in known):
-        return NOBODY
+        return NO_SUSPECT
     where = last.instance_id
     before = [one for one in known if one.instance_id == where]
     if any(one.rank != last.rank and one.stands for one in before):
         because = f"repaired on suspicion, it ended the gang of {job.job_id} first again, {_listed(last)}"
-        return Suspect(where, because, again=True)
+        return SuspectInstance(where, because, again=True)
     if any(one.stands for one in before) or any(not one.lasted for one in known if one.instance_id != where):
-        return NOBODY
+        return NO_SUSPECT
     here = [one for one in ends if one.instance_id == where]
     if len(here) < policy.suspect_after:
-        return NOBODY
+        return NO_SUSPECT
     because = f"{len(here)} times the gang of {job.job_id} ended there first, {_listed(*here)}"
-    return Suspect(where, because, again=bool(before))
+    return SuspectInstance(where, because, again=bool(before))
 
 
 def _listed(*ends: FirstEnd) -> str:
@@ -101,7 +101,7 @@ def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> boo
     return counts and end.rank == known.rank and end.instance_id != known.instance_id
 
 
-def remembered(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> dict[str, Any]:
+def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> dict[str, Any]:
     """What the job remembers once its checks are in: the changes of `first_ends` and `suspicions`.
 
     An end that a check explains is forgotten, and so are all those on the machine that is repaired now.
@@ -123,7 +123,7 @@ def remembered(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy)
     return {"first_ends": kept, "suspicions": known[-policy.suspect_window :]}
 
 
-def said_now(job: Job, after: tuple[Suspicion, ...]) -> str:
+def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
     """What its first end adds to what is known of the program or of a machine, to be added to a reason; often ""."""
     last = job.first_ends[-1] if job.first_ends and job.first_ends[-1].attempt == job.attempt else None
     if last is None:
@@ -137,7 +137,7 @@ def said_now(job: Job, after: tuple[Suspicion, ...]) -> str:
     return ""
 
 
-def once_lasted(job: Job) -> dict[str, Any]:
+def after_stable_run(job: Job) -> dict[str, Any]:
     """The changes once an attempt has lasted: its machines have proved themselves, and others may be suspected.
 
     That a rank was suspected is remembered: a program that ends it sooner or later must not go through the fleet.

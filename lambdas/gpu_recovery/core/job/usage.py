@@ -8,7 +8,7 @@ from typing import Any
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import PLACED, RUNS, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.core.queue.run_time_estimates import Kind, RanFor, slot_of
+from gpu_recovery.core.queue.run_time_estimates import JobKind, RunTime, slot_of
 from gpu_recovery.core.state_machine import QuotaChange, Step
 
 
@@ -33,6 +33,6 @@ def quota_change(before: Job, after: Job, event: events.JobEvent | str) -> Quota
     return QuotaChange(after.quota_key, grows, term, ran) if grows or term is not None else None
 
 
-def _ran_for(job: Job) -> RanFor:
-    kind = Kind(job.spec.user, job.spec.workload, job.spec.nnodes, job.spec.gpus_per_node)
-    return RanFor(kind.text, slot_of(job.job_id), job.ran_s)
+def _ran_for(job: Job) -> RunTime:
+    kind = JobKind(job.spec.user, job.spec.workload, job.spec.nnodes, job.spec.gpus_per_node)
+    return RunTime(kind.text, slot_of(job.job_id), job.ran_s)

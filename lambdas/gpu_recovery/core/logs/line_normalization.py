@@ -62,7 +62,7 @@ _LED_BY_AN_ERROR = re.compile(
 )
 
 
-class Level(Enum):
+class LineLevel(Enum):
     """What a line calls itself."""
 
     NONE = "none"  # or an error
@@ -71,7 +71,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """A line as it is classified.
 
     raw:      as it was written, cut to `LINE_MAX`.
@@ -86,7 +86,7 @@ class Line:
     text: str
     whole: str
     definite: str
-    level: Level
+    level: LineLevel
 
     @property
     def is_indented(self) -> bool:
@@ -94,7 +94,7 @@ class Line:
         return self.text[:1] in (" ", "\t")
 
 
-def read(raw: str | bytes) -> Line:
+def read(raw: str | bytes) -> LogLine:
     """The line without its carriers' marks. Any text will do, and bytes that are none."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     raw = text = _capped(text.rstrip("\r\n"))
@@ -102,21 +102,21 @@ def read(raw: str | bytes) -> Line:
     level = _level(text)
     tag, text = _without_prefixes(text)
     whole = text.lower()
-    return Line(raw, tag, text, whole, definite(whole), level)
+    return LogLine(raw, tag, text, whole, definite(whole), level)
 
 
 def _capped(text: str) -> str:
     return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX // 2]} {text[-LINE_MAX // 2 :]}"
 
 
-def _level(text: str) -> Level:
+def _level(text: str) -> LineLevel:
     found = _LEVEL.search(text, 0, _LEVEL_WITHIN)
     if found is None or _KERNEL_INFO.match(text, found.start()):
-        return Level.NONE
+        return LineLevel.NONE
     said = next((one for one in found.groups() if one), "").lower()
     if (said.startswith("w") and "NCCL WARN" not in text) or said.endswith("warning"):
-        return Level.WARNS
-    return Level.INFORMS if said in _INFORMATION else Level.NONE
+        return LineLevel.WARNS
+    return LineLevel.INFORMS if said in _INFORMATION else LineLevel.NONE
 
 
 def _without_prefixes(text: str) -> tuple[str, str]:

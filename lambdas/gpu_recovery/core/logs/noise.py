@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _FINE = Signatures()
 _ADVICE = Signatures()
-_B = Kind.BENIGN
+_B = LineKind.BENIGN
 
 
 def _fine(source: str, needs: str, pattern: str) -> None:
@@ -15,7 +15,7 @@ def _fine(source: str, needs: str, pattern: str) -> None:
 
 
 def _advice(source: str, needs: str, pattern: str) -> None:
-    _ADVICE.add(source, _B, needs, pattern, Role.ADVICE, whole=True)
+    _ADVICE.add(source, _B, needs, pattern, LineRole.ADVICE, whole=True)
 
 
 _fine("NCCL", "nccl info", r"\bnccl info\b")

@@ -11,12 +11,12 @@ from gpu_recovery.core.notifications.template import Part, Phase, Severity, cloc
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
-    from gpu_recovery.core.heartbeat import Beat
+    from gpu_recovery.core.heartbeat import Heartbeat
 
 NAMED_MAX = 8
 
 
-def doubled(known: Beat, run: str) -> NotifyOperator:
+def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
     """Two agents speak for the instance of `known`; the one of `run`, which is not the newest, was refused."""
     name = known.instance_id
     parts = {
@@ -38,7 +38,7 @@ def doubled(known: Beat, run: str) -> NotifyOperator:
     return message(f"agents/{name}/{run}", Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
 
 
-def silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:
+def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:
     """Idle instances whose agents have not been heard of for long, with when they last were."""
     names = listed(list(since)[:NAMED_MAX]) + (f" and {len(since) - NAMED_MAX} more" if len(since) > NAMED_MAX else "")
     parts = {
@@ -62,7 +62,7 @@ def silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:
     return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, instance_id=named)
 
 
-def back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
+def agents_back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
     """None of the instances of that message is silent any more; `why` is known of the last of them."""
     parts = {
         Part.WHAT: ["The instances whose agents were silent are in use again."],

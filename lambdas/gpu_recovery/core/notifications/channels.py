@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core.commands import Channel, NotifyOperator
-from gpu_recovery.core.state_machine import Decision, Pending
+from gpu_recovery.core.state_machine import Decision, PendingCommand
 
 
-def by_every(channels: Sequence[Channel], decision: Decision[Any]) -> Decision[Any]:
+def for_every_channel(channels: Sequence[Channel], decision: Decision[Any]) -> Decision[Any]:
     """`decision` with each of its messages once for every one of `channels`; the machines speak of MAIL only."""
     further = [channel for channel in channels if channel is not Channel.MAIL]
     told = [one for one in decision.commands if isinstance(one.command, NotifyOperator)]
@@ -21,5 +21,5 @@ def by_every(channels: Sequence[Channel], decision: Decision[Any]) -> Decision[A
     copies = [replace(one, command=replace(one.command, channel=channel)) for one in told for channel in further]
     more = tuple(replace(one, command_id=f"{name}/{n}") for n, one in enumerate(copies, int(last) + 1))
     record = replace(decision.record, commands=(*decision.record.commands, *more))
-    commands: tuple[Pending, ...] = (*decision.commands, *more)
+    commands: tuple[PendingCommand, ...] = (*decision.commands, *more)
     return replace(decision, record=record, commands=commands)

@@ -82,7 +82,7 @@ def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
     return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the breaker is closed again", parts)
 
 
-def deaf(fleet: Fleet) -> NotifyOperator:
+def reporting_outage(fleet: Fleet) -> NotifyOperator:
     """So many instances are silent at once that nothing is decided by silence; `fleet` as it is from here on."""
     assert fleet.deaf is not None
     parts = {
@@ -104,7 +104,7 @@ def deaf(fleet: Fleet) -> NotifyOperator:
     return message(fleet.deaf.incident_id, Severity.SEV2, Phase.OPENED, subject, parts)
 
 
-def hears_again(before: Fleet) -> NotifyOperator:
+def reporting_restored(before: Fleet) -> NotifyOperator:
     """Enough instances are heard of again; `before` as it was while they were not."""
     assert before.deaf is not None
     parts = {

@@ -11,7 +11,7 @@ from gpu_recovery.core.notifications.template import Part, Phase, Severity, cloc
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
-    from gpu_recovery.core.instance.record import Departure, Instance
+    from gpu_recovery.core.instance.record import Instance, Interruption
 
 
 def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
@@ -86,8 +86,8 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
     return _of(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
 
 
-def departure(
-    instance: Instance, incident_id: str, announced: Departure, moves_at: datetime, replaces: bool
+def interruption_announced(
+    instance: Instance, incident_id: str, announced: Interruption, moves_at: datetime, replaces: bool
 ) -> NotifyOperator:
     """EC2 will retire the host, or reboot it. `moves_at` is when its jobs are moved; `replaces`: we replace it then."""
     retired = announced.kind is DepartureKind.RETIREMENT
@@ -111,7 +111,7 @@ def departure(
     return _of(instance, incident_id, Severity.SEV3, f"{announced.kind} announced", parts)
 
 
-def back(instance: Instance, reason: str) -> NotifyOperator:
+def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
     """What was said of an instance is over: it works again, unmarked."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is in use again: {reason}."],
@@ -251,8 +251,8 @@ def _past(instance: Instance) -> list[str]:
 
 def _use(instance: Instance) -> str:
     """Whether an instance that is AVAILABLE gets new work, in a sentence."""
-    if instance.suspicion:
-        return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.suspicion}."
+    if instance.avoid_reason:
+        return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."
 
 

@@ -112,7 +112,7 @@ def failed(
     return message(incident_id, Severity.SEV2, next_of(bool(job.incident_id)), subject, parts, job_id=job.job_id)
 
 
-def started_anew(job: Job) -> NotifyOperator:
+def started_again(job: Job) -> NotifyOperator:
     """A person has started a failed job of their own again: what its failure left open is closed."""
     parts = {
         Part.WHAT: [f"Job {job.job_id} was started again by a person after it had failed."],
@@ -149,7 +149,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
-def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
+def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
     """Nothing is heard any more of a rank that used to be."""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
@@ -171,7 +171,7 @@ def lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at
     return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id)
 
 
-def heard(job: Job, reason: str) -> NotifyOperator:
+def contact_restored(job: Job, reason: str) -> NotifyOperator:
     """Every rank of a job that was LOST is heard of again."""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is RUNNING again: {reason}."],
@@ -216,7 +216,7 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
 
 
-def unwatched(job: Job, reason: str) -> NotifyOperator:
+def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
     """A person's job of which not every rank was ever seen."""
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.queue.packing import Pool
-from gpu_recovery.core.queue.snapshot import Assignment, Host, Waiting
+from gpu_recovery.core.queue.packing import OpenHosts
+from gpu_recovery.core.queue.snapshot import Assignment, Host, WaitingJob
 
 
-class Room:
+class HostPool:
     """The hosts of one group during a pass.
 
     open:      what every job may have.
@@ -25,7 +25,7 @@ class Room:
         self.at = now
         self.hosts: Mapping[str, Host] = {host.host_id: host for host in ordered}
         most = max((host.gpus for host in ordered), default=0)
-        self.open, self.kept = Pool(self.hosts, most), Pool(self.hosts, most)
+        self.open, self.kept = OpenHosts(self.hosts, most), OpenHosts(self.hosts, most)
         self.reserved: dict[str, dict[str, int]] = {}
         self.leaving: dict[str, int] = {}
         self.held: set[str] = set()
@@ -52,16 +52,16 @@ class Room:
         over = host.reserved_until is not None and host.reserved_until <= self.at
         return "" if over else host.reserved_for
 
-    def could_fit(self, job: Waiting) -> bool:
+    def could_fit(self, job: WaitingJob) -> bool:
         """Whether the whole cluster, empty and healthy, has enough for the job."""
         return job.gpus < len(self._at_least) and self._at_least[job.gpus] >= job.nodes
 
-    def free_for(self, host_id: str, job: Waiting) -> int:
+    def free_for(self, host_id: str, job: WaitingJob) -> int:
         """The GPUs of a host that the job may have now."""
         own = self.reserved.get(job.job_id, {}).get(host_id, 0)
         return own or self.open.free.get(host_id, 0) or self.leaving.get(host_id, 0)
 
-    def vacated(self, job: Waiting, held: Callable[[str], int]) -> list[str]:
+    def vacated(self, job: WaitingJob, held: Callable[[str], int]) -> list[str]:
         """Hosts that were vacated for the job, and on which ECS has not shown the GPUs to be free yet: they come.
 
         held: how many GPUs jobs still hold on a host.
@@ -75,14 +75,14 @@ class Room:
             and free < job.gpus <= host.gpus - held(host_id)
         ]
 
-    def fitting(self, job: Waiting) -> int:
+    def fitting(self, job: WaitingJob) -> int:
         """How many hosts the job may have now."""
         own = self.reserved.get(job.job_id, {})
         return self.open.fits(job.gpus) + sum(
             free >= job.gpus for some in (own, self.leaving) for free in some.values()
         )
 
-    def choose(self, job: Waiting, *, may_use_kept: bool = False) -> list[str] | None:
+    def choose(self, job: WaitingJob, *, may_use_kept: bool = False) -> list[str] | None:
         """The hosts for the ranks of a job that could fit, in rank order, or None if it does not fit now."""
         if job.recovering or job.suspects or self.leaving or job.job_id in self.reserved:
             return self._choose_with_care(job, (self.kept, self.open) if may_use_kept else (self.open,))
@@ -93,7 +93,7 @@ class Room:
             return None
         return _pick((self.kept, self.open) if may_use_kept else (self.open,), job.nodes, job.gpus)
 
-    def give(self, job: Waiting, chosen: Sequence[str]) -> Assignment:
+    def assign(self, job: WaitingJob, chosen: Sequence[str]) -> Assignment:
         """Take the chosen hosts' GPUs for the job."""
         own = self.reserved.get(job.job_id, {})
         for host_id in chosen:
@@ -107,14 +107,14 @@ class Room:
         epochs = tuple(self.hosts[host_id].epoch for host_id in chosen)
         return Assignment(job.job_id, job.version, job.attempt, tuple(chosen), epochs, self._port_offset(chosen))
 
-    def hold(self, job: Waiting) -> None:
+    def hold_for(self, job: WaitingJob) -> None:
         """Keep for a recovering gang that waits the free hosts it could use: its own, or any if it takes any."""
         wanted = job.last if job.own_only else self.open.fitting(job.gpus)
         for host_id in wanted:
             if self.open.free.get(host_id, 0) >= job.gpus:
-                self.keep_back(host_id)
+                self.close_host(host_id)
 
-    def keep_back(self, host_id: str) -> None:
+    def close_host(self, host_id: str) -> None:
         """Close a host to everybody for the rest of the pass."""
         self.open.discard(host_id)
         self.leaving.pop(host_id, None)
@@ -129,7 +129,7 @@ class Room:
             self._offsets[host_id] = {*offsets, offset}
         return offset
 
-    def _choose_with_care(self, job: Waiting, pools: Sequence[Pool]) -> list[str] | None:
+    def _choose_with_care(self, job: WaitingJob, pools: Sequence[OpenHosts]) -> list[str] | None:
         """For a job with survivors, suspects or hosts of its own, or among hosts that leave."""
         own = {one: free for one, free in self.reserved.get(job.job_id, {}).items() if free >= job.gpus}
         leaving = {one for one, free in self.leaving.items() if free >= job.gpus}
@@ -141,12 +141,12 @@ class Room:
         keep = [one if one in free and one not in job.suspects else "" for one in last] if job.recovering else []
         ranked = (keep + [""] * job.nodes)[: job.nodes]
         kept = {one for one in ranked if one}
-        rest = self._others(job, pools, kept, own, leaving)
+        rest = self._other_hosts(job, pools, kept, own, leaving)
         filled = [one or (rest.pop(0) if rest else "") for one in ranked]
         return _under_other_ranks(filled, job.suspects) if all(filled) else None
 
-    def _others(
-        self, job: Waiting, pools: Sequence[Pool], kept: set[str], own: Mapping[str, int], leaving: set[str]
+    def _other_hosts(
+        self, job: WaitingJob, pools: Sequence[OpenHosts], kept: set[str], own: Mapping[str, int], leaving: set[str]
     ) -> list[str]:
         """Hosts for the ranks that keep none: its own, that leave later, any, that leave before, at last suspects."""
         in_time = {one for one in leaving if self._ends_before_leaving(job, self.hosts[one])}
@@ -154,7 +154,7 @@ class Room:
         chosen = [one for one in first if one not in kept and one not in job.suspects]
         missing = job.nodes - len(kept) - len(chosen)
         aside = [(pool, one, pool.discard(one)) for pool in pools for one in sorted({*kept, *job.suspects})]
-        chosen += _pick(pools, missing, job.gpus, kept) or self._whatever(pools, missing, job.gpus)
+        chosen += _pick(pools, missing, job.gpus, kept) or self._any_that_fit(pools, missing, job.gpus)
         for pool, one, free in aside:
             if free:
                 pool.add(one, free)
@@ -169,11 +169,11 @@ class Room:
     def _in_order(self, hosts: Iterable[str]) -> list[str]:
         return sorted(hosts, key=lambda one: (self.hosts[one].lemon, one))
 
-    def _whatever(self, pools: Sequence[Pool], nodes: int, gpus: int) -> list[str]:
+    def _any_that_fit(self, pools: Sequence[OpenHosts], nodes: int, gpus: int) -> list[str]:
         """Every host that fits, where they are too few."""
         return [one for pool in pools for one in pool.pick(nodes, gpus)]
 
-    def _ends_before_leaving(self, job: Waiting, host: Host) -> bool:
+    def _ends_before_leaving(self, job: WaitingJob, host: Host) -> bool:
         if job.runs_for_s is None or host.leaves_at is None:
             return False
         return self.at + timedelta(seconds=job.runs_for_s) <= host.leaves_at
@@ -185,7 +185,7 @@ def _each_once(hosts: Sequence[str]) -> list[str]:
     return [one if first[one] == rank else "" for rank, one in enumerate(hosts)]
 
 
-def _pick(pools: Sequence[Pool], nodes: int, gpus: int, near: Iterable[str] = ()) -> list[str] | None:
+def _pick(pools: Sequence[OpenHosts], nodes: int, gpus: int, near: Iterable[str] = ()) -> list[str] | None:
     """`nodes` hosts of the first pool that has them, else of all together; None if they are too few."""
     close = tuple(near)
     for pool in pools:

@@ -8,7 +8,7 @@ from itertools import islice
 from gpu_recovery.core.queue.snapshot import Host
 
 
-class Shelf:
+class HostLevels:
     """Hosts sorted into levels by their free GPUs; those in use apart from those that nobody uses.
 
     `fits[g]` is how many hosts have at least g free. Lemons stand apart on each level, behind the others.
@@ -68,23 +68,23 @@ class Shelf:
         return (self._whole if whole else self._partly)[free]
 
 
-class Pool:
+class OpenHosts:
     """The hosts of a group that are open to some jobs, and what is free on them at this point of the pass.
 
     hosts: every host by its id. Racks and zones are looked at only if the hosts have any.
     """
 
-    __slots__ = ("_most", "_racks", "_shelf", "_zones", "counts", "free", "hosts")
+    __slots__ = ("_levels", "_most", "_racks", "_zones", "counts", "free", "hosts")
 
     def __init__(self, hosts: Mapping[str, Host], most: int) -> None:
         self.hosts = hosts
         self.free: dict[str, int] = {}
         self._most = most
-        self._shelf = Shelf(most)
+        self._levels = HostLevels(most)
         self.counts = self._shelf.fits
         """`counts[g]`: how many hosts have g GPUs free, for every g that a host can have."""
-        self._racks: dict[tuple[str, str], Shelf] = {}
-        self._zones: dict[str, Shelf] = {}
+        self._racks: dict[tuple[str, str], HostLevels] = {}
+        self._zones: dict[str, HostLevels] = {}
 
     def fits(self, gpus: int) -> int:
         """How many hosts have so many GPUs free."""
@@ -94,7 +94,7 @@ class Pool:
         """Open a host with free GPUs to the jobs of this pool."""
         host = self.hosts[host_id]
         self.free[host_id] = free
-        for shelf in self._shelves(host):
+        for shelf in self._levels_of(host):
             shelf.put(host_id, free, free == host.gpus, host.lemon)
 
     def discard(self, host_id: str) -> int:
@@ -102,7 +102,7 @@ class Pool:
         free = self.free.pop(host_id, 0)
         if free:
             host = self.hosts[host_id]
-            for shelf in self._shelves(host):
+            for shelf in self._levels_of(host):
                 shelf.remove(host_id, free, free == host.gpus, host.lemon)
         return free
 
@@ -110,7 +110,7 @@ class Pool:
         """Give away so many GPUs of a host."""
         free, host = self.free[host_id], self.hosts[host_id]
         left = free - gpus
-        for shelf in self._shelves(host):
+        for shelf in self._levels_of(host):
             shelf.lower(host_id, free, free == host.gpus, host.lemon, left)
         if left:
             self.free[host_id] = left
@@ -161,11 +161,11 @@ class Pool:
             chosen += islice(placeless, nodes - len(chosen))
         return chosen
 
-    def _shelves(self, host: Host) -> tuple[Shelf, ...]:
+    def _levels_of(self, host: Host) -> tuple[HostLevels, ...]:
         """Where a host stands: among all, in its zone and in its rack. One without either stands among all alone."""
         if not host.rack and not host.zone:
             return (self._shelf,)
         key = (host.zone, host.rack)
-        rack = self._racks.get(key) or self._racks.setdefault(key, Shelf(self._most))
-        zone = self._zones.get(host.zone) or self._zones.setdefault(host.zone, Shelf(self._most))
+        rack = self._racks.get(key) or self._racks.setdefault(key, HostLevels(self._most))
+        zone = self._zones.get(host.zone) or self._zones.setdefault(host.zone, HostLevels(self._most))
         return (self._shelf, zone, rack)

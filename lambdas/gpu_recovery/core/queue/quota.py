@@ -44,7 +44,7 @@ def parse_key(text: str) -> QuotaKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuotaLimits:
     """Instances by (user, priority name, group), `*` in a place for any; None of the numbers given is no limit."""
 
     instances: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Limits:
         }
 
 
-def parse_limits(document: Any) -> Limits:
+def parse_limits(document: Any) -> QuotaLimits:
     """The limits of `{"instances": {"user/PRIORITY/group": n}, "max_running_jobs": n, "max_running_jobs_per_user": n}`.
 
     Everything may be left out or null, and `*` stands for any user, priority or group. LimitsInvalid names the entry.
@@ -101,10 +101,10 @@ def parse_limits(document: Any) -> Limits:
         where = f"instances.{text}"
         instances[_parts(text, where)] = _number(number, where, 0)
     jobs, each = (_optional(document, name) for name in _FIELDS[1:])
-    return Limits(instances, jobs, each)
+    return QuotaLimits(instances, jobs, each)
 
 
-def never_runs(limits: Limits, key: QuotaKey, nodes: int) -> str | None:
+def never_runs(limits: QuotaLimits, key: QuotaKey, nodes: int) -> str | None:
     """Why a job of `nodes` instances can never run under `limits`, in a sentence; None if it can."""
     limit = limits.of(key)
     if limit is None or nodes <= limit:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import Running
+from gpu_recovery.core.queue.snapshot import RunningJob
 
 NEVER = float("inf")
 """Seconds until something of which nobody can tell when it will be."""
@@ -21,26 +21,26 @@ def free_from(free: int, ends: Iterable[tuple[float, int]], gpus: int) -> float:
     return NEVER
 
 
-def priority_of(job: Running, now: datetime) -> Priority:
+def priority_of(job: RunningJob, now: datetime) -> Priority:
     """The effective priority of a running job: a demotion that is due has taken place."""
     if job.demotes_at is not None and job.demotes_at <= now:
         return min(job.priority, Priority.NORMAL)
     return job.priority
 
 
-class Occupancy:
+class ReleaseForecast:
     """The running jobs of one group by host."""
 
-    def __init__(self, running: Iterable[Running], now: datetime) -> None:
+    def __init__(self, running: Iterable[RunningJob], now: datetime) -> None:
         self.at = now
         self.running = sorted(running, key=lambda job: job.job_id)
-        self._by_host: dict[str, list[Running]] | None = None
+        self._by_host: dict[str, list[RunningJob]] | None = None
         self._given: dict[str, list[tuple[float, int]]] = {}
         self._vacating: dict[str, int] = {}
         self._leavers: dict[str, list[str]] = {}
         self.vacated(job for job in self.running if job.leaving and job.for_job)
 
-    def on(self, host_id: str) -> list[Running]:
+    def on(self, host_id: str) -> list[RunningJob]:
         """The jobs that hold GPUs of a host."""
         if self._by_host is None:
             self._by_host = {}
@@ -53,7 +53,7 @@ class Occupancy:
         """How many GPUs of a host running jobs hold."""
         return sum(job.gpus for job in self.on(host_id))
 
-    def vacated(self, jobs: Iterable[Running]) -> None:
+    def vacated(self, jobs: Iterable[RunningJob]) -> None:
         """Jobs that are suspended for others, before this pass or by it: what they hold will come free."""
         for job in jobs:
             for host_id in job.hosts:
@@ -86,7 +86,7 @@ class Occupancy:
         ends = [(self.ends_in(job), job.gpus) for job in self.on(host_id)]
         return free_from(free, [*self._given.get(host_id, ()), *ends], gpus)
 
-    def ends_in(self, job: Running) -> float:
+    def ends_in(self, job: RunningJob) -> float:
         """Seconds until a running job has ended, by its estimate."""
         if job.ends_at is None or job.ends_at <= self.at:
             return NEVER

@@ -16,7 +16,7 @@ LEAST = 4
 """Fewer times say nothing."""
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """What run times are kept by."""
 
     user: str
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
         return f"{self.user}/{self.workload}/{self.nodes}x{self.gpus}"
 
 
-class RanFor(NamedTuple):
+class RunTime(NamedTuple):
     """One job of a kind has come to its end: its slot, and for how long it ran, all attempts together."""
 
     kind: str
@@ -43,7 +43,7 @@ def slot_of(job_id: str) -> int:
     return hashlib.sha256(job_id.encode()).digest()[0] % SLOTS
 
 
-def usual(times: Collection[float]) -> int | None:
+def usual_run_time(times: Collection[float]) -> int | None:
     """The time in seconds that nine of ten did not exceed; None where too few are known."""
     if len(times) < LEAST:
         return None

@@ -9,14 +9,14 @@ CHARACTERS_MAX = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class LogPiece:
+class LogChunk:
     """Some lines of a log, without their ends; `end` counts the lines of the log up to the last of these."""
 
     lines: tuple[str, ...]
     end: int
 
 
-def log_piece(text: str, most: int, after: int | None, *, grows: bool) -> LogPiece:
+def log_chunk_of(text: str, most: int, after: int | None, *, grows: bool) -> LogChunk:
     """At most `most` lines of `text`: the newest, or those that follow the first `after`.
 
     grows: the driver lives. What it has written of a line that is not ended yet is left for the next piece.
@@ -29,7 +29,7 @@ def log_piece(text: str, most: int, after: int | None, *, grows: bool) -> LogPie
     return _bounded(chosen, start, newest=after is None)
 
 
-def _bounded(lines: list[str], start: int, *, newest: bool) -> LogPiece:
+def _bounded(lines: list[str], start: int, *, newest: bool) -> LogChunk:
     """As many of the lines as may be answered, from the end that is wanted; one that is too long by itself is cut."""
     kept: list[str] = []
     left = CHARACTERS_MAX
@@ -39,5 +39,5 @@ def _bounded(lines: list[str], start: int, *, newest: bool) -> LogPiece:
         kept.append(line[:left])
         left -= len(kept[-1])
     if newest:
-        return LogPiece(tuple(reversed(kept)), start + len(lines))
-    return LogPiece(tuple(kept), start + len(kept))
+        return LogChunk(tuple(reversed(kept)), start + len(lines))
+    return LogChunk(tuple(kept), start + len(kept))

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 
-IN_LINE = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
+QUEUED_STATUSES = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
 
 
 def is_in_the_pool(job: Job) -> bool:
     """Whether it is a job on Ray that waits for its GPUs or has them: a pass over the pool reads those."""
-    return job.spec.backend is Backend.RAY and (job.status in LIVE or job.status in IN_LINE)
+    return job.spec.backend is Backend.RAY and (job.status in LIVE or job.status in QUEUED_STATUSES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class PoolSnapshot:
 class PoolPlacement:
     """Who goes, in this order, and who waits for what, in a sentence: every job in line is in one of the two."""
 
-    goes: tuple[Job, ...]
-    waits: tuple[tuple[Job, str], ...]
+    admitted: tuple[Job, ...]
+    rejected: tuple[tuple[Job, str], ...]
 
 
 def place(snapshot: PoolSnapshot) -> PoolPlacement:
@@ -53,7 +53,7 @@ def place(snapshot: PoolSnapshot) -> PoolPlacement:
     goes: list[Job] = []
     waits: list[tuple[Job, str]] = []
     blocked_by = ""
-    for job in _line(snapshot.waiting):
+    for job in _queue(snapshot.waiting):
         wanted = _gpus(job)
         if wanted > snapshot.in_all:
             waits.append((job, f"needs {wanted} GPUs; the Ray cluster has {snapshot.in_all:g} in all, used or free"))
@@ -68,7 +68,7 @@ def place(snapshot: PoolSnapshot) -> PoolPlacement:
     return PoolPlacement(tuple(goes), tuple(waits))
 
 
-def _line(jobs: Iterable[Job]) -> list[Job]:
+def _queue(jobs: Iterable[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: (-job.spec.priority, job.queued_at, job.job_id))
 
 

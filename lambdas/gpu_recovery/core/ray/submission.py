@@ -17,7 +17,7 @@ FILES = ("pip", "uv", "conda")
 
 
 @dataclass(frozen=True, slots=True)
-class DriverOrder:
+class DriverSubmission:
     """What is submitted. `runtime_env` as Ray describes it; `metadata` for whoever looks at Ray's own list."""
 
     submission_id: str
@@ -27,7 +27,7 @@ class DriverOrder:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def order_of(job: Job) -> DriverOrder:
+def submission_of(job: Job) -> DriverSubmission:
     """The order for the job's current attempt; the variables that every rank has are the driver's, too."""
     spec = job.spec
     runtime_env: dict[str, Any] = json.loads(spec.runtime_env) if spec.runtime_env else {}
@@ -43,7 +43,7 @@ def order_of(job: Job) -> DriverOrder:
     runtime_env["env_vars"] = {**(named if isinstance(named, Mapping) else {}), **spec.env, **ours}
     if spec.image:
         runtime_env["image_uri"] = spec.image
-    return DriverOrder(
+    return DriverSubmission(
         submission_id=attempt_id(job.job_id, job.attempt),
         entrypoint=spec.entrypoint,
         runtime_env=runtime_env,
@@ -52,7 +52,7 @@ def order_of(job: Job) -> DriverOrder:
     )
 
 
-def read_where_it_is_submitted(runtime_env: Mapping[str, Any]) -> str:
+def local_path_field(runtime_env: Mapping[str, Any]) -> str:
     """The first field that Ray's client would read from the disk of whoever submits, "" if there is none.
 
     The client packs and uploads a local `working_dir`, and opens a requirements file: on our side of the wire that

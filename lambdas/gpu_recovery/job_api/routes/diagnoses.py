@@ -8,22 +8,22 @@ from typing import Any
 from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.report_text import Language, as_document, outcome_line, page
-from gpu_recovery.core.errors import RayAway
-from gpu_recovery.core.job.diagnosis_result import PastVerdict
+from gpu_recovery.core.diagnosis.report_text import Language, as_document, outcome_line, report_text
+from gpu_recovery.core.errors import RayUnreachable
+from gpu_recovery.core.job.diagnosis_result import PastDiagnosis
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.remedy_outcomes import outcome_of
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.execution.evidence import LogTail, heard, thresholds_of
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.execution.evidence import LogTail, collect_evidence, thresholds_of
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.wire.json_body import read_json
 
 _OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
 
 
-def make_diagnosis(desk: Desk, request: Request) -> Answer:
+def make_diagnosis(desk: Dependencies, request: Request) -> ApiResponse:
     """The diagnosis of the attempt that the body names, made anew from what is kept; or of the case in the body."""
     document = _document(request)
     if "job_id" in document:
@@ -31,47 +31,49 @@ def make_diagnosis(desk: Desk, request: Request) -> Answer:
     try:
         case = read_case(document)
     except CaseInvalid as error:
-        raise Refused(400, "bad_case", "Not a case", error.detail, error.field) from error
-    found = diagnose(case.reports, case.topology, History(), case.at_s, thresholds_of(desk.recovery.policy))
-    return Answer(200, _view(found, None, None, {}))
+        raise ApiError(400, "bad_case", "Not a case", error.detail, error.field) from error
+    found = diagnose(case.observations, case.topology, History(), case.at_s, thresholds_of(desk.recovery.policy))
+    return ApiResponse(200, _view(found, None, None, {}))
 
 
 def _document(request: Request) -> dict[str, Any]:
     try:
         document = read_json(request.text())
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
+        raise ApiError(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
     if not isinstance(document, dict):
-        raise Refused(400, "bad_case", "Not a case", "must be an object", "body")
+        raise ApiError(400, "bad_case", "Not a case", "must be an object", "body")
     allowed = _OF_A_JOB if "job_id" in document else _BROUGHT
     for name in document:
         if name not in allowed:
             detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
-            raise Refused(400, "bad_case", "Not a case", detail, name)
+            raise ApiError(400, "bad_case", "Not a case", detail, name)
     return document
 
 
-def _of_job(desk: Desk, document: dict[str, Any]) -> Answer:
+def _of_job(desk: Dependencies, document: dict[str, Any]) -> ApiResponse:
     job_id = document["job_id"]
     job = desk.recovery.store.load_job(job_id) if isinstance(job_id, str) and job_id else None
     if job is None:
-        raise Refused(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
+        raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
     attempt = document.get("attempt", job.attempt)
     if type(attempt) is not int or not 1 <= attempt <= job.attempt:
         detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has not had any yet"
-        raise Refused(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+        raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     plan = desk.recovery.store.load_plan(job.job_id, attempt)
     if plan is None:
         detail = f"nothing is kept of attempt {attempt}"
-        raise Refused(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+        raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
     recovery, now = desk.recovery, desk.recovery.clock()
     log_tail = _of_driver(desk) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
-    known = heard(recovery.store, log_tail, recovery.policy, job, plan, now)
+    known = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
     outcome = outcome_of(job, attempt)
-    return Answer(200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread, outcome))
+    return ApiResponse(
+        200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread_logs, outcome)
+    )
 
 
-def _of_driver(desk: Desk) -> LogTail:
+def _of_driver(desk: Dependencies) -> LogTail:
     """The end of what a driver wrote, which only the function that reaches the Ray cluster can read."""
 
     def log_tail(job: Job, submission_id: str, most: int) -> Sequence[str] | str:
@@ -79,7 +81,7 @@ def _of_driver(desk: Desk) -> LogTail:
             return "this deployment has no Ray cluster"
         try:
             found = desk.ray_logs.read(submission_id, most, None, grows=False)
-        except RayAway as away:
+        except RayUnreachable as away:
             return str(away)
         return [text for _, text in found.lines]
 
@@ -87,7 +89,7 @@ def _of_driver(desk: Desk) -> LogTail:
 
 
 def _view(
-    found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any, outcome: PastVerdict | None = None
+    found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any, outcome: PastDiagnosis | None = None
 ) -> dict[str, Any]:
     lines = dict.fromkeys(Language, "")
     if outcome is not None:
@@ -96,7 +98,7 @@ def _view(
         **as_document(found),
         "job_id": job_id,
         "attempt": attempt,
-        "page": {language.value: page(found, language) + lines[language] for language in Language},
+        "page": {language.value: report_text(found, language) + lines[language] for language in Language},
         "unread_logs": {str(rank): why for rank, why in unread.items()},
         "outcome": None
         if outcome is None

@@ -15,7 +15,7 @@ from gpu_recovery.core.gpu_lock import (
     LEASE_S_MIN,
     NAME,
     OWNER,
-    GpuLock,
+    GpuLockRecord,
     LockRefused,
     acquired,
     has_ended,
@@ -24,18 +24,18 @@ from gpu_recovery.core.gpu_lock import (
 )
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.liveness import Liveness, liveness
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.ports.retry import save_with_retry
 from gpu_recovery.wire.json_body import object_of, time_text
 
-TRIES = 4
+LOCK_SAVE_ATTEMPTS_MAX = 4
 TOKEN_MAX = 2**53 - 1
-Change = Callable[[GpuLock], GpuLock]
+Change = Callable[[GpuLockRecord], GpuLockRecord]
 
 
-def acquire_lock(desk: Desk, request: Request) -> Answer:
+def acquire_lock(desk: Dependencies, request: Request) -> ApiResponse:
     """The lock with its token, once the caller's owner has it; 409 while another does."""
     asked = _asked(request, "holder", "rank", "lease_s")
     job, owner = _job(desk, request, asked), _spelt(asked, "owner", OWNER)
@@ -44,13 +44,13 @@ def acquire_lock(desk: Desk, request: Request) -> Answer:
     instance_id = job.instances[rank] if 0 <= rank < len(job.instances) else ""
     now = desk.recovery.clock()
 
-    def change(lock: GpuLock) -> GpuLock:
+    def change(lock: GpuLockRecord) -> GpuLockRecord:
         return acquired(lock, owner, holder, instance_id, lease_s, now, _is_silent(desk, lock, owner))
 
     return _changed(desk, request, job, change)
 
 
-def renew_lock(desk: Desk, request: Request) -> Answer:
+def renew_lock(desk: Dependencies, request: Request) -> ApiResponse:
     """The lock with a longer lease; 409 for whoever does not have it any more."""
     asked = _asked(request, "token", "lease_s")
     job, owner, token = _job(desk, request, asked), _spelt(asked, "owner", OWNER), _token(asked)
@@ -58,45 +58,47 @@ def renew_lock(desk: Desk, request: Request) -> Answer:
     return _changed(desk, request, job, lambda lock: renewed(lock, owner, token, lease_s, now))
 
 
-def release_lock(desk: Desk, request: Request) -> Answer:
+def release_lock(desk: Dependencies, request: Request) -> ApiResponse:
     """The lock, free again; 409 for whoever does not have it."""
     asked = _asked(request, "token")
     job, owner, token = _job(desk, request, asked), _spelt(asked, "owner", OWNER), _token(asked)
     return _changed(desk, request, job, lambda lock: released(lock, owner, token))
 
 
-def read_lock(desk: Desk, request: Request) -> Answer:
+def read_lock(desk: Dependencies, request: Request) -> ApiResponse:
     """Who has the lock."""
     job = _job(desk, request, {"job_id": request.query.get("job_id")})
-    return Answer(200, _view(desk, desk.recovery.store.load_lock(job.job_id, _name(request))))
+    return ApiResponse(200, _view(desk, desk.recovery.store.load_lock(job.job_id, _name(request))))
 
 
-def _changed(desk: Desk, request: Request, job: Job, change: Change) -> Answer:
+def _changed(desk: Dependencies, request: Request, job: Job, change: Change) -> ApiResponse:
     """The lock after one conditional write, made again if somebody else was there meanwhile."""
     name, store = _name(request), desk.recovery.store
 
-    def saved(after: GpuLock) -> GpuLock:
+    def saved(after: GpuLockRecord) -> GpuLockRecord:
         store.save_lock(after)
         return after
 
-    contended = f"lock {name} of job {job.job_id} was written {TRIES} times meanwhile"
+    contended = f"lock {name} of job {job.job_id} was written {LOCK_SAVE_ATTEMPTS_MAX} times meanwhile"
     try:
-        after = save_with_retry(lambda: store.load_lock(job.job_id, name), change, saved, TRIES, contended)
+        after = save_with_retry(
+            lambda: store.load_lock(job.job_id, name), change, saved, LOCK_SAVE_ATTEMPTS_MAX, contended
+        )
     except LockRefused as refusal:
-        raise Refused(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
-    return Answer(200, _view(desk, after))
+        raise ApiError(409, "locked", "Locked", refusal.detail, lock=_view(desk, refusal.lock)) from refusal
+    return ApiResponse(200, _view(desk, after))
 
 
-def _is_silent(desk: Desk, lock: GpuLock, owner: str) -> bool:
+def _is_silent(desk: Dependencies, lock: GpuLockRecord, owner: str) -> bool:
     """Whether the instance of a holder whose lease is over is not heard of any more. One read, where it matters."""
     now = desk.recovery.clock()
     if lock.owner in ("", owner) or not has_ended(lock, now) or not lock.instance_id:
         return False
-    beat = desk.recovery.store.beats((lock.instance_id,)).get(lock.instance_id)
+    beat = desk.recovery.store.load_heartbeats((lock.instance_id,)).get(lock.instance_id)
     return beat is not None and liveness(now - beat.seen_at, desk.recovery.policy) is Liveness.LOST
 
 
-def _view(desk: Desk, lock: GpuLock) -> dict[str, Any]:
+def _view(desk: Dependencies, lock: GpuLockRecord) -> dict[str, Any]:
     return {
         "job_id": lock.job_id,
         "name": lock.name,
@@ -120,13 +122,13 @@ def _asked(request: Request, *more: str) -> dict[str, Any]:
     return asked
 
 
-def _job(desk: Desk, request: Request, asked: dict[str, Any]) -> Job:
+def _job(desk: Dependencies, request: Request, asked: dict[str, Any]) -> Job:
     job_id = asked.get("job_id")
     if not isinstance(job_id, str) or not job_id:
         raise SpecInvalid("job_id", "must be the id of the job whose processes are to meet")
     job = desk.recovery.store.load_job(job_id)
     if job is None:
-        raise Refused(404, "no_such_job", "No such job", f"there is no job {job_id[:255]}")
+        raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id[:255]}")
     request.caller.must_own(job)
     return job
 
@@ -134,7 +136,7 @@ def _job(desk: Desk, request: Request, asked: dict[str, Any]) -> Job:
 def _name(request: Request) -> str:
     name = request.named["name"]
     if not NAME.fullmatch(name):
-        raise Refused(404, "no_such_thing", "Not found", "a lock's name is letters, digits, ., _ and -, at most 64")
+        raise ApiError(404, "no_such_thing", "Not found", "a lock's name is letters, digits, ., _ and -, at most 64")
     return name
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.state_machine import Outcome
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, page_of
 from gpu_recovery.job_api.request import Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
 from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instance_view
 from gpu_recovery.wire.json_body import because_of
 
 
-def list_instances(desk: Desk, request: Request) -> Answer:
+def list_instances(desk: Dependencies, request: Request) -> ApiResponse:
     """Every instance that has not left the cluster, by id, without its history."""
     bad: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
@@ -23,53 +23,53 @@ def list_instances(desk: Desk, request: Request) -> Answer:
     page, cursor = page_of(desk, request, "instances", found, _id, lambda one: (one.instance_id,))
     now = desk.recovery.clock()
     views = [instance_summary(instance, now) for instance in page]
-    return Answer(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
+    return ApiResponse(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
 
 
 def _id(instance: Instance) -> str:
     return instance.instance_id
 
 
-def read_instance(desk: Desk, request: Request) -> Answer:
+def read_instance(desk: Dependencies, request: Request) -> ApiResponse:
     """One instance with its history, its latest heartbeat, what it says of its GPUs, and what speaks against it."""
     instance_id, store = request.named["instance_id"], desk.recovery.store
     instance = store.load_instance(instance_id)
     if instance is None:
         raise _no_instance(instance_id)
-    beat = next(iter(store.beats([instance_id]).values()), None)
-    inventory = store.inventory(instance_id)
+    beat = next(iter(store.load_heartbeats([instance_id]).values()), None)
+    inventory = store.load_inventory(instance_id)
     now = desk.recovery.clock()
     told = heartbeat_view(beat, inventory, desk.recovery.policy, now)
-    return Answer(200, {**instance_view(instance, now), "heartbeat": told})
+    return ApiResponse(200, {**instance_view(instance, now), "heartbeat": told})
 
 
-def release_instance(desk: Desk, request: Request) -> Answer:
+def release_instance(desk: Dependencies, request: Request) -> ApiResponse:
     """A quarantined instance, on its way back through a health check."""
     order = ReleaseRequested(at=desk.recovery.clock(), by=request.caller.name)
     return _ordered(desk, request, order, "Not released")
 
 
-def quarantine_instance(desk: Desk, request: Request) -> Answer:
+def quarantine_instance(desk: Dependencies, request: Request) -> ApiResponse:
     """An instance, out of use until it is released."""
     because = because_of(request.text())
     order = QuarantineRequested(at=desk.recovery.clock(), by=request.caller.name, because=because)
     return _ordered(desk, request, order, "Not quarantined")
 
 
-def _ordered(desk: Desk, request: Request, order: InstanceEvent, otherwise: str) -> Answer:
+def _ordered(desk: Dependencies, request: Request, order: InstanceEvent, otherwise: str) -> ApiResponse:
     """The instance after a person's order; `otherwise` is the title if it cannot be followed."""
     instance_id = request.named["instance_id"]
-    decision = desk.recovery.tell(instance_id, order)
+    decision = desk.recovery.handle(instance_id, order)
     if decision is None:
         raise _no_instance(instance_id)
-    if decision.outcome is not Outcome.APPLIED:
+    if decision.outcome is not EventOutcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
-        raise Refused(409, "not_possible", otherwise, detail)
-    return Answer(200, instance_view(decision.record, desk.recovery.clock()))
+        raise ApiError(409, "not_possible", otherwise, detail)
+    return ApiResponse(200, instance_view(decision.record, desk.recovery.clock()))
 
 
-def _no_instance(instance_id: str) -> Refused:
-    return Refused(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
+def _no_instance(instance_id: str) -> ApiError:
+    return ApiError(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
 
 
 TOKENS = TokenRoutes(lambda desk: desk.node_tokens, issued="token_issued", revoked="token_revoked")

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import CancelRequested, JobEvent, ResumeRequested, SuspendRequested
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
-from gpu_recovery.core.state_machine import Outcome
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import FLAG, Parameter, Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.job_api.routes.jobs import view_of, wanted
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.routes.jobs import job_of_path, view_of
 from gpu_recovery.wire.json_body import because_of
 
-TRIES = 5
+ACTION_ATTEMPTS_MAX = 5
 """The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
 
 
-def cancel_job(desk: Desk, request: Request) -> Answer:
+def cancel_job(desk: Dependencies, request: Request) -> ApiResponse:
     """202 and the job, being stopped; by force, through the agents of its instances, too. 200 if it was canceled."""
     force = request.flag("force")
 
@@ -33,7 +33,7 @@ def cancel_job(desk: Desk, request: Request) -> Answer:
     return _ordered(desk, request, order, is_so, "Not canceled")
 
 
-def suspend_job(desk: Desk, request: Request) -> Answer:
+def suspend_job(desk: Dependencies, request: Request) -> ApiResponse:
     """202 and the job, on its way out of its instances; 200 if a person has suspended it already."""
     because = because_of(request.text())
 
@@ -47,7 +47,7 @@ def suspend_job(desk: Desk, request: Request) -> Answer:
     return _ordered(desk, request, order, is_so, "Not suspended")
 
 
-def resume_job(desk: Desk, request: Request) -> Answer:
+def resume_job(desk: Dependencies, request: Request) -> ApiResponse:
     """202 and the job, in line again where it stood; 200 if nobody had suspended it."""
 
     def order(job: Job) -> JobEvent:
@@ -60,22 +60,22 @@ def resume_job(desk: Desk, request: Request) -> Answer:
 
 
 def _ordered(
-    desk: Desk, request: Request, order: Callable[[Job], JobEvent], is_so: Callable[[Job], bool], otherwise: str
-) -> Answer:
+    desk: Dependencies, request: Request, order: Callable[[Job], JobEvent], is_so: Callable[[Job], bool], otherwise: str
+) -> ApiResponse:
     """The job after the order. `is_so`: what was wanted is the case already; `otherwise`: the title of a refusal."""
-    for _ in range(TRIES):
-        job = wanted(desk, request)
+    for _ in range(ACTION_ATTEMPTS_MAX):
+        job = job_of_path(desk, request)
         request.caller.must_own(job)
-        decision = desk.recovery.tell(job.job_id, order(job))
-        after = wanted(desk, request)
-        if decision is None or (decision.outcome is Outcome.OUTDATED and not is_so(after)):
+        decision = desk.recovery.handle(job.job_id, order(job))
+        after = job_of_path(desk, request)
+        if decision is None or (decision.outcome is EventOutcome.OUTDATED and not is_so(after)):
             continue
-        if decision.outcome is not Outcome.APPLIED and not is_so(after):
+        if decision.outcome is not EventOutcome.APPLIED and not is_so(after):
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"
-            raise Refused(409, "not_possible", otherwise, detail, job_id=job.job_id)
-        return Answer(202 if decision.outcome is Outcome.APPLIED else 200, view_of(desk, after))
+            raise ApiError(409, "not_possible", otherwise, detail, job_id=job.job_id)
+        return ApiResponse(202 if decision.outcome is EventOutcome.APPLIED else 200, view_of(desk, after))
     detail = f"job {request.named['job_id']} was launched anew each time; ask again"
-    raise Refused(409, "moving", "The job is moving", detail, job_id=request.named["job_id"])
+    raise ApiError(409, "moving", "The job is moving", detail, job_id=request.named["job_id"])
 
 
 _JOB = {202: "Job", 200: "Job"}

@@ -9,12 +9,12 @@ from typing import Any
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import GROUP, Backend
-from gpu_recovery.job_api.dependencies import Desk
-from gpu_recovery.job_api.pagination import opened, sealed
-from gpu_recovery.job_api.placement_preview import Foresight, look
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import opened_cursor, sealed_cursor
+from gpu_recovery.job_api.placement_preview import PlacementPreview, read_queue_view
 from gpu_recovery.job_api.request import FLAG, TEXT, Parameter, Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.job_api.submission import Intake, key_name
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.ports.values import JobPage
 from gpu_recovery.wire.attempts import attempt_views
@@ -29,21 +29,21 @@ YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
 STATUSES = [one.value for one in JobStatus]
 
 
-def submit_job(desk: Desk, request: Request) -> Answer:
+def submit_job(desk: Dependencies, request: Request) -> ApiResponse:
     """201 and the new job, 200 and the same job for a repeated key; for a dry run, what would become of it."""
     text, document = _document(request)
     if request.flag("dry_run"):
-        job = _intake(desk).rehearse(document, _user(request))
-        return Answer(200, foreseen(foresee_new(desk, job)))
+        job = _submission_handler(desk).dry_run(document, _user(request))
+        return ApiResponse(200, preview_view(preview_new(desk, job)))
     key = _key(request)
     name = key_name(request.caller.name, key) if key else ""
-    job, is_new = _intake(desk).submit(document, text, _user(request), name)
+    job, is_new = _submission_handler(desk).submit(document, text, _user(request), name)
     location = {"Location": f"/api/v2/jobs/{job.job_id}"}
-    return Answer(201 if is_new else 200, view_of(desk, job), location)
+    return ApiResponse(201 if is_new else 200, view_of(desk, job), location)
 
 
-def _intake(desk: Desk) -> Intake:
-    return Intake(
+def _submission_handler(desk: Dependencies) -> SubmissionHandler:
+    return SubmissionHandler(
         desk.recovery,
         desk.submissions,
         desk.describe,
@@ -69,7 +69,7 @@ def _document(request: Request) -> tuple[str, Any]:
         json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long, lists too deep
         spelling = "YAML" if is_yaml else "JSON"
-        raise Refused(400, "unreadable_body", f"Not {spelling}", str(error)[:500], "body") from error
+        raise ApiError(400, "unreadable_body", f"Not {spelling}", str(error)[:500], "body") from error
     return text, document
 
 
@@ -79,28 +79,30 @@ def _key(request: Request) -> str:
         1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()
     ):
         detail = f"must be 1 to {KEY_CHARACTERS_MAX} printable ASCII characters"
-        raise Refused(400, "bad_key", "Bad Idempotency-Key", detail, "Idempotency-Key")
+        raise ApiError(400, "bad_key", "Bad Idempotency-Key", detail, "Idempotency-Key")
     return key
 
 
 # -- what is to come ---------------------------------------------------------------------------------------------------
 
 
-def foresee_new(desk: Desk, job: Job) -> Foresight:
+def preview_new(desk: Dependencies, job: Job) -> PlacementPreview:
     """What would become of a job that is not kept, were it submitted now."""
-    found = look(desk.recovery, job).of(job.job_id)
-    return found or Foresight(False, "would wait for GPUs of the Ray cluster, which only its own function can count")
+    found = read_queue_view(desk.recovery, job).of(job.job_id)
+    return found or PlacementPreview(
+        False, "would wait for GPUs of the Ray cluster, which only its own function can count"
+    )
 
 
-def foresee(desk: Desk, job: Job) -> Foresight | None:
+def preview(desk: Dependencies, job: Job) -> PlacementPreview | None:
     """What a job in line waits for; None for one that is not in line."""
     if job.status not in WAITING:
         return None
-    found = look(desk.recovery).of(job.job_id) if job.spec.backend is Backend.ECS and not job.held else None
-    return found or Foresight(False, job.reason)
+    found = read_queue_view(desk.recovery).of(job.job_id) if job.spec.backend is Backend.ECS and not job.held else None
+    return found or PlacementPreview(False, job.reason)
 
 
-def foreseen(foresight: Foresight) -> dict[str, Any]:
+def preview_view(foresight: PlacementPreview) -> dict[str, Any]:
     """A foresight as clients see it."""
     return {
         "would_start": foresight.would_start,
@@ -114,17 +116,17 @@ def foreseen(foresight: Foresight) -> dict[str, Any]:
     }
 
 
-def explain_job(desk: Desk, request: Request) -> Answer:
+def explain_job(desk: Dependencies, request: Request) -> ApiResponse:
     """Every decision about a job with its reason, the oldest first, and what it waits for now."""
-    job = wanted(desk, request)
-    foresight = foresee(desk, job)
-    return Answer(
+    job = job_of_path(desk, request)
+    foresight = preview(desk, job)
+    return ApiResponse(
         200,
         {
             "job_id": job.job_id,
             "status": job.status.value,
             "reason": job.reason,
-            "pending": None if foresight is None else foreseen(foresight),
+            "pending": None if foresight is None else preview_view(foresight),
             "decisions": [history_view(entry) for entry in job.history],
         },
     )
@@ -133,36 +135,36 @@ def explain_job(desk: Desk, request: Request) -> Answer:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def wanted(desk: Desk, request: Request) -> Job:
+def job_of_path(desk: Dependencies, request: Request) -> Job:
     """The job that the path names. Refused if there is none."""
     job_id = request.named["job_id"]
     job = desk.recovery.store.load_job(job_id)
     if job is None:
-        raise Refused(404, "no_such_job", "No such job", f"there is no job {job_id}", job_id=job_id)
+        raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}", job_id=job_id)
     return job
 
 
-def view_of(desk: Desk, job: Job) -> dict[str, Any]:
+def view_of(desk: Dependencies, job: Job) -> dict[str, Any]:
     """A job by itself, with its attempts, and where it is recorded."""
     records = f"{desk.records}/{records_of(job.job_id)}" if desk.records else None
     view = job_view(job, desk.recovery.policy)
     return {**view, "attempts": attempt_views(job, desk.attempts.of), "records": records}
 
 
-def read_job(desk: Desk, request: Request) -> Answer:
+def read_job(desk: Dependencies, request: Request) -> ApiResponse:
     """One job with its history and its attempts."""
-    return Answer(200, view_of(desk, wanted(desk, request)))
+    return ApiResponse(200, view_of(desk, job_of_path(desk, request)))
 
 
-def list_jobs(desk: Desk, request: Request) -> Answer:
+def list_jobs(desk: Dependencies, request: Request) -> ApiResponse:
     """A page of jobs, what is under way first."""
     status = request.query.get("status")
     if status is not None and status not in STATUSES:
-        raise Refused(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
+        raise ApiError(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
     group = request.query.get("group")
     if group and not GROUP.fullmatch(group):
         detail = "must be letters, digits, dots, dashes and underscores, at most 63"
-        raise Refused(400, "bad_query", "Bad group", detail, "group")
+        raise ApiError(400, "bad_query", "Bad group", detail, "group")
     since, user = _since(request), request.query.get("user")
     limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
 
@@ -175,7 +177,7 @@ def list_jobs(desk: Desk, request: Request) -> Answer:
 
     key = desk.operator_token()
     given = request.query.get("cursor")
-    place = None if given is None else opened(key, "jobs", given)
+    place = None if given is None else opened_cursor(key, "jobs", given)
     bad: list[Exception] = []
     jobs: list[Job] = []
     for _ in range(PAGES_READ_MAX):
@@ -187,8 +189,8 @@ def list_jobs(desk: Desk, request: Request) -> Answer:
         if place is None or len(jobs) >= limit:
             break
     views = [job_summary(job, desk.recovery.policy) for job in jobs]
-    cursor = None if place is None else sealed(key, "jobs", place)
-    return Answer(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
+    cursor = None if place is None else sealed_cursor(key, "jobs", place)
+    return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
 
 
 def _since(request: Request) -> datetime | None:
@@ -199,7 +201,7 @@ def _since(request: Request) -> datetime | None:
         return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + of a query is a space
     except (ValueError, OverflowError) as error:
         detail = "must be a time such as 2026-11-21T09:00:00Z"
-        raise Refused(400, "bad_query", "Bad since", detail, "since") from error
+        raise ApiError(400, "bad_query", "Bad since", detail, "since") from error
 
 
 _LISTING = (

@@ -6,11 +6,11 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.log_location import LogPage, place_of
-from gpu_recovery.job_api.dependencies import Desk
-from gpu_recovery.job_api.pagination import opened, sealed
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import opened_cursor, sealed_cursor
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
-from gpu_recovery.job_api.response import Answer, Refused
-from gpu_recovery.job_api.routes.jobs import wanted
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.job_api.routes.jobs import job_of_path
 from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.wire.json_body import time_text
 
@@ -19,15 +19,15 @@ ATTEMPT_MAX = 9_999_999
 RANK_MAX = 2_999
 
 
-def read_logs(desk: Desk, request: Request) -> Answer:
+def read_logs(desk: Dependencies, request: Request) -> ApiResponse:
     """The newest lines of one rank, or those after a cursor."""
-    job = wanted(desk, request)
+    job = job_of_path(desk, request)
     rank = request.number("rank", 0, 0, RANK_MAX) or 0
     attempt = request.number("attempt", job.attempt, 1, ATTEMPT_MAX) or 0
     tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
     given = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
-    place = None if given is None else opened(desk.operator_token(), purpose, given)
+    place = None if given is None else opened_cursor(desk.operator_token(), purpose, given)
     is_over = job.status not in LIVE or attempt < job.attempt
     found = _read(desk, job, attempt, rank, tail, place, grows=not is_over)
     if isinstance(found, str):
@@ -35,19 +35,21 @@ def read_logs(desk: Desk, request: Request) -> Answer:
             raise CursorInvalid(found)
         raise _nothing(job, found)
     at_end = found.next_place is None or (is_over and found.next_place == place)
-    return Answer(
+    return ApiResponse(
         200,
         {
             "job_id": job.job_id,
             "attempt": attempt,
             "rank": rank,
             "lines": [{"at": time_text(at), "text": text} for at, text in found.lines],
-            "next_cursor": None if at_end else sealed(desk.operator_token(), purpose, found.next_place or ""),
+            "next_cursor": None if at_end else sealed_cursor(desk.operator_token(), purpose, found.next_place or ""),
         },
     )
 
 
-def _read(desk: Desk, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool) -> LogPage | str:
+def _read(
+    desk: Dependencies, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool
+) -> LogPage | str:
     """A page of the log of a rank, or of the driver; or why there is none."""
     if not 1 <= attempt <= job.attempt:
         raise _nothing(job, f"it has had {job.attempt} attempt(s)")
@@ -60,7 +62,7 @@ def _read(desk: Desk, job: Job, attempt: int, rank: int, tail: int, place: str |
     return desk.ray_logs.read(attempt_id(job.job_id, attempt), tail, place, grows=grows)
 
 
-def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
+def _stream(desk: Dependencies, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
     """(group, stream, region) of a rank's log, as the awslogs driver names them. Refused if it is not there."""
     plan = desk.recovery.store.load_plan(job.job_id, attempt)
     task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
@@ -72,8 +74,8 @@ def _stream(desk: Desk, job: Job, attempt: int, rank: int) -> tuple[str, str, st
     return place.group, place.stream, place.region
 
 
-def _nothing(job: Job, why: str) -> Refused:
-    return Refused(404, "no_log", "No log", f"job {job.job_id}: {why}", job_id=job.job_id)
+def _nothing(job: Job, why: str) -> ApiError:
+    return ApiError(404, "no_log", "No log", f"job {job.job_id}: {why}", job_id=job.job_id)
 
 
 _QUERY = (

@@ -8,21 +8,21 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.priority import Priority, effective
 from gpu_recovery.core.queue.quota import ANY, QuotaKey
-from gpu_recovery.core.queue.snapshot import Placement, Running
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.core.queue.snapshot import Placement, RunningJob
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, page_of
-from gpu_recovery.job_api.placement_preview import Foresight, View, look
+from gpu_recovery.job_api.placement_preview import PlacementPreview, QueueView, read_queue_view
 from gpu_recovery.job_api.request import Request, Route
-from gpu_recovery.job_api.response import Answer
+from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.wire.json_body import time_text
 
 
-def read_queue(desk: Desk, request: Request) -> Answer:
+def read_queue(desk: Dependencies, request: Request) -> ApiResponse:
     """The line with each job's place in it, what runs, quotas and reservations, as the next pass would see them.
 
     A page is one of the line; all else is on the first.
     """
-    view = look(desk.recovery)
+    view = read_queue_view(desk.recovery)
     waiting = [
         _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
         for entry in view.entries.values()
@@ -34,7 +34,7 @@ def read_queue(desk: Desk, request: Request) -> Answer:
         running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))
         told |= {"running": [_running(one) for one in running], "quotas": _quotas(view)}
         told |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
-    return Answer(200, {**told, "next_cursor": cursor})
+    return ApiResponse(200, {**told, "next_cursor": cursor})
 
 
 def _order(job: dict[str, Any]) -> tuple[Any, ...]:
@@ -43,7 +43,7 @@ def _order(job: dict[str, Any]) -> tuple[Any, ...]:
     return job["group"], not is_considered, job["position"] or 0, job["queued_at"], job["job_id"]
 
 
-def _waiting(entry: Entry, told: Foresight | None, priority: Priority) -> dict[str, Any]:
+def _waiting(entry: Entry, told: PlacementPreview | None, priority: Priority) -> dict[str, Any]:
     return {
         "job_id": entry.job_id,
         "user": entry.user,
@@ -71,7 +71,7 @@ def _status(entry: Entry) -> JobStatus:
     return JobStatus.SUSPENDED if has_left else JobStatus.PENDING_RESOURCES
 
 
-def _running(job: Running) -> dict[str, Any]:
+def _running(job: RunningJob) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "user": job.user,
@@ -85,7 +85,7 @@ def _running(job: Running) -> dict[str, Any]:
     }
 
 
-def _quotas(view: View) -> list[dict[str, Any]]:
+def _quotas(view: QueueView) -> list[dict[str, Any]]:
     """Used and limit of whoever uses instances, wants some, or has a limit of its own; then the limits with a `*` that
     nobody falls under yet, each with nothing used."""
     limits, used = view.snapshot.limits, view.snapshot.used

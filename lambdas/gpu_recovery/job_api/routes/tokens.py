@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gpu_recovery.auth import tokens
 from gpu_recovery.auth.tokens import TokenStore
-from gpu_recovery.job_api.dependencies import Desk
+from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request
-from gpu_recovery.job_api.response import Answer, Refused
+from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.views import token_view
 from gpu_recovery.wire.json_body import object_of
 
@@ -23,33 +23,33 @@ class TokenRoutes:
     revoked: the message of the log when a token is revoked.
     """
 
-    store: Callable[[Desk], TokenStore]
+    store: Callable[[Dependencies], TokenStore]
     issued: str
     revoked: str
 
-    def issue_token(self, desk: Desk, request: Request) -> Answer:
+    def issue_token(self, desk: Dependencies, request: Request) -> ApiResponse:
         """Issue a token for the holder. The answer (201) is the only place where the token is shown."""
         store, asked, now = self.store(desk), object_of(request.text()), desk.recovery.clock()
         issued = tokens.issue(store, request.named[store.kind.holder_field], now, request.caller.name, asked)
-        view = token_view(issued.kept, now)
+        view = token_view(issued.record, now)
         desk.log.info(self.issued, extra=view)
-        return Answer(201, {"token": issued.token, **view})
+        return ApiResponse(201, {"token": issued.token, **view})
 
-    def list_tokens(self, desk: Desk, request: Request) -> Answer:
+    def list_tokens(self, desk: Dependencies, request: Request) -> ApiResponse:
         """List the tokens of the holder, the newest last, without their secrets."""
         store = self.store(desk)
         name = store.kind.holder_field
-        holder = tokens.checked(store.kind, request.named[name])
+        holder = tokens.checked_instance_id(store.kind, request.named[name])
         views = [token_view(one, desk.recovery.clock()) for one in store.load_tokens(holder).tokens]
-        return Answer(200, {name: holder, "tokens": views})
+        return ApiResponse(200, {name: holder, "tokens": views})
 
-    def revoke_token(self, desk: Desk, request: Request) -> Answer:
+    def revoke_token(self, desk: Dependencies, request: Request) -> ApiResponse:
         """Revoke a token of the holder. It is refused everywhere within a minute."""
         store, now, token_id = self.store(desk), desk.recovery.clock(), request.named["token_id"]
         holder = request.named[store.kind.holder_field]
         revoked = tokens.revoke(store, holder, token_id, now)
         if revoked is None:
-            raise Refused(404, "no_such_token", "No such token", f"{holder} has no token {token_id}")
+            raise ApiError(404, "no_such_token", "No such token", f"{holder} has no token {token_id}")
         view = token_view(revoked, now)
         desk.log.info(self.revoked, extra=view)
-        return Answer(200, view)
+        return ApiResponse(200, view)

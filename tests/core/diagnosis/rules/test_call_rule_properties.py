@@ -12,17 +12,17 @@ from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     FlightReport,
     NcclReport,
+    Observation,
     PairReport,
-    Progress,
-    Report,
+    ProgressReport,
     RequestReport,
     RequestState,
     RpcReport,
     RpcStage,
-    WeightSync,
+    WeightSyncReport,
     WorkerHealth,
 )
-from gpu_recovery.core.diagnosis.rule import Finding, findings
+from gpu_recovery.core.diagnosis.rule import RuleFinding, findings
 from gpu_recovery.core.diagnosis.rules import collectives, failure_patterns, rpc, stragglers, telemetry, weight_sync
 from gpu_recovery.core.diagnosis.taxonomy import Cause
 from hypothesis import given, settings
@@ -45,7 +45,7 @@ WHO: dict[str, st.SearchStrategy[Any]] = {
     "rank": st.sampled_from([None, 0, 1, 5, 99]),
     "instance_id": st.sampled_from(["", "n0", "n9"]),
 }
-KINDS: tuple[tuple[type[Report], dict[str, st.SearchStrategy[Any]]], ...] = (
+KINDS: tuple[tuple[type[Observation], dict[str, st.SearchStrategy[Any]]], ...] = (
     (
         RpcReport,
         {
@@ -62,9 +62,9 @@ KINDS: tuple[tuple[type[Report], dict[str, st.SearchStrategy[Any]]], ...] = (
             "request_id": st.sampled_from(["", "q"]),
         },
     ),
-    (Progress, {"value": ODD, "status": st.sampled_from([0, 200, 503])}),
+    (ProgressReport, {"value": ODD, "status": st.sampled_from([0, 200, 503])}),
     (CallTiming, {"method": TEXT, "seconds": SOME, "stage": st.sampled_from([None, 0, 1])}),
-    (WeightSync, {"serialize_s": ODD, "upload_s": ODD, "download_s": ODD}),
+    (WeightSyncReport, {"serialize_s": ODD, "upload_s": ODD, "download_s": ODD}),
     (WorkerHealth, {"memory_free_gb": ODD, "cpu_percent": ODD}),
     (
         RequestReport,
@@ -100,19 +100,19 @@ WINDOW = st.lists(ANY, max_size=14).map(
 )
 
 
-def found(reports: list[Report]) -> tuple[Finding, ...]:
+def found(reports: list[Observation]) -> tuple[RuleFinding, ...]:
     """What the families' rules find."""
     return findings(RULES, case_of(reports, TOPOLOGY))
 
 
-def verdict(reports: list[Report]) -> Diagnosis:
+def verdict(reports: list[Observation]) -> Diagnosis:
     """The verdict of the families' rules."""
     return diagnose(reports, TOPOLOGY, History(), AT_S, rules=RULES)
 
 
 @settings(max_examples=300)
 @given(WINDOW, st.randoms())
-def test_any_reports_are_borne_in_any_order(reports: list[Report], shuffled: random.Random) -> None:
+def test_any_reports_are_borne_in_any_order(reports: list[Observation], shuffled: random.Random) -> None:
     """What is missing or no number crashes nothing; the order in which reports come changes nothing."""
     again = list(reports)
     shuffled.shuffle(again)
@@ -122,7 +122,7 @@ def test_any_reports_are_borne_in_any_order(reports: list[Report], shuffled: ran
 
 @settings(max_examples=200)
 @given(WINDOW)
-def test_what_is_found_cites_reports_that_were_given(reports: list[Report]) -> None:
+def test_what_is_found_cites_reports_that_were_given(reports: list[Observation]) -> None:
     """No evidence, no finding; a finding that speaks for nobody weighs nothing, and nothing is surer than proof."""
     given_ids = {one.report_id for one in reports}
     for one in found(reports):
@@ -136,7 +136,7 @@ def test_what_is_found_cites_reports_that_were_given(reports: list[Report]) -> N
 
 @settings(max_examples=200)
 @given(WINDOW)
-def test_confidences_share_less_than_the_whole(reports: list[Report]) -> None:
+def test_confidences_share_less_than_the_whole(reports: list[Observation]) -> None:
     """There is always something that nobody has thought of."""
     of = verdict(reports)
     assert of.confidence + sum(one.confidence for one in of.rivals) < 1.001
@@ -145,9 +145,9 @@ def test_confidences_share_less_than_the_whole(reports: list[Report]) -> None:
 
 @settings(max_examples=200)
 @given(WINDOW, st.data())
-def test_a_report_that_is_told_again_lowers_nobody(reports: list[Report], data: st.DataObject) -> None:
+def test_a_report_that_is_told_again_lowers_nobody(reports: list[Observation], data: st.DataObject) -> None:
     """The same call once more under another name takes nothing from what it speaks for."""
-    repeatable = [one for one in reports if isinstance(one, RpcReport | NcclReport | WeightSync | WorkerHealth)]
+    repeatable = [one for one in reports if isinstance(one, RpcReport | NcclReport | WeightSyncReport | WorkerHealth)]
     if not repeatable:
         return
     twice = replace(data.draw(st.sampled_from(repeatable)), report_id="twice")

@@ -2,14 +2,14 @@
 
 import pytest
 from gpu_recovery.core.diagnosis.case import Case, History, Topology
-from gpu_recovery.core.diagnosis.event_delivery import courses, is_confirmed
+from gpu_recovery.core.diagnosis.event_delivery import event_progress, is_confirmed
 from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms
 from gpu_recovery.core.diagnosis.observations import (
     Delivery,
     EventReport,
     LogFinding,
+    Observation,
     Occupant,
-    Report,
     RpcReport,
     RpcStage,
     StageReport,
@@ -61,7 +61,7 @@ def occupied(*occupants: Occupant, **given: object) -> StageReport:
     return oom(**{"at_s": AT_S - 90.0, "moment": "before", "error": "", "occupants": occupants, **given})  # type: ignore[arg-type]
 
 
-def case_of(*reports: Report, topology: Topology = TWO) -> Case:
+def case_of(*reports: Observation, topology: Topology = TWO) -> Case:
     """The case of these reports."""
     return Case.of(numbered(reports), topology, History(), AT_S, Thresholds())
 
@@ -116,7 +116,7 @@ def test_row_43_an_acknowledged_event_blames_nobody() -> None:
     """However late it is judged."""
     verdict = asked(RULES, event(), event(Delivery.ACKNOWLEDGED, gpu_state="gpu_ready", at_s=SENT_S + 1.0))
     assert verdict.cause is Cause.UNKNOWN
-    assert [one.english for one in verdict.said] == ["Event rollout_start confirmed, GPU ready"]
+    assert [one.english for one in verdict.findings_sentence] == ["Event rollout_start confirmed, GPU ready"]
 
 
 @pytest.mark.parametrize("gpu_state", ["busy", "gpu_busy"])
@@ -143,7 +143,9 @@ def test_row_43_a_gpu_that_became_ready_is_not_busy() -> None:
         ("44d", [event(event="rollout_begin")], "Invalid event type: rollout_begin"),
     ],
 )
-def test_row_44_each_answer_of_the_protocol_has_its_sentence(row: str, reports: list[Report], english: str) -> None:
+def test_row_44_each_answer_of_the_protocol_has_its_sentence(
+    row: str, reports: list[Observation], english: str
+) -> None:
     """Ready, busy, error, nothing in time, and a name that nobody knows."""
     assert [one.english for one in found(RULES, row, *reports)][:1] == [english]
 
@@ -151,7 +153,7 @@ def test_row_44_each_answer_of_the_protocol_has_its_sentence(row: str, reports: 
 def test_row_44_while_it_is_processed_nothing_is_said() -> None:
     """It keeps waiting."""
     verdict = asked(RULES, event(Delivery.DELIVERED, gpu_state="processing"), at_s=SENT_S + 30.0)
-    assert verdict.cause is Cause.UNKNOWN and not verdict.said
+    assert verdict.cause is Cause.UNKNOWN and not verdict.findings_sentence
 
 
 def test_row_44_an_unknown_event_is_the_programs_error_only_where_it_failed() -> None:
@@ -176,7 +178,7 @@ def test_row_45_no_success_without_an_acknowledgement(state: Delivery) -> None:
     line = LogFinding(report_id="", at_s=0.0, line="notify_rollout_start_event succeeded", kind="benign", role="advice")
     (said,) = found(RULES, "45", event(state), line)
     assert "claims success for rollout_start" in said.english
-    assert not any(is_confirmed(one) for one in courses(case_of(event(state))).values())
+    assert not any(is_confirmed(one) for one in event_progress(case_of(event(state))).values())
     assert not found(RULES, "45", event(Delivery.ACKNOWLEDGED), line)
 
 
@@ -237,7 +239,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("reports", [one for one, _ in PLAIN], ids=[why for _, why in PLAIN])
-def test_row_46_an_oom_that_nothing_explains_means_what_it_says(reports: list[Report]) -> None:
+def test_row_46_an_oom_that_nothing_explains_means_what_it_says(reports: list[Observation]) -> None:
     """The program asks for more than the GPU has: it would again."""
     assert what_explains(case_of(*reports)) == ()
     verdict = asked(RULES, *reports)
@@ -259,7 +261,7 @@ def test_row_46_an_oom_of_train_is_explained_by_what_rollout_holds() -> None:
 
 
 @pytest.mark.parametrize("explained", [event(), occupied(TRAIN)], ids=["event", "occupancy"])
-def test_row_46_reads_the_oom_of_a_log_as_well(explained: Report) -> None:
+def test_row_46_reads_the_oom_of_a_log_as_well(explained: Observation) -> None:
     """Whoever classifies lines asks the same question; advice that only names an OOM is none."""
     line = {"report_id": "log", "at_s": AT_S - 60.0, "worker": "rollout/0", "line": OOM, "kind": "cuda_oom"}
     root, advice = LogFinding(**line, role="root"), LogFinding(**line, role="advice")  # type: ignore[arg-type]

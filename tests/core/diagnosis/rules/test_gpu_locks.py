@@ -5,8 +5,8 @@ from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     LockReport,
     LockState,
+    Observation,
     Occupant,
-    Report,
     SilenceReport,
     StageReport,
 )
@@ -65,7 +65,7 @@ TIMED_OUT = lock(LockState.TIMED_OUT, waited_s=60.0)
         ("48", lock(LockState.REFUSED), "GPU owned by train/0, cannot release"),
     ],
 )
-def test_rows_47_and_48_each_answer_of_the_lock_has_its_sentence(row: str, report: Report, english: str) -> None:
+def test_rows_47_and_48_each_answer_of_the_lock_has_its_sentence(row: str, report: Observation, english: str) -> None:
     """Held, waiting, in vain, refused: they are said, and blame nobody by themselves."""
     (said,) = found(RULES, row, report)
     assert (said.english, said.cause) == (english, None)
@@ -152,7 +152,7 @@ def test_row_50_another_end_proves_nothing(end: ExitReport) -> None:
     ],
     ids=["by the lock", "by its machine"],
 )
-def test_row_50_a_silent_holder_is_suspected_but_silence_is_no_proof_of_death(reports: list[Report]) -> None:
+def test_row_50_a_silent_holder_is_suspected_but_silence_is_no_proof_of_death(reports: list[Observation]) -> None:
     """Cut off, it may still work on the GPU: the rival is named, and the sentence says so."""
     said = found(RULES, "50b+", *reports)
     assert {one.cause for one in said} == {Cause.LOCK_HELD, Cause.WORKER_HANG}

@@ -15,9 +15,9 @@ from gpu_recovery.core.diagnosis.observations import (
     LockReport,
     LockState,
     LogFinding,
+    Observation,
     Occupant,
     ProbeReport,
-    Report,
     SilenceReport,
     StageReport,
     WorkerHealth,
@@ -127,12 +127,12 @@ OTHERS = st.one_of(
 REPORTS = st.lists(STAGES | EVENTS | LOCKS | OTHERS, max_size=12)
 
 
-def judged(reports: list[Report]) -> Diagnosis:
+def judged(reports: list[Observation]) -> Diagnosis:
     """The diagnosis by these families."""
     return diagnose(reports, TWO, History({"i-1": 0.5, "i-2": float("nan")}), AT_S, Thresholds(), RULES)
 
 
-def ranked(reports: list[Report]) -> list[Hypothesis]:
+def ranked(reports: list[Observation]) -> list[Hypothesis]:
     """Every hypothesis, the likeliest first."""
     case = Case.of(reports, TWO, History(), AT_S, Thresholds())
     return [*ranking(findings(RULES, case), case)]
@@ -140,7 +140,9 @@ def ranked(reports: list[Report]) -> list[Hypothesis]:
 
 @settings(max_examples=150, deadline=None)
 @given(REPORTS, st.randoms())
-def test_the_order_of_reports_is_irrelevant_and_none_of_them_is_too_much(reports: list[Report], drawn: object) -> None:
+def test_the_order_of_reports_is_irrelevant_and_none_of_them_is_too_much(
+    reports: list[Observation], drawn: object
+) -> None:
     """NaN, nothing, unknown words and broken lines included; a confidence is always one."""
     shuffled = [*reports]
     drawn.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -151,19 +153,19 @@ def test_the_order_of_reports_is_irrelevant_and_none_of_them_is_too_much(reports
 
 @settings(max_examples=150, deadline=None)
 @given(REPORTS)
-def test_no_finding_without_evidence(reports: list[Report]) -> None:
+def test_no_finding_without_evidence(reports: list[Observation]) -> None:
     """Every sentence names reports that were given; without reports there is none."""
     ids = {one.report_id for one in reports}
     case = Case.of(reports, TWO, History(), AT_S, Thresholds())
     for one in findings(RULES, case):
         assert one.evidence and {*one.evidence} <= ids
         assert one.english and one.chinese
-    assert judged([]).cause is Cause.UNKNOWN and not judged([]).said
+    assert judged([]).cause is Cause.UNKNOWN and not judged([]).findings_sentence
 
 
 @settings(max_examples=150, deadline=None)
 @given(REPORTS, st.data())
-def test_the_same_evidence_once_more_never_lowers_a_rank(reports: list[Report], data: st.DataObject) -> None:
+def test_the_same_evidence_once_more_never_lowers_a_rank(reports: list[Observation], data: st.DataObject) -> None:
     """Whatever speaks for a hypothesis, told again a moment later, leaves it where it was or raises it."""
     before = ranked(reports)
     if not before:
@@ -180,7 +182,7 @@ def test_the_same_evidence_once_more_never_lowers_a_rank(reports: list[Report], 
 # -- both languages ----------------------------------------------------------------------------------------------------
 
 
-def at(made: type[Report], **given: object) -> Report:
+def at(made: type[Observation], **given: object) -> Observation:
     """A report on i-1."""
     return made(**{"report_id": "", "at_s": 0.0, "instance_id": "i-1", **given})
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from gpu_recovery.core.diagnosis.case import Topology
-from gpu_recovery.core.diagnosis.observations import CallTiming, Progress, Report
+from gpu_recovery.core.diagnosis.observations import CallTiming, Observation, ProgressReport
 from gpu_recovery.core.diagnosis.outliers import beyond_guard, beyond_sigma, sigma_decides
 from gpu_recovery.core.diagnosis.rules.stragglers import RULES, enough
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
@@ -26,10 +26,10 @@ def took(worker: str, seconds: float, method: str = "train", stage: int | None =
     )
 
 
-def beats(worker: str, *values: float | None, status: int = 200, every_s: float = 5.0) -> list[Report]:
+def beats(worker: str, *values: float | None, status: int = 200, every_s: float = 5.0) -> list[Observation]:
     """Heartbeats, the last of them now."""
     return [
-        Progress(
+        ProgressReport(
             report_id=f"beat-{worker}-{n}",
             at_s=AT_S - (len(values) - 1 - n) * every_s,
             worker=worker,
@@ -194,7 +194,7 @@ def test_row_16_calls_are_compared_with_calls_of_the_same_method() -> None:
     assert not of_row(found, "16+")
 
 
-def pipeline(slow: dict[str, float], stages: int = 4, per_stage: int = 4) -> list[Report]:
+def pipeline(slow: dict[str, float], stages: int = 4, per_stage: int = 4) -> list[Observation]:
     """Workers w0, w1, … in stages one after another; `slow`: how much longer some take."""
     return [
         took(f"w{n}", slow.get(f"w{n}", 1.0) * (1.0 + (n % 3) / 100), stage=n // per_stage)

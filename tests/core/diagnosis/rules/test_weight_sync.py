@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.diagnosis.observations import NcclReport, WeightSync
+from gpu_recovery.core.diagnosis.observations import NcclReport, WeightSyncReport
 from gpu_recovery.core.diagnosis.rules.weight_sync import RULES, is_collective_timeout, is_fabric_fault, is_peer_or_link
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
@@ -12,9 +12,9 @@ from tests.core.diagnosis.small_cases import AT_S, cluster, found_by, judged, of
 TOPOLOGY = cluster(nodes=4, workers=2)
 
 
-def sync(worker: str, upload_s: float | None = 1.0, download_s: float | None = 1.0) -> WeightSync:
+def sync(worker: str, upload_s: float | None = 1.0, download_s: float | None = 1.0) -> WeightSyncReport:
     """One synchronisation."""
-    return WeightSync(
+    return WeightSyncReport(
         report_id=f"sync-{worker}", at_s=AT_S, worker=worker, serialize_s=2.0, upload_s=upload_s, download_s=download_s
     )
 
@@ -29,7 +29,7 @@ def test_row_7_the_parts_are_said() -> None:
     found = of_row(found_by(RULES, [sync("w0", download_s=None)]), "7")
     assert [one.english for one in found] == ["Weight sync profile: serialize 2.00, upload 1.00"]
     assert found[0].chinese == found[0].english
-    assert not found_by(RULES, [WeightSync(report_id="x", at_s=AT_S)])
+    assert not found_by(RULES, [WeightSyncReport(report_id="x", at_s=AT_S)])
 
 
 def test_row_8_a_slow_upload_is_the_train_side_or_the_server() -> None:
@@ -55,7 +55,7 @@ def test_row_9_a_slow_download_is_the_rollout_side_or_the_server() -> None:
 @pytest.mark.parametrize(
     "reports", [[sync("w0", 90.0, 90.0)], [sync("w0", upload_s=90.0), sync("w4", download_s=90.0)]]
 )
-def test_row_9_both_ways_slow_is_what_they_have_in_common(reports: list[WeightSync]) -> None:
+def test_row_9_both_ways_slow_is_what_they_have_in_common(reports: list[WeightSyncReport]) -> None:
     """Whether one worker says so or one on each side."""
     verdict = judged(reports, TOPOLOGY)
     assert (verdict.cause, verdict.scope, verdict.decided) == (Cause.METADATA_SERVER, JOB, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.cluster.model import describe, health, instances
-from sandbox.cluster.model.cluster import ApiError, Ec2State, InstanceStatus, StatusCheck, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError, ContainerInstanceStatus, Ec2State, StatusCheck, TaskStatus
 from tests.sandbox.cluster.model.test_events import sample, shape
 
 RESTART = (instances.begin_stop, instances.stopped, instances.begin_start, instances.started)
@@ -101,7 +101,7 @@ def test_a_plan_that_is_called_off_is_still_shown(scene):
 
 def test_a_plan_that_ec2_does_not_make_is_refused(scene):
     """A misspelt one would test nothing."""
-    with pytest.raises(ApiError, match="instance-holiday"):
+    with pytest.raises(AwsApiError, match="instance-holiday"):
         health.schedule(scene.cluster, scene.first, "instance-holiday", scene.now, scene.now)
 
 
@@ -114,7 +114,7 @@ def test_a_machine_stopped_behind_a_dead_agent_keeps_its_tasks_until_the_agent_i
     scene.do(instances.agent_disconnected, scene.first)
     for step in RESTART[:2]:
         scene.do(step, scene.first)
-    assert (task.last_status, scene.first.status) == (TaskStatus.RUNNING, InstanceStatus.ACTIVE)
+    assert (task.last_status, scene.first.status) == (TaskStatus.RUNNING, ContainerInstanceStatus.ACTIVE)
     for step in RESTART[2:]:
         scene.do(step, scene.first)
     assert (task.last_status, scene.first.agent_connected) == (TaskStatus.STOPPED, True)
@@ -131,7 +131,7 @@ def test_a_machine_terminated_behind_a_dead_agent_is_a_zombie_until_it_is_deregi
     ]
     assert (view["status"], view["agentConnected"], view["runningTasksCount"]) == ("ACTIVE", False, 1)
     scene.do(instances.deregister, scene.first.arn, force=True)
-    assert (task.last_status, scene.first.status) == (TaskStatus.STOPPED, InstanceStatus.INACTIVE)
+    assert (task.last_status, scene.first.status) == (TaskStatus.STOPPED, ContainerInstanceStatus.INACTIVE)
 
 
 def test_ec2_forgets_a_terminated_machine_after_an_hour(scene):
@@ -172,5 +172,5 @@ def test_a_group_knows_only_its_own(scene):
     for step in TERMINATE:
         scene.do(step, scene.second)
     for stranger in (scene.first.instance_id, scene.second.instance_id, "i-0"):
-        with pytest.raises(ApiError, match="No managed instance found"):
+        with pytest.raises(AwsApiError, match="No managed instance found"):
             health.member(scene.cluster, stranger)

@@ -4,12 +4,12 @@ import pytest
 
 from sandbox.cluster.model import describe, instances, tasks
 from sandbox.cluster.model.cluster import (
-    ApiError,
+    AwsApiError,
+    ContainerInstanceStatus,
     CuredBy,
     Ec2State,
-    Fault,
-    InstanceStatus,
-    Process,
+    GpuFault,
+    ProcessState,
     RebootBehaviour,
     TaskStatus,
 )
@@ -40,7 +40,7 @@ def test_tasks_killed_by_a_reboot_are_reported_only_when_the_agent_is_back(scene
     """Nobody called StopTask, so the stop code is the container's own exit."""
     task = scene.running("4", scene.first)
     scene.do(instances.went_down, scene.first, exit_code=exit_code)
-    assert (task.last_status, task.process) == (TaskStatus.RUNNING, Process.ENDED)
+    assert (task.last_status, task.process) == (TaskStatus.RUNNING, ProcessState.ENDED)
     assert scene.cluster.free_gpus(scene.first) == []
     scene.do(instances.came_back, scene.first)
     last = scene.told(TASK)[-1]
@@ -66,7 +66,7 @@ def test_a_drained_instance_stays_draining_through_a_reboot(scene):
     scene.do(instances.update_container_instances_state, drain)
     scene.do(instances.went_down, scene.first)
     scene.do(instances.came_back, scene.first)
-    assert scene.first.status is InstanceStatus.DRAINING
+    assert scene.first.status is ContainerInstanceStatus.DRAINING
     assert scene.told(CONTAINER_INSTANCE)[-1]["status"] == "DRAINING"
 
 
@@ -85,7 +85,7 @@ def test_state_updates_name_what_they_cannot_do(scene):
     request = {"containerInstances": ["f" * 32, scene.first.arn], "status": "DRAINING"}
     failures = scene.do(instances.update_container_instances_state, request)["failures"]
     assert [failure["reason"] for failure in failures] == ["MISSING", "INACTIVE"]
-    with pytest.raises(ApiError):
+    with pytest.raises(AwsApiError):
         scene.do(instances.update_container_instances_state, request | {"status": "INACTIVE"})
 
 
@@ -93,7 +93,7 @@ def test_deregistering_needs_force_while_tasks_are_there_and_ends_zombies(scene)
     """Forced, the tasks are STOPPED for ECS without exit codes, even behind a dead agent."""
     task = scene.running("4", scene.first)
     scene.do(instances.agent_disconnected, scene.first)
-    with pytest.raises(ApiError, match="running tasks"):
+    with pytest.raises(AwsApiError, match="running tasks"):
         scene.do(instances.deregister, scene.first.arn, force=False)
     answer = scene.do(instances.deregister, scene.first.arn, force=True)
     assert answer["containerInstance"]["status"] == "INACTIVE"
@@ -122,8 +122,8 @@ def test_terminating_deregisters_only_through_a_connected_agent(scene):
         scene.do(instances.begin_terminate, instance)
         scene.do(instances.terminated, instance)
     assert [d["state"] for d in scene.told(EC2_STATE)] == ["shutting-down", "terminated"] * 2
-    assert (scene.first.status, seen.last_status) == (InstanceStatus.INACTIVE, TaskStatus.STOPPED)
-    assert (scene.second.status, unseen.last_status) == (InstanceStatus.ACTIVE, TaskStatus.RUNNING)
+    assert (scene.first.status, seen.last_status) == (ContainerInstanceStatus.INACTIVE, TaskStatus.STOPPED)
+    assert (scene.second.status, unseen.last_status) == (ContainerInstanceStatus.ACTIVE, TaskStatus.RUNNING)
 
 
 def test_a_terminated_or_stubborn_instance_ignores_a_reboot(scene):
@@ -132,7 +132,7 @@ def test_a_terminated_or_stubborn_instance_ignores_a_reboot(scene):
     scene.do(instances.begin_terminate, scene.second)
     both = [scene.first.instance_id, scene.second.instance_id]
     assert instances.request_reboot(scene.cluster, both) == []
-    with pytest.raises(ApiError, match="i-unknown"):
+    with pytest.raises(AwsApiError, match="i-unknown"):
         instances.request_reboot(scene.cluster, ["i-unknown"])
 
 
@@ -142,7 +142,7 @@ def test_a_terminated_or_stubborn_instance_ignores_a_reboot(scene):
 )
 def test_a_fault_ends_with_its_cure_and_not_before(scene, cured_by, after_reboot, after_replacement):
     """A reboot cures some, another machine cures more, and some nothing cures."""
-    instances.break_gpu(scene.first, scene.first.gpus[2], Fault("xid79", cured_by))
+    instances.break_gpu(scene.first, scene.first.gpus[2], GpuFault("xid79", cured_by))
     scene.do(instances.went_down, scene.first)
     scene.do(instances.came_back, scene.first)
     assert bool(scene.first.faults) is after_reboot

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sandbox.cluster.model import describe, instances, tasks
-from sandbox.cluster.model.cluster import ApiError, Cluster, Process, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, ProcessState, TaskStatus
 
 GPUS = 3
 PICK = st.integers(min_value=0, max_value=30)
@@ -36,7 +36,7 @@ class AnyOrder(RuleBasedStateMachine):
     @initialize()
     def start(self):
         self.now = datetime(2026, 11, 21, tzinfo=UTC)
-        self.cluster = Cluster("c", "000000000000", "us-east-1")
+        self.cluster = ClusterModel("c", "000000000000", "us-east-1")
         self.versions = {}
         self.latest = {}
         self.launch()
@@ -46,7 +46,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now += timedelta(seconds=1)
         try:
             outcome = operation(self.cluster, *given, now=self.now, **named)
-        except ApiError:
+        except AwsApiError:
             return
         for event in outcome.events:
             resource = event["resources"][0]
@@ -78,17 +78,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(pick=PICK)
     def process_started(self, pick):
-        if task := self.task(pick, Process.NONE):
+        if task := self.task(pick, ProcessState.NONE):
             self.do(tasks.process_started, task)
 
     @rule(pick=PICK, code=st.none() | st.sampled_from([0, 1, 137]))
     def process_ended(self, pick, code):
-        if task := self.task(pick, Process.RUNNING):
+        if task := self.task(pick, ProcessState.RUNNING):
             self.do(tasks.process_ended, task, code)
 
     @rule(pick=PICK)
     def stop_task(self, pick):
-        if task := self.task(pick, *Process):
+        if task := self.task(pick, *ProcessState):
             self.do(tasks.stop_task, task.arn, None)
 
     @rule(pick=PICK, step=st.sampled_from(INSTANCE_STEPS))

@@ -6,8 +6,8 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.cluster.model.cluster import Process, Task
-from sandbox.cluster.model.task_index import Tasks
+from sandbox.cluster.model.cluster import ProcessState, Task
+from sandbox.cluster.model.task_index import TaskIndex
 
 NAMES = (None, "alice", "job--a01", "job--a02")
 ACTS = st.lists(
@@ -27,22 +27,22 @@ def agrees(tasks):
     for name in NAMES:
         mine = [one for one in every if one.started_by == name]
         assert tasks.started_by(name) == mine
-        assert tasks.running_of(name) == [one for one in mine if one.process is Process.RUNNING]
+        assert tasks.running_of(name) == [one for one in mine if one.process is ProcessState.RUNNING]
         assert tasks.count_running_of(name) == len(tasks.running_of(name))
-    assert tasks.running() == [one for one in every if one.process is Process.RUNNING]
+    assert tasks.running() == [one for one in every if one.process is ProcessState.RUNNING]
     assert set(tasks.launches_running()) == {one.started_by for one in tasks.running()}
 
 
 @given(ACTS)
 def test_the_index_agrees_with_the_tasks_whatever_happens_to_them(acts):
     """Tasks are made, made again, moved and forgotten in any order: every answer is that of a look at all of them."""
-    tasks = Tasks()
+    tasks = TaskIndex()
     for act, number, way in acts:
         key = f"task-{number}"
         if (act == "add" and key not in tasks) or (act == "again" and key in tasks):
             tasks[key] = task(number, NAMES[way])
         elif act == "move" and key in tasks:
-            tasks[key].process = list(Process)[way]
+            tasks[key].process = list(ProcessState)[way]
             tasks.moved(tasks[key])
         elif act == "drop" and key in tasks:
             del tasks[key]
@@ -51,10 +51,10 @@ def test_the_index_agrees_with_the_tasks_whatever_happens_to_them(acts):
 
 def test_a_copy_is_an_index_of_its_own():
     """What happens to the tasks of one says nothing of the other."""
-    tasks = Tasks({f"task-{n}": task(n, NAMES[n % 4]) for n in range(4)})
+    tasks = TaskIndex({f"task-{n}": task(n, NAMES[n % 4]) for n in range(4)})
     other = copy(tasks)
     for number in range(4):
-        tasks[f"task-{number}"].process = Process.RUNNING
+        tasks[f"task-{number}"].process = ProcessState.RUNNING
         tasks.moved(tasks[f"task-{number}"])
     tasks.clear()
     assert tasks == {}
@@ -65,9 +65,9 @@ def test_a_copy_is_an_index_of_its_own():
 
 def test_whoever_wants_the_news_gets_whose_process_has_moved():
     """The news hold the task until they are emptied."""
-    tasks = Tasks({"task-1": task(1, "alice")})
+    tasks = TaskIndex({"task-1": task(1, "alice")})
     tasks.news = {}
-    tasks["task-1"].process = Process.RUNNING
+    tasks["task-1"].process = ProcessState.RUNNING
     tasks.moved(tasks["task-1"])
     assert list(tasks.news) == ["task-1"]
 
@@ -75,8 +75,8 @@ def test_whoever_wants_the_news_gets_whose_process_has_moved():
 def test_a_task_that_was_forgotten_moves_nothing():
     """ECS forgets a task whose process may still end on a machine that was cut off."""
     gone = task(1, "alice")
-    tasks = Tasks({"task-1": gone})
+    tasks = TaskIndex({"task-1": gone})
     del tasks["task-1"]
-    gone.process = Process.RUNNING
+    gone.process = ProcessState.RUNNING
     tasks.moved(gone)
     agrees(tasks)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from sandbox.cluster.model import describe, instances, tasks
-from sandbox.cluster.model.cluster import ApiError, InstanceStatus, Process, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError, ContainerInstanceStatus, ProcessState, TaskStatus
 
 TASK = "ECS Task State Change"
 CONTAINER_INSTANCE = "ECS Container Instance State Change"
@@ -62,8 +62,8 @@ def test_a_draining_instance_is_no_placement_target(scene):
 def test_a_cluster_without_active_instances_refuses_the_request(scene):
     """ECS raises then, instead of answering failures."""
     for instance in scene.cluster.instances.values():
-        instance.status = InstanceStatus.DRAINING
-    with pytest.raises(ApiError, match="No Container Instances were found"):
+        instance.status = ContainerInstanceStatus.DRAINING
+    with pytest.raises(AwsApiError, match="No Container Instances were found"):
         scene.run("1")
 
 
@@ -110,7 +110,7 @@ def test_answers_show_the_whole_task_unless_few_listen(scene):
 def test_a_client_token_with_other_parameters_is_a_conflict(scene):
     """ConflictException names the existing task."""
     arn = scene.run("1", clientToken="t")["tasks"][0]["taskArn"]
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(AwsApiError) as refused:
         scene.run("2", clientToken="t")
     assert refused.value.code == "ConflictException"
     assert refused.value.members == {"resourceIds": [arn]}
@@ -136,7 +136,7 @@ def test_a_client_token_whose_request_failed_may_be_used_again(scene):
 )
 def test_requests_beyond_ecs_limits_are_refused(scene, members, message):
     """Limits are errors, not truncations."""
-    with pytest.raises(ApiError, match=message):
+    with pytest.raises(AwsApiError, match=message):
         scene.run("1", **members)
     assert scene.cluster.tasks == {}
 
@@ -215,7 +215,7 @@ def test_a_stop_wished_while_the_agent_is_away_waits_for_it(scene):
     assert tasks.agent_work(scene.cluster, instance) == ([], [])
     scene.do(instances.agent_reconnected, instance)
     assert tasks.agent_work(scene.cluster, instance) == ([], [task])
-    assert (task.last_status, task.process) == (TaskStatus.RUNNING, Process.RUNNING)
+    assert (task.last_status, task.process) == (TaskStatus.RUNNING, ProcessState.RUNNING)
 
 
 def test_every_placement_and_stop_makes_an_active_event(scene):
@@ -243,7 +243,7 @@ def test_list_tasks_filters_and_defaults_to_running(scene):
     assert listed(containerInstance=scene.second.arn) == []
     assert listed(family="train") == [one]
     assert listed(family="other") == []
-    with pytest.raises(ApiError, match="only filter"):
+    with pytest.raises(AwsApiError, match="only filter"):
         listed(startedBy="job--a01", family="train")
 
 
@@ -265,7 +265,7 @@ def test_describe_tasks_reports_missing_ids_and_takes_at_most_a_hundred(scene):
     answer = describe.describe_tasks(scene.cluster, {"tasks": [arn, "f" * 32]}, scene.now)
     assert [task["taskArn"] for task in answer["tasks"]] == [arn]
     assert [failure["reason"] for failure in answer["failures"]] == ["MISSING"]
-    with pytest.raises(ApiError):
+    with pytest.raises(AwsApiError):
         describe.describe_tasks(scene.cluster, {"tasks": ["x"] * 101}, scene.now)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX
-from gpu_recovery.core.diagnosis.event_delivery import EVENTS, Course, courses, is_confirmed, target
+from gpu_recovery.core.diagnosis.event_delivery import EVENTS, EventProgress, event_progress, is_confirmed, target
 from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms, ooms
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, LogFinding, StageReport
 from gpu_recovery.core.diagnosis.rule import Match, Rule
@@ -22,18 +22,18 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
 _SUCCESS = re.compile(r"notify_(\w{1,40}?)_event succeeded")
 
 
-def _said(case: Case, course: Course) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
+def _said(case: Case, course: EventProgress) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
     return target(case, course.last), course.evidence, {"event": course.last.event, "error": course.error}
 
 
-def is_over(case: Case, course: Course) -> bool:
+def is_over(case: Case, course: EventProgress) -> bool:
     """Whether nothing more is to be waited for: it failed, or its time is up."""
     return course.has_failed or case.at_s - course.reports[0].at_s >= case.thresholds.ack_s
 
 
-def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[Course]:
+def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[EventProgress]:
     """Events that came no further than `reached`. hidden: those whose failure would have hidden it."""
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if course.reached is reached and course.has_failed is hidden and is_over(case, course):
             yield course
 
@@ -70,28 +70,28 @@ def _not_acknowledged_and_failed(case: Case) -> Iterator[Match]:
 
 
 def _busy(case: Case) -> Iterator[Match]:
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if is_confirmed(course) and course.gpu_state == "busy":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.FAIR, evidence, values)
 
 
 def _confirmed(case: Case) -> Iterator[Match]:
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if is_confirmed(course) and course.gpu_state == "ready":
             scope, evidence, values = _said(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _still_busy(case: Case) -> Iterator[Match]:
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if course.gpu_state == "busy":
             scope, evidence, values = _said(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _switch_failed(case: Case) -> Iterator[Match]:
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if course.gpu_state == "error":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
@@ -99,7 +99,7 @@ def _switch_failed(case: Case) -> Iterator[Match]:
 
 
 def _ack_timeout(case: Case) -> Iterator[Match]:
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         waited = case.at_s - course.reports[0].at_s
         if not is_confirmed(course) and waited >= case.thresholds.ack_s:
             scope, evidence, values = _said(case, course)
@@ -108,7 +108,7 @@ def _ack_timeout(case: Case) -> Iterator[Match]:
 
 def _invalid(case: Case) -> Iterator[Match]:
     """An event that the protocol does not know: the program's error where it failed."""
-    for course in case.once(courses).values():
+    for course in case.computed_once(event_progress).values():
         if course.last.event not in EVENTS and not is_confirmed(course):
             _, evidence, values = _said(case, course)
             cause = Cause.APPLICATION if course.has_failed else None
@@ -119,8 +119,8 @@ def _no_train_end(case: Case) -> Iterator[Match]:
     """Row 41's root cause, where rollout's turn came to nothing: nobody ever told train to let go of the GPU."""
     if any(one.event == "train_end" for one in case.all(EventReport)):
         return
-    busy = [one for one in case.once(courses).values() if one.gpu_state == "busy"]
-    for course in [*busy, *(one.course for one in case.once(explained_ooms).values() if one.course)]:
+    busy = [one for one in case.computed_once(event_progress).values() if one.gpu_state == "busy"]
+    for course in [*busy, *(one.course for one in case.computed_once(explained_ooms).values() if one.course)]:
         if course.last.event == "rollout_start":
             scope, evidence, values = _said(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
@@ -128,24 +128,26 @@ def _no_train_end(case: Case) -> Iterator[Match]:
 
 def _false_success(case: Case) -> Iterator[Match]:
     """A line that claims success for an event that was not acknowledged (45)."""
-    by_name: dict[str, Course] = {course.last.event: course for course in _in_order(case)}
+    by_name: dict[str, EventProgress] = {course.last.event: course for course in _in_order(case)}
     for line in case.all(LogFinding):
         claimed = _SUCCESS.search(line.line[:LINE_MAX])
         course = by_name.get(claimed.group(1)) if claimed else None
         if course is not None and not is_confirmed(course):
             values = {"event": course.last.event, "state": str(course.reached)}
-            yield Match(None, case.place(line), 0.0, (line.report_id, *course.evidence), values)
+            yield Match(None, case.scope_of(line), 0.0, (line.report_id, *course.evidence), values)
 
 
-def _in_order(case: Case) -> list[Course]:
-    return sorted(case.once(courses).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id))
+def _in_order(case: Case) -> list[EventProgress]:
+    return sorted(
+        case.computed_once(event_progress).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id)
+    )
 
 
 # -- row 46 ------------------------------------------------------------------------------------------------------------
 
 
 def _misleading(case: Case) -> Iterator[Match]:
-    for one in case.once(explained_ooms).values():
+    for one in case.computed_once(explained_ooms).values():
         if one.course is None:
             continue
         course = one.course
@@ -156,19 +158,19 @@ def _misleading(case: Case) -> Iterator[Match]:
 
 def _held_while_oom(case: Case) -> Iterator[Match]:
     """That the other holds the GPU follows from a notice that it never got, if there is one."""
-    for one in case.once(explained_ooms).values():
+    for one in case.computed_once(explained_ooms).values():
         if one.held is None:
             continue
         held, follows = one.held, one.course is not None
         values = {"owners": held.owners, "mb": held.memory_mb, "pids": held.pids, "turn": held.turn}
         weight = Weight.FAIR if follows else Weight.PROOF
         evidence = (one.oom.report_id, held.report.report_id)
-        yield Match(Cause.GPU_NOT_RELEASED, case.place(held.report), weight, evidence, values, follows)
+        yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(held.report), weight, evidence, values, follows)
 
 
 def _plain(case: Case) -> Iterator[Match]:
     """An OOM of a stage that nothing explains away. Those of logs are spoken of where lines are."""
-    explained = case.once(explained_ooms)
+    explained = case.computed_once(explained_ooms)
     for one in ooms(case):
         if isinstance(one, StageReport) and one.report_id not in explained:
             values = {"stage": one.stage, "error": one.error}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
-from gpu_recovery.core.diagnosis.failure_pattern import Failed, Place, failed, machines, seen
+from gpu_recovery.core.diagnosis.failure_pattern import Failed, Place, failed, instance_count, unheard_pattern
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import worker_scope
@@ -94,7 +94,7 @@ def _cause(of: Failed, names: tuple[str, ...], network: Cause) -> Cause:
 
 def _everywhere(case: Case) -> Iterator[Match]:
     """All workers: their caller, or all of them. Where all are on one node or in one rack, that may be it as well."""
-    of, names = failed(case), seen(case).everybody
+    of, names = failed(case), unheard_pattern(case).everybody
     if not names:
         return
     instances, racks = case.topology.instances, case.topology.racks
@@ -115,20 +115,20 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
 def _rack(case: Case) -> Iterator[Match]:
     of = failed(case)
-    for place in seen(case).racks:
+    for place in unheard_pattern(case).racks:
         values = {"rack": place.scope.names[0], "count": len(place.names), "of": place.of}
         yield from _at(of, place, Weight.STRONG, values)
 
 
 def _node(case: Case) -> Iterator[Match]:
     of = failed(case)
-    for place in seen(case).nodes:
+    for place in unheard_pattern(case).nodes:
         yield from _at(of, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
 
 
 def _part_of_a_node(case: Case) -> Iterator[Match]:
     of = failed(case)
-    for place in seen(case).partly:
+    for place in unheard_pattern(case).partly:
         values = {"node": place.scope.names[0], "count": len(place.names), "of": place.of}
         yield from _at(of, place, Weight.WEAK, values)
 
@@ -145,10 +145,10 @@ def _at(of: Failed, place: Place, most: float, values: Mapping[str, object]) -> 
 
 
 def _left(case: Case, sporadic: bool) -> Iterator[Match]:
-    rest = seen(case).rest
+    rest = unheard_pattern(case).rest
     few = len(rest) < case.thresholds.sporadic_ratio * len(case.topology.workers)
     if rest and few is sporadic:
-        values = {"count": len(rest), "nodes": machines(case.topology, rest)}
+        values = {"count": len(rest), "nodes": instance_count(case.topology, rest)}
         yield Match(None, evidence=failed(case).evidence(rest), values=values)
 
 

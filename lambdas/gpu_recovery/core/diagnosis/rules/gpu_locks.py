@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Worker
-from gpu_recovery.core.diagnosis.gpu_memory_holders import held_by_others, occupancies, role_of, total_mb
+from gpu_recovery.core.diagnosis.gpu_memory_holders import memory_held_by_others, occupancies, role_of, total_mb
 from gpu_recovery.core.diagnosis.observations import ExitReport, LockReport, LockState, SilenceReport, StageReport
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
@@ -26,7 +26,7 @@ def _said(case: Case, state: LockState) -> Iterator[Match]:
     last = {(one.lock, one.owner): one for one in case.all(LockReport) if one.state is state}
     for one in last.values():
         values = {"owner": one.owner, "holder": one.holder or NOBODY}
-        yield Match(None, case.place(one), 0.0, (one.report_id,), values)
+        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
 
 
 def _locked(case: Case) -> Iterator[Match]:
@@ -119,7 +119,7 @@ class _Holders:
 
 
 def _not_released(case: Case) -> Iterator[Match]:
-    holders = case.once(_Holders)
+    holders = case.computed_once(_Holders)
     for one in in_vain(case):
         weight = Weight.FAIR if one.holder else Weight.HINT
         values = {"owner": one.owner, "holder": one.holder or NOBODY}
@@ -127,7 +127,7 @@ def _not_released(case: Case) -> Iterator[Match]:
 
 
 def _dead_holder(case: Case) -> Iterator[Match]:
-    holders = case.once(_Holders)
+    holders = case.computed_once(_Holders)
     for one in in_vain(case):
         gone = holders.gone(one)
         if gone and gone.proven:
@@ -136,7 +136,7 @@ def _dead_holder(case: Case) -> Iterator[Match]:
 
 
 def _silent_holder(case: Case) -> Iterator[Match]:
-    holders = case.once(_Holders)
+    holders = case.computed_once(_Holders)
     for one in in_vain(case):
         gone = holders.gone(one)
         if gone and not gone.proven:
@@ -161,16 +161,16 @@ def _two_holders(case: Case) -> Iterator[Match]:
 
 
 def _occupied(case: Case) -> Iterator[Match]:
-    for reports in case.once(occupancies).values():
+    for reports in case.computed_once(occupancies).values():
         for one in {report.stage: report for report in reports}.values():
             occupants = one.occupants or ()
             values = {"stage": one.stage, "n": len({o.pid for o in occupants}), "mb": total_mb(occupants)}
-            yield Match(None, case.place(one), 0.0, (one.report_id,), values)
+            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
 
 
 def _leak_specified(case: Case) -> Iterator[Match]:
     """Of each GPU the last look after weights_update and the last one before rollout; with one of them no verdict."""
-    for reports in case.once(occupancies).values():
+    for reports in case.computed_once(occupancies).values():
         after = [one for one in reports if (one.moment, one.stage) == ("after", "weights_update")]
         before = [one for one in reports if (one.moment, one.stage) == ("before", "rollout")]
         if not after or not before:
@@ -179,7 +179,7 @@ def _leak_specified(case: Case) -> Iterator[Match]:
         if both:
             values = {"pids": ", ".join(str(pid) for pid in sorted(both))}
             evidence = (after[-1].report_id, before[-1].report_id)
-            yield Match(None, case.place(before[-1]), 0.0, evidence, values)
+            yield Match(None, case.scope_of(before[-1]), 0.0, evidence, values)
 
 
 def _leak_repaired(case: Case) -> Iterator[Match]:
@@ -187,9 +187,9 @@ def _leak_repaired(case: Case) -> Iterator[Match]:
 
     WEAK: where both fit, a process of the other's may stay by design. With an OOM row 46 makes it a proof.
     """
-    for reports in case.once(occupancies).values():
+    for reports in case.computed_once(occupancies).values():
         for one in {report.stage: report for report in reports if report.moment != "after"}.values():
-            held = held_by_others(case, one, role_of(case, one))
+            held = memory_held_by_others(case, one, role_of(case, one))
             if held:
                 values = {
                     "pids": held.pids,
@@ -198,7 +198,7 @@ def _leak_repaired(case: Case) -> Iterator[Match]:
                     "turn": held.turn,
                     "stage": one.stage,
                 }
-                yield Match(Cause.GPU_NOT_RELEASED, case.place(one), Weight.WEAK, (one.report_id,), values)
+                yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(one), Weight.WEAK, (one.report_id,), values)
 
 
 RULES: tuple[Rule, ...] = (

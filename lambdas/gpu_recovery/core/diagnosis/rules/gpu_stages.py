@@ -28,7 +28,7 @@ NO_CHECK = "—"
 
 
 @dataclass(frozen=True)
-class Fault:
+class StageFault:
     """An error on a GPU. window: the stages it may be of, the earliest first; since: the last clean check's stage.
 
     root: the error that spoiled the context before it; None if it is the first.
@@ -38,7 +38,7 @@ class Fault:
     kind: CudaError
     window: tuple[str, ...]
     since: str
-    root: Fault | None = None
+    root: StageFault | None = None
 
 
 def timelines(case: Case) -> Mapping[tuple[str, str], list[StageReport]]:
@@ -46,7 +46,7 @@ def timelines(case: Case) -> Mapping[tuple[str, str], list[StageReport]]:
     found: dict[tuple[str, str], list[StageReport]] = {}
     for one in case.all(StageReport):
         place = case.topology.instance_of(one)
-        key = (place or one.who, one.gpu) if one.gpu else (place, f"of {one.who}")
+        key = (place or one.reporter, one.gpu) if one.gpu else (place, f"of {one.reporter}")
         found.setdefault(key, []).append(one)
     return found
 
@@ -56,12 +56,12 @@ def is_clean(report: StageReport) -> bool:
     return report.probe is Check.PASSED and report.synchronised and report.matches is not False and not report.error
 
 
-def faults(case: Case) -> tuple[Fault, ...]:
+def faults(case: Case) -> tuple[StageFault, ...]:
     """Every error of CUDA in the stages, GPU by GPU (rows 1 and 2)."""
-    return tuple(fault for reports in case.once(timelines).values() for fault in _faults_of(reports))
+    return tuple(fault for reports in case.computed_once(timelines).values() for fault in _faults_of(reports))
 
 
-def _faults_of(reports: list[StageReport]) -> Iterator[Fault]:
+def _faults_of(reports: list[StageReport]) -> Iterator[StageFault]:
     stages: list[str] = []
     since, boot, root = NO_CHECK, "", None
     for one in reports:
@@ -74,9 +74,9 @@ def _faults_of(reports: list[StageReport]) -> Iterator[Fault]:
         stages.append(one.stage)
         kind = cuda_error(one.error) if one.error else None
         if root is not None and one.error:
-            yield Fault(one, kind or CudaError.CONTEXT, (), since, root)
+            yield StageFault(one, kind or CudaError.CONTEXT, (), since, root)
         elif kind is not None:
-            fault = Fault(one, kind, tuple(dict.fromkeys(stages)), since)
+            fault = StageFault(one, kind, tuple(dict.fromkeys(stages)), since)
             yield fault
             root = fault if kind in STICKY else None
 
@@ -104,8 +104,8 @@ _WEIGHTS: Mapping[CudaError, float] = {
 
 
 def _deferred(case: Case) -> Iterator[Match]:
-    first = [one for one in case.once(faults) if one.root is None and one.kind is not CudaError.MEMORY]
-    places = {case.place(one.report) for one in first if one.kind is CudaError.CONTEXT}
+    first = [one for one in case.computed_once(faults) if one.root is None and one.kind is not CudaError.MEMORY]
+    places = {case.scope_of(one.report) for one in first if one.kind is CudaError.CONTEXT}
     for one in first:
         values = {
             "stage": one.report.stage,
@@ -122,12 +122,12 @@ def _deferred(case: Case) -> Iterator[Match]:
             yield Match(Cause.APPLICATION, JOB, shared, evidence, values)
 
 
-def _scope(case: Case, fault: Fault) -> Scope:
-    return JOB if _CAUSES[fault.kind] in _OF_THE_PROGRAM else case.place(fault.report)
+def _scope(case: Case, fault: StageFault) -> Scope:
+    return JOB if _CAUSES[fault.kind] in _OF_THE_PROGRAM else case.scope_of(fault.report)
 
 
 def _spoiled(case: Case) -> Iterator[Match]:
-    for one in case.once(faults):
+    for one in case.computed_once(faults):
         if one.root is None:
             continue
         values = {"stage": one.report.stage, "error": one.report.error, "root": one.root.report.stage}
@@ -139,7 +139,7 @@ def _spoiled(case: Case) -> Iterator[Match]:
 
 def _growth(case: Case, counter: str) -> Iterator[tuple[StageReport, StageReport, int, int]]:
     """Each reading of `counter` above the one before it on that GPU, with both. The first one is only a baseline."""
-    for reports in case.once(timelines).values():
+    for reports in case.computed_once(timelines).values():
         last: StageReport | None = None
         for one in reports:
             now = getattr(one, counter)
@@ -153,7 +153,7 @@ def _growth(case: Case, counter: str) -> Iterator[tuple[StageReport, StageReport
 
 def _ecc_specified(case: Case) -> Iterator[Match]:
     for _, one, before, after in _growth(case, "corrected"):
-        yield Match(None, case.place(one), 0.0, (one.report_id,), {"stage": one.stage, "a": before, "b": after})
+        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage, "a": before, "b": after})
 
 
 def _ecc_repaired(case: Case) -> Iterator[Match]:
@@ -167,12 +167,12 @@ def _ecc_repaired(case: Case) -> Iterator[Match]:
                 "english": counter,
                 "chinese": "可纠正" if counter == "corrected" else "不可纠正",
             }
-            yield Match(Cause.GPU_FAULT, case.place(one), weight, (last.report_id, one.report_id), values)
+            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (last.report_id, one.report_id), values)
 
 
 def _latest(case: Case, *names: str) -> Iterator[StageReport]:
     """The last report of each GPU and stage that has one of these fields."""
-    for reports in case.once(timelines).values():
+    for reports in case.computed_once(timelines).values():
         kept = {
             (one.stage, one.operation): one for one in reports if any(getattr(one, name) is not None for name in names)
         }
@@ -182,13 +182,13 @@ def _latest(case: Case, *names: str) -> Iterator[StageReport]:
 def _passed(case: Case) -> Iterator[Match]:
     for one in _latest(case, "probe"):
         if one.probe is Check.PASSED:
-            yield Match(None, case.place(one), 0.0, (one.report_id,), {"stage": one.stage})
+            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage})
 
 
 def _says_nothing(case: Case) -> Iterator[Match]:
     for one in _latest(case, "probe"):
         if one.probe is Check.PASSED and not one.synchronised:
-            yield Match(None, case.place(one), 0.0, (one.report_id,), {"stage": one.stage})
+            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage})
 
 
 def _wrong_result(case: Case) -> Iterator[Match]:
@@ -196,14 +196,14 @@ def _wrong_result(case: Case) -> Iterator[Match]:
         if one.matches is False:
             weight = Weight.STRONG if one.synchronised else Weight.FAIR
             values = {"stage": one.stage, "gpu": one.gpu or "?"}
-            yield Match(Cause.GPU_FAULT, case.place(one), weight, (one.report_id,), values)
+            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (one.report_id,), values)
 
 
 def _failed_specified(case: Case) -> Iterator[Match]:
     for one in case.all(StageReport):
         if one.probe is Check.FAILED:
             values = {"stage": one.stage, "error": one.error or "?"}
-            yield Match(None, case.place(one), 0.0, (one.report_id,), values)
+            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
 
 
 def _failed_repaired(case: Case) -> Iterator[Match]:
@@ -211,7 +211,7 @@ def _failed_repaired(case: Case) -> Iterator[Match]:
 
     One that fails with a late error may have met the fault of an earlier stage: rows 1 and 2 speak of it as well.
     """
-    spoiled = {one.report.report_id for one in case.once(faults) if one.root is not None}
+    spoiled = {one.report.report_id for one in case.computed_once(faults) if one.root is not None}
     for one in case.all(StageReport):
         if one.probe is not Check.FAILED or one.report_id in spoiled or one.matches is False:
             continue
@@ -219,7 +219,7 @@ def _failed_repaired(case: Case) -> Iterator[Match]:
         if kind in (CudaError.HARDWARE, CudaError.CONTEXT):
             weight = Weight.FAIR if kind is CudaError.HARDWARE else Weight.HINT
             values = {"stage": one.stage, "error": one.error or "?", "gpu": one.gpu or "?"}
-            yield Match(Cause.GPU_FAULT, case.place(one), weight, (one.report_id,), values)
+            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (one.report_id,), values)
 
 
 def _trace(case: Case) -> Iterator[Match]:
@@ -230,7 +230,7 @@ def _trace(case: Case) -> Iterator[Match]:
             "allocated": _gb(one.allocated_gb),
             "reserved": _gb(one.reserved_gb),
         }
-        yield Match(None, case.place(one), 0.0, (one.report_id,), values)
+        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
 
 
 def _gb(value: float | None) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
+    Observation,
     ProbeReport,
-    Report,
     SilenceReport,
     StageReport,
     WorkerHealth,
@@ -128,14 +128,14 @@ def _exits(case: Case) -> Iterator[Match]:
         if one.at_s > ends[0][0].at_s + TOGETHER_S:
             continue
         values = {
-            "who": one.who or "?",
+            "who": one.reporter or "?",
             "ended": _ended(one),
             "english": meaning.english,
             "chinese": meaning.chinese,
         }
         says_nothing = meaning is _OTHER_CODE  # it follows from whatever else is told
         for cause, weight in meaning.here.items():
-            yield Match(cause, case.place(one), weight, (one.report_id,), values, says_nothing)
+            yield Match(cause, case.scope_of(one), weight, (one.report_id,), values, says_nothing)
         for cause, weight in meaning.job.items():
             yield Match(cause, JOB, weight, (one.report_id,), values, says_nothing)
 
@@ -145,7 +145,7 @@ def _exits_after(case: Case) -> Iterator[Match]:
     later = [one for one, _ in ends if one.at_s > ends[0][0].at_s + TOGETHER_S]
     ours = [one for one in case.all(ExitReport) if one.by_us]
     for one in [*later, *ours]:
-        yield Match(None, case.place(one), 0.0, (one.report_id,), {"who": one.who or "?", "ended": _ended(one)})
+        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"who": one.reporter or "?", "ended": _ended(one)})
 
 
 # -- XIDs --------------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _occurrences(case: Case) -> Mapping[tuple[Scope, str, int], int]:
     last: dict[tuple[Scope, str, int], float] = {}
     count: dict[tuple[Scope, str, int], int] = {}
     for one in case.all(XidReport):
-        key = (case.place(one), one.gpu, one.xid)
+        key = (case.scope_of(one), one.gpu, one.xid)
         if key not in last or one.at_s - last[key] > REPEATS[XidProfile.NVIDIA].burst_gap_s:
             count[key] = count.get(key, 0) + 1
         last[key] = one.at_s
@@ -166,7 +166,7 @@ def _occurrences(case: Case) -> Mapping[tuple[Scope, str, int], int]:
 def _xids(case: Case) -> Iterator[Match]:
     count, rules = _occurrences(case), REPEATS[XidProfile.NVIDIA]
     for one in case.all(XidReport):
-        place, evidence = case.place(one), (one.report_id,)
+        place, evidence = case.scope_of(one), (one.report_id,)
         values = {"xid": one.xid, "gpu": one.gpu or "?", "asks": one.asks}
         asks = XidClass(one.asks) if one.asks in tuple(XidClass) else XidClass.DIAG
         again = count[place, one.gpu, one.xid] >= rules.sooner.get(one.xid, rules.most)
@@ -195,7 +195,7 @@ def _xids(case: Case) -> Iterator[Match]:
 def _silent(case: Case) -> Mapping[str, SilenceReport]:
     """The last word on each machine that is silent and has not been heard of since."""
     heard: dict[str, float] = {}
-    alive: tuple[Report, ...] = (*case.all(WorkerHealth), *case.all(StageReport), *case.all(XidReport))
+    alive: tuple[Observation, ...] = (*case.all(WorkerHealth), *case.all(StageReport), *case.all(XidReport))
     for one in alive:
         instance_id = case.topology.instance_of(one)
         heard[instance_id] = max(heard.get(instance_id, one.at_s), one.at_s)
@@ -268,15 +268,17 @@ _FAILED: Mapping[str, Mapping[Cause, float]] = {
 def _failed_probes(case: Case) -> Iterator[Match]:
     for one in case.all(ProbeReport):
         for cause, weight in _FAILED.get(one.probe, {}).items() if one.passed is False else ():
-            values = {"probe": one.probe, "who": one.who or "?"}
-            yield Match(cause, case.place(one), weight, (one.report_id,), values)
+            values = {"probe": one.probe, "who": one.reporter or "?"}
+            yield Match(cause, case.scope_of(one), weight, (one.report_id,), values)
 
 
 def _passed_probes(case: Case) -> Iterator[Match]:
     """It speaks for nobody: what was not found is not away."""
     for one in case.all(ProbeReport):
         if one.passed:
-            yield Match(None, case.place(one), 0.0, (one.report_id,), {"probe": one.probe, "who": one.who or "?"})
+            yield Match(
+                None, case.scope_of(one), 0.0, (one.report_id,), {"probe": one.probe, "who": one.reporter or "?"}
+            )
 
 
 RULES: tuple[Rule, ...] = (

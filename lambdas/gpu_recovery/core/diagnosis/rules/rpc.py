@@ -38,11 +38,11 @@ def is_retryable(status: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Says:
+class _CallMeaning:
     """For whom a call speaks, and how much: the cause first, then its rivals."""
 
     asks: Asks
-    speaks: tuple[tuple[Cause, float], ...]
+    causes: tuple[tuple[Cause, float], ...]
     seconds: str = ""
     together: bool = True
     """Whether it is a failure that a whole place may have (`pattern`), and not the worker's own."""
@@ -54,7 +54,7 @@ class _Says:
             at = at_place(case, one) if self.together else at_worker(case, one)
             values = {"who": name_of(case, one), "seconds": getattr(one, self.seconds) if self.seconds else None}
             values |= {"status": one.status, "error": one.error}
-            for cause, weight in self.speaks or ((None, 0.0),):
+            for cause, weight in self.causes or ((None, 0.0),):
                 of = once(cause, at)
                 yield Match(of, at, weight if of else 0.0, (one.report_id,), values)
 
@@ -120,7 +120,7 @@ def _is_cuda_error(one: RpcReport) -> bool:
 
 def _out_of_memory(one: RpcReport, case: Case) -> bool:
     """One that means what it says (row 46): else what explains it speaks."""
-    return is_answered(one) and is_out_of_memory(one) and one.report_id not in case.once(explained_ooms)
+    return is_answered(one) and is_out_of_memory(one) and one.report_id not in case.computed_once(explained_ooms)
 
 
 def _cuda_error(one: RpcReport, case: Case) -> bool:
@@ -172,35 +172,37 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} connection slow ({seconds:.1f} s) → suspected network latency",
         "Worker {who} 连接慢 → 疑似网络延迟",
         _CALLED,
-        _Says(_connect_slow, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "connect_s"),
+        _CallMeaning(
+            _connect_slow, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "connect_s"
+        ),
     ),
     Rule(
         "23",
         "Worker {who} connection timed out → network unreachable or worker down",
         "Worker {who} 连接超时 → 网络不可达或worker down",
         _CALLED,
-        _Says(_late(RpcStage.CONNECT), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_CRASH, Weight.WEAK))),
+        _CallMeaning(_late(RpcStage.CONNECT), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_CRASH, Weight.WEAK))),
     ),
     Rule(
         "24",
         "Worker {who} send timed out → insufficient network bandwidth",
         "Worker {who} 发送超时 → 网络带宽不足",
         _CALLED,
-        _Says(_late(RpcStage.SEND), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_HANG, Weight.HINT))),
+        _CallMeaning(_late(RpcStage.SEND), ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_HANG, Weight.HINT))),
     ),
     Rule(
         "25",
         "Worker {who} response header slow ({seconds:.1f} s) → suspected worker hang",
         "Worker {who} 响应头慢 → 疑似worker处理hang",
         _CALLED,
-        _Says(_header_slow, ((Cause.WORKER_HANG, Weight.WEAK), (Cause.STRAGGLER, Weight.HINT)), "header_s"),
+        _CallMeaning(_header_slow, ((Cause.WORKER_HANG, Weight.WEAK), (Cause.STRAGGLER, Weight.HINT)), "header_s"),
     ),
     Rule(
         "26",
         "Worker {who} response header timed out → connection established but no answer, suspected worker hang / OOM",
         "Worker {who} 响应头超时 → 已建立连接但worker无响应，疑似worker hang/OOM",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _late(RpcStage.HEADER),
             (
                 (Cause.WORKER_HANG, Weight.FAIR),
@@ -214,21 +216,23 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} data transfer slow → insufficient bandwidth or data too large",
         "Worker {who} 数据传输慢 → 网络带宽不足或数据过大",
         _CALLED,
-        _Says(_body_slow, ()),
+        _CallMeaning(_body_slow, ()),
     ),
     Rule(
         "27+",
         "Worker {who} data transfer slow, and it took {seconds:.1f} s",
         "Worker {who} 数据传输慢，用时{seconds:.1f}秒",
         _CALLED,
-        _Says(_body_slow_and_long, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "body_s"),
+        _CallMeaning(
+            _body_slow_and_long, ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT)), "body_s"
+        ),
     ),
     Rule(
         "28",
         "Worker {who} data receive timed out → header received, body stuck, suspected large transfer or packet loss",
         "Worker {who} 数据接收超时 → 已收到header，疑似大数据传输或网络丢包",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _late(RpcStage.BODY),
             (
                 (Cause.NETWORK, Weight.FAIR),
@@ -257,14 +261,16 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} answered 408: the request came too slowly; it may be sent again",
         "Worker {who} 408: 请求发送太慢，可重试",
         _CALLED,
-        _Says(_status(REQUEST_TIMEOUT), ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT))),
+        _CallMeaning(
+            _status(REQUEST_TIMEOUT), ((Cause.NETWORK_SLOW, Weight.WEAK), (Cause.CPU_CONTENTION, Weight.HINT))
+        ),
     ),
     Rule(
         "32b",
         "Worker {who} answered 500: GPU OOM, CUDA error, Python exception or a corrupted response",
         "Worker {who} 500: GPU OOM、CUDA error、Python exception或响应包损坏",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _ambiguous,
             (
                 (Cause.WORKER_ERROR, Weight.HINT),
@@ -280,7 +286,7 @@ RULES: tuple[Rule, ...] = (
         "Worker {who}: GPU out of memory: {error}",
         "Worker {who}: GPU内存不足: {error}",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _out_of_memory,
             (
                 (Cause.GPU_MEMORY, Weight.FAIR),
@@ -294,21 +300,23 @@ RULES: tuple[Rule, ...] = (
         "Worker {who}: CUDA error: {error}",
         "Worker {who}: CUDA错误: {error}",
         _CALLED,
-        _Says(_cuda_error, ((Cause.GPU_CONTEXT, Weight.FAIR), (Cause.WORKER_ERROR, Weight.HINT)), together=False),
+        _CallMeaning(
+            _cuda_error, ((Cause.GPU_CONTEXT, Weight.FAIR), (Cause.WORKER_ERROR, Weight.HINT)), together=False
+        ),
     ),
     Rule(
         "32e",
         "Worker {who} answered 522: network slow",
         "Worker {who} 522: 网络传输慢",
         _CALLED,
-        _Says(_status(NETWORK_SLOW), ((Cause.NETWORK_SLOW, Weight.FAIR), (Cause.CPU_CONTENTION, Weight.HINT))),
+        _CallMeaning(_status(NETWORK_SLOW), ((Cause.NETWORK_SLOW, Weight.FAIR), (Cause.CPU_CONTENTION, Weight.HINT))),
     ),
     Rule(
         "32f",
         "Worker {who} answered 523: worker timeout",
         "Worker {who} 523: Worker处理超时",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _status(WORKER_TIMEOUT), ((Cause.WORKER_HANG, Weight.FAIR), (Cause.STRAGGLER, Weight.WEAK)), together=False
         ),
     ),
@@ -317,21 +325,21 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} could not read the request → data corrupted in transit: {error}",
         "Worker {who} 反序列化失败 → 数据损坏（网络丢包）: {error}",
         _CALLED,
-        _Says(_deserialise, ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_ERROR, Weight.WEAK)), together=False),
+        _CallMeaning(_deserialise, ((Cause.NETWORK, Weight.FAIR), (Cause.WORKER_ERROR, Weight.WEAK)), together=False),
     ),
     Rule(
         "33b",
         "Worker {who}: the method raised → worker-internal error: {error}",
         "Worker {who} method() → Worker内部错误: {error}",
         _CALLED,
-        _Says(_method, ((Cause.WORKER_ERROR, Weight.STRONG), (Cause.APPLICATION, Weight.WEAK)), together=False),
+        _CallMeaning(_method, ((Cause.WORKER_ERROR, Weight.STRONG), (Cause.APPLICATION, Weight.WEAK)), together=False),
     ),
     Rule(
         "33c",
         "Worker {who} could not write the result → host memory: {error}",
         "Worker {who} 序列化结果失败 → 结果过大（内存不足）: {error}",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _serialise_memory, ((Cause.HOST_MEMORY, Weight.STRONG), (Cause.WORKER_ERROR, Weight.HINT)), together=False
         ),
     ),
@@ -340,7 +348,9 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} could not write the result: {error}",
         "Worker {who} 序列化结果失败: {error}",
         _CALLED,
-        _Says(_serialise_other, ((Cause.WORKER_ERROR, Weight.FAIR), (Cause.HOST_MEMORY, Weight.HINT)), together=False),
+        _CallMeaning(
+            _serialise_other, ((Cause.WORKER_ERROR, Weight.FAIR), (Cause.HOST_MEMORY, Weight.HINT)), together=False
+        ),
     ),
     Rule(
         "34",
@@ -348,7 +358,7 @@ RULES: tuple[Rule, ...] = (
         "of a hung worker",
         "Worker {who} ConnectionError → TCP KeepAlive可能先于应用层超时，不能证明worker hang",
         _CALLED,
-        _Says(
+        _CallMeaning(
             _broken,
             (
                 (Cause.NETWORK, Weight.WEAK),
@@ -362,6 +372,6 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} refused the connection → nobody listens there",
         "Worker {who} 拒绝连接 → worker down",
         _CALLED,
-        _Says(_refused, ((Cause.WORKER_CRASH, Weight.FAIR), (Cause.NETWORK, Weight.WEAK))),
+        _CallMeaning(_refused, ((Cause.WORKER_CRASH, Weight.FAIR), (Cause.NETWORK, Weight.WEAK))),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.observations import CallTiming, Progress, RpcReport
+from gpu_recovery.core.diagnosis.observations import CallTiming, ProgressReport, RpcReport
 from gpu_recovery.core.diagnosis.outliers import (
     GUARD_MIN,
     beyond_guard,
@@ -25,7 +25,7 @@ from gpu_recovery.core.diagnosis.outliers import (
     sigma_decides,
 )
 from gpu_recovery.core.diagnosis.rule import Match, Rule
-from gpu_recovery.core.diagnosis.scopes import at_worker, machine_scope, name_of, worker_of, worker_scope
+from gpu_recovery.core.diagnosis.scopes import at_worker, instance_scope, name_of, worker_of, worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Weight
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
@@ -45,7 +45,7 @@ def enough(done: int, total: int, by: Thresholds) -> bool:
 
 def _heartbeat_failed(case: Case) -> Iterator[Match]:
     """Row 12. An answer that is an error came through the network, so the worker is the rival."""
-    for one in case.all(Progress):
+    for one in case.all(ProgressReport):
         if one.status != OK:
             at = at_worker(case, one)
             rival = Cause.WORKER_ERROR if one.status > 0 else Cause.WORKER_CRASH
@@ -54,10 +54,10 @@ def _heartbeat_failed(case: Case) -> Iterator[Match]:
             yield Match(rival, at, Weight.HINT, (one.report_id,), values)
 
 
-def _steps(case: Case) -> dict[str, list[Progress]]:
+def _steps(case: Case) -> dict[str, list[ProgressReport]]:
     """The heartbeats of each worker that said how far it is, the oldest first."""
-    found: dict[str, list[Progress]] = {}
-    for one in case.all(Progress):
+    found: dict[str, list[ProgressReport]] = {}
+    for one in case.all(ProgressReport):
         if one.value is not None and one.status == OK:
             found.setdefault(worker_of(case, one), []).append(one)
     return found
@@ -203,7 +203,7 @@ def _guard(case: Case) -> Iterator[Match]:
         for name in sorted(flagged):
             values = {"who": name, "method": method, "avg": calls.means[name], "median": middle}
             weight = Weight.HINT if name in uneven else Weight.FAIR
-            at = machine_scope(case, name, calls.instances[name])
+            at = instance_scope(case, name, calls.instances[name])
             yield Match(Cause.STRAGGLER, at, weight, calls.evidence[name], values)
 
 
@@ -233,7 +233,7 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
                 yield Match(Cause.UNEVEN_STAGE, JOB, Weight.STRONG, evidence, values)
                 continue
             yield Match(Cause.UNEVEN_STAGE, JOB, Weight.WEAK, evidence, values)
-            at = machine_scope(case, names[0], calls.instances[names[0]])
+            at = instance_scope(case, names[0], calls.instances[names[0]])
             yield Match(Cause.STRAGGLER, at, Weight.WEAK, evidence, values)
 
 
@@ -251,7 +251,7 @@ def _timed_out(case: Case) -> Iterator[Match]:
         yield Match(Cause.STRAGGLER, JOB, Weight.HINT, evidence, values)
 
 
-_BEAT, _CALL = (Progress,), (CallTiming,)
+_BEAT, _CALL = (ProgressReport,), (CallTiming,)
 RULES: tuple[Rule, ...] = (
     Rule("12", "{who}: heartbeat failed → network delay", "Heartbeat失败 → 网络延迟", _BEAT, _heartbeat_failed),
     Rule(

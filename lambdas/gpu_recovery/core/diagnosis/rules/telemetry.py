@@ -15,7 +15,7 @@ from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.failure_pattern import has_no_answer
 from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
-    Progress,
+    ProgressReport,
     RequestReport,
     RequestState,
     RpcReport,
@@ -145,7 +145,7 @@ def _letter(health: WorkerHealth, silent_s: float, case: Case) -> str:
 def _never(case: Case) -> Iterator[Match]:
     """Row 40's first sentence, and whether it may be believed."""
     reporting = bool(case.all(WorkerHealth))
-    heard = {worker_of(case, one) for kind in (RequestReport, Progress, CallTiming) for one in case.all(kind)}
+    heard = {worker_of(case, one) for kind in (RequestReport, ProgressReport, CallTiming) for one in case.all(kind)}
     heard |= {worker_of(case, one) for one in case.all(RpcReport) if not has_no_answer(one)}
     for one in _health(case):
         if one.letter != "a":

@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.observations import NcclReport, WeightSync
+from gpu_recovery.core.diagnosis.observations import NcclReport, WeightSyncReport
 from gpu_recovery.core.diagnosis.rule import Match, Rule
-from gpu_recovery.core.diagnosis.scopes import at_worker, machine_scope, name_of, worker_of
+from gpu_recovery.core.diagnosis.scopes import at_worker, instance_scope, name_of, worker_of
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
 
 _PARTS = ("serialize_s", "upload_s", "download_s", "deserialize_s")
@@ -55,7 +55,7 @@ _HARMLESS = re.compile(
 
 def _profile(case: Case) -> Iterator[Match]:
     """Row 7: what the last synchronisation of each worker took."""
-    last = {worker_of(case, one): one for one in case.all(WeightSync)}
+    last = {worker_of(case, one): one for one in case.all(WeightSyncReport)}
     for one in last.values():
         known = {part[:-2]: getattr(one, part) for part in _PARTS if getattr(one, part) is not None}
         if known:
@@ -73,11 +73,11 @@ def _slow_download(case: Case) -> Iterator[Match]:
         yield from _one_side(case, one, "download_s")
 
 
-def _slow(case: Case, part: str, limit_s: float) -> list[WeightSync]:
-    return [one for one in case.all(WeightSync) if (getattr(one, part) or 0.0) > limit_s]
+def _slow(case: Case, part: str, limit_s: float) -> list[WeightSyncReport]:
+    return [one for one in case.all(WeightSyncReport) if (getattr(one, part) or 0.0) > limit_s]
 
 
-def _one_side(case: Case, one: WeightSync, part: str) -> Iterator[Match]:
+def _one_side(case: Case, one: WeightSyncReport, part: str) -> Iterator[Match]:
     """The network of whoever was slow; its rival is the server."""
     values = {"seconds": getattr(one, part)}
     yield Match(Cause.NETWORK_SLOW, at_worker(case, one), Weight.FAIR, (one.report_id,), values)
@@ -152,23 +152,23 @@ def _fabric(case: Case) -> Iterator[Match]:
     for one in case.all(NcclReport):
         if is_fabric_fault(one.line):
             values = {"who": name_of(case, one), "line": one.line}
-            yield Match(Cause.RDMA, _machine(case, one), Weight.STRONG, (one.report_id,), values)
-            yield Match(Cause.NETWORK, _machine(case, one), Weight.HINT, (one.report_id,), values)
+            yield Match(Cause.RDMA, _instance(case, one), Weight.STRONG, (one.report_id,), values)
+            yield Match(Cause.NETWORK, _instance(case, one), Weight.HINT, (one.report_id,), values)
 
 
 def _memory_limit(case: Case) -> Iterator[Match]:
     for one in case.all(NcclReport):
         if is_memory_limit(one.line):
             values = {"who": name_of(case, one), "line": one.line}
-            yield Match(Cause.CONFIGURATION, _machine(case, one), Weight.FAIR, (one.report_id,), values)
-            yield Match(Cause.RDMA, _machine(case, one), Weight.HINT, (one.report_id,), values)
+            yield Match(Cause.CONFIGURATION, _instance(case, one), Weight.FAIR, (one.report_id,), values)
+            yield Match(Cause.RDMA, _instance(case, one), Weight.HINT, (one.report_id,), values)
 
 
-def _machine(case: Case, one: NcclReport) -> Scope:
-    return machine_scope(case, worker_of(case, one), case.topology.instance_of(one))
+def _instance(case: Case, one: NcclReport) -> Scope:
+    return instance_scope(case, worker_of(case, one), case.topology.instance_of(one))
 
 
-_SYNC, _NCCL = (WeightSync,), (NcclReport,)
+_SYNC, _NCCL = (WeightSyncReport,), (NcclReport,)
 RULES: tuple[Rule, ...] = (
     Rule("7", "Weight sync profile: {timings}", "Weight sync profile: {timings}", _SYNC, _profile),
     Rule(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
-_CASCADE = Role.CASCADE
+_CASCADE = LineRole.CASCADE
 
-_V = Kind.RENDEZVOUS_TIMEOUT
+_V = LineKind.RENDEZVOUS_TIMEOUT
 _add(
     "c10d",
     _V,
@@ -86,7 +86,7 @@ _add(
     soft=True,
 )
 
-_T = Kind.COLLECTIVE_TIMEOUT
+_T = LineKind.COLLECTIVE_TIMEOUT
 _add(
     "c10d",
     _T,
@@ -158,7 +158,7 @@ _add(
     whole=True,
 )
 
-_E = Kind.NETWORK_PEER_EXIT
+_E = LineKind.NETWORK_PEER_EXIT
 _add(
     "NCCL",
     _E,

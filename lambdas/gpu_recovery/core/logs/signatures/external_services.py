@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind
+from gpu_recovery.core.logs.kinds import LineKind
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 
-_X = Kind.NETWORK_EXTERNAL
+_X = LineKind.NETWORK_EXTERNAL
 _add(
     "urllib3",
     _X,

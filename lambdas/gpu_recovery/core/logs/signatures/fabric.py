@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind
+from gpu_recovery.core.logs.kinds import LineKind
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 
-_M = Kind.COLLECTIVE_MISMATCH
+_M = LineKind.COLLECTIVE_MISMATCH
 _add(
     "NCCL",
     _M,
@@ -30,7 +30,7 @@ _add(
     r"|rank.{0,40}different (?:size|shape|number of)",
 )
 
-_K = Kind.RDMA_MEMLOCK_CONFIG
+_K = LineKind.RDMA_MEMLOCK_CONFIG
 _add(
     "libibverbs",
     _K,
@@ -62,7 +62,7 @@ _add(
     r"|failure) to register (?:user )?(?:memory|buffer|mr)",
 )
 
-_R = Kind.NETWORK_RDMA
+_R = LineKind.NETWORK_RDMA
 _add(
     "NCCL",
     _R,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
@@ -10,7 +10,7 @@ _add = _ALL.add
 
 # -- hardware ----------------------------------------------------------------------------------------------------------
 
-_L = Kind.HARDWARE_GPU_LOST
+_L = LineKind.HARDWARE_GPU_LOST
 _add(
     "driver",
     _L,
@@ -41,7 +41,7 @@ _add(
 )
 _add("fabric manager", _L, "failed to find the gpu handle", r"failed to find the gpu handle \d+")
 
-_E = Kind.HARDWARE_GPU_ECC
+_E = LineKind.HARDWARE_GPU_ECC
 _add(
     "CUDA",
     _E,
@@ -83,7 +83,7 @@ _add(
     r"|uncorrectable)(?!.{0,30}: (?:0|no)\b)",
 )
 
-_N = Kind.HARDWARE_NVLINK
+_N = LineKind.HARDWARE_NVLINK
 _add(
     "CUDA",
     _N,
@@ -103,7 +103,7 @@ _add(
 _add("driver", _N, "knvlink", r"knvlink\w+:.{0,80}(?:fail|error)")
 _add("driver", _N, "peer gpu memory", r"invalid access of peer gpu memory")
 
-_T = Kind.HARDWARE_THERMAL
+_T = LineKind.HARDWARE_THERMAL
 _add(
     "driver",
     _T,
@@ -121,7 +121,7 @@ _add(
     r"|throttl\w+ due to.{0,20}(?:temperature|thermal)|clock throttled",
 )
 
-_R = Kind.HARDWARE_GPU_RESET
+_R = LineKind.HARDWARE_GPU_RESET
 _add(
     "driver",
     _R,
@@ -134,7 +134,7 @@ _add(
 
 # -- what the driver's place lacks -------------------------------------------------------------------------------------
 
-_D = Kind.DRIVER_ENVIRONMENT
+_D = LineKind.DRIVER_ENVIRONMENT
 _add("CUDA", _D, "error 80|error 3", r"\berror 80[234]\b|\berror 3(?:4|5|6)?: (?:cuda driver|initialization|api)")
 _add(
     "CUDA",
@@ -204,7 +204,7 @@ _add(
 
 # -- the program's doing -----------------------------------------------------------------------------------------------
 
-_A = Kind.DEVICE_ASSERT
+_A = LineKind.DEVICE_ASSERT
 _add(
     "CUDA",
     _A,
@@ -214,7 +214,7 @@ _add(
     r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed",
 )
 
-_O = Kind.CUDA_OOM
+_O = LineKind.CUDA_OOM
 _add(
     "PyTorch",
     _O,
@@ -248,10 +248,10 @@ _add(
     whole=True,
 )
 
-_C = Kind.RUNTIME_ERROR_CUDA
-_add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", Role.CASCADE)
-_add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", Role.CASCADE)
-_add("PyTorch", Kind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid device ordinal")
+_C = LineKind.RUNTIME_ERROR_CUDA
+_add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
+_add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)
+_add("PyTorch", LineKind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid device ordinal")
 _add(
     "CUDA",
     _C,
@@ -269,6 +269,8 @@ _add(
     r"\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
     r"|cuda.{0,40}launch (?:failure|timed out)|warp (?:illegal|out-of-range|misaligned)",
 )
-_add("PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror|unhandled", r"unhandled ?cuda ?error", Role.CASCADE)
+_add(
+    "PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror|unhandled", r"unhandled ?cuda ?error", LineRole.CASCADE
+)
 
 SIGNATURES = tuple(_ALL.rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 
-_S = Kind.SHM_EXHAUSTED
-_add("PyTorch", Kind.OS_LIMIT, "shared memory", r"shared memory.{0,120}too many open files")
+_S = LineKind.SHM_EXHAUSTED
+_add("PyTorch", LineKind.OS_LIMIT, "shared memory", r"shared memory.{0,120}too many open files")
 _add("PyTorch", _S, "bus error", r"(?:worker|dataloader).{0,60}bus error|bus error.{0,40}(?:worker|dataloader)")
 _add(
     "PyTorch",
@@ -30,7 +30,7 @@ _add(
     r"|exceeded|full)",
 )
 
-_L = Kind.OS_LIMIT
+_L = LineKind.OS_LIMIT
 _add(
     "kernel",
     _L,
@@ -62,7 +62,7 @@ _add(
     r"|ulimit)\b.{0,40}(?:reach|exceed|too low)|(?:reached|exceeded).{0,40}(?:ulimit|pids\.max|max user processes)",
 )
 
-_P = Kind.PORT_IN_USE
+_P = LineKind.PORT_IN_USE
 _add(
     "kernel",
     _P,
@@ -73,8 +73,8 @@ _add(
     whole=True,
 )
 
-_C = Role.CONFIRMATION
-_H = Kind.HOST_OOM
+_C = LineRole.CONFIRMATION
+_H = LineKind.HOST_OOM
 _add(
     "kernel",
     _H,
@@ -121,7 +121,7 @@ _add(
 )
 _add("kernel", _H, "page allocation failure", r"page allocation failure")
 
-_F = Kind.STORAGE_FULL
+_F = LineKind.STORAGE_FULL
 _add(
     "kernel",
     _F,
@@ -141,7 +141,7 @@ _add(
     whole=True,
 )
 
-_I = Kind.STORAGE_IO
+_I = LineKind.STORAGE_IO
 _add(
     "kernel",
     _I,
@@ -202,7 +202,7 @@ _add(
     r"|disk failure|superblock.{0,40}(?:error|fail|corrupt)|failed command: (?:read|write)",
 )
 
-_K = Kind.NODE_KERNEL
+_K = LineKind.NODE_KERNEL
 _add(
     "kernel",
     _K,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 
-_R = Kind.INSUFFICIENT_RESOURCES
+_R = LineKind.INSUFFICIENT_RESOURCES
 _add(
     "verl",
     _R,
@@ -84,7 +84,7 @@ _add(
     r"|you requested gpu: \[.{0,60}but your machine only has",
 )
 
-_C = Kind.CONTAINER_IMAGE
+_C = LineKind.CONTAINER_IMAGE
 _add(
     "ECS",
     _C,
@@ -129,7 +129,7 @@ _add(
     r"|create|open))",
 )
 
-_P = Kind.SCHEDULER_PREEMPT
+_P = LineKind.SCHEDULER_PREEMPT
 _add(
     "Slurm",
     _P,
@@ -156,7 +156,7 @@ _add(
     r"|host).{0,40}(?:being drained|is draining|reclaimed)|job .{0,60}reclaimed",
 )
 
-_T = Kind.SCHEDULER_TIME_LIMIT
+_T = LineKind.SCHEDULER_TIME_LIMIT
 _add(
     "Slurm",
     _T,
@@ -178,14 +178,14 @@ _add(
     r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
 )
 
-_K = Kind.PROCESS_KILLED_UNKNOWN
-_add("Slurm", _K, "cancelled at", r"\*\*\* (?:job|step) .{0,80}cancelled at", Role.CASCADE)
+_K = LineKind.PROCESS_KILLED_UNKNOWN
+_add("Slurm", _K, "cancelled at", r"\*\*\* (?:job|step) .{0,80}cancelled at", LineRole.CASCADE)
 _add(
     "ECS",
     _K,
     "essential container|scaling activity|task stopped|host ec2|taskfailedtostart",
     r"essential container in task exited|host ec2.{0,40}(?:terminated|stopped)|task stopped (?:by|at):?",
-    Role.CASCADE,
+    LineRole.CASCADE,
 )
 
 SIGNATURES = tuple(_ALL.rows)

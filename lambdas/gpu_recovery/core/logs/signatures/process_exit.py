@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
-_CASCADE = Role.CASCADE
-_U = Kind.USER_ERROR_CONFIG
+_CASCADE = LineRole.CASCADE
+_U = LineKind.USER_ERROR_CONFIG
 
-_K = Kind.PROCESS_KILLED_UNKNOWN
+_K = LineKind.PROCESS_KILLED_UNKNOWN
 _add(
     "Ray",
     _K,
@@ -41,7 +41,7 @@ _add(
     whole=True,
 )
 
-_X = Kind.PROCESS_CRASH
+_X = LineKind.PROCESS_CRASH
 _add(
     "kernel",
     _X,
@@ -98,7 +98,7 @@ _EXCEPTION = (
 )
 _add(
     "Python",
-    Kind.PROCESS_CRASH,
+    LineKind.PROCESS_CRASH,
     "raytaskerror|raytaskerror(|remote_traceback|processexitedexception",
     r"raytaskerror|processexitedexception",
     _CASCADE,

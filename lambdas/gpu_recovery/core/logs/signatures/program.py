@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import Kind
+from gpu_recovery.core.logs.kinds import LineKind
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 _NAN = r"(?:[-+]?nan|[-+]?inf(?:inity)?)"
 
-_N = Kind.NUMERICAL_NAN
+_N = LineKind.NUMERICAL_NAN
 _add(
     "training loops",
     _N,
@@ -63,7 +63,7 @@ _add(
     soft=True,
 )
 
-_C = Kind.USER_ERROR_CHECKPOINT
+_C = LineKind.USER_ERROR_CHECKPOINT
 _add(
     "PyTorch",
     _C,
@@ -112,7 +112,7 @@ _add(
     r"error (?:while |when |in )?(?:loading|restoring|resuming).{0,40}(?:checkpoint|weights|model state|optimizer)",
 )
 
-_D = Kind.USER_ERROR_DEPENDENCY
+_D = LineKind.USER_ERROR_DEPENDENCY
 _add(
     "Python",
     _D,
@@ -166,7 +166,7 @@ _add(
     whole=True,
 )
 
-_U = Kind.USER_ERROR_CONFIG
+_U = LineKind.USER_ERROR_CONFIG
 _add(
     "Hydra",
     _U,
