@@ -1,5 +1,7 @@
-"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line, `training` is for programs that
-train. The HTTP library is imported by whoever asks for the client: `training` has to work where there is none.
+"""The client of gpu-recovery: HTTP client, command line and library for training programs.
+
+`RecoveryClient` calls the HTTP API, `cli` is the command line, `training` is for training programs. The HTTP library
+is imported only with `RecoveryClient`, because `training` must work without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests to the job API and what comes back: where the token may go, what is tried again, what an answer must be."""
+"""HTTP requests to the job API: where the token may go, retries, and checks of responses."""
 
 from __future__ import annotations
 
@@ -22,25 +22,29 @@ from gpu_recovery_client.errors import (
 
 View = dict[str, Any]
 TIMEOUT_S = 35.0
-"""Longer than the API may take (29 s), so that its own error arrives instead of our giving up."""
+"""Seconds for a response: more than the API may take (29 s), so that the API's own error arrives first."""
 CONNECT_TIMEOUT_S = 10.0
 ATTEMPTS_MAX = 4
-"""How often a request is sent at most that may be sent again: a read, or a submission under its own key."""
+"""Largest number of attempts for a request that may be repeated: a read, or a submission with an idempotency key."""
 WAIT_S, WAIT_S_MAX = 1.0, 30.0
-"""The first wait where the API does not say how long (each next one doubles), and the longest that is waited out."""
+"""First wait in seconds if the API names none (it doubles each time), and the longest wait that is accepted."""
 BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses after which a request may be retried."""
 
 
 class HttpClient:
     """A connection to one deployment, authenticated with a token. Usable as a context manager.
 
-    api_url:   where `/api/v2/...` begins; https, or http on this machine only, since the token goes with each request.
-    transport: replaces the network, for tests.
-    timeout_s: seconds until an answer is given up on.
-    pause:     waits so many seconds before a request is sent again.
-
     Every call raises RequestRefused, ServiceUnreachable or AnswerUnreadable. A read that is refused with 429 or 503 is
-    tried again after its Retry-After, TRIES times in all.
+    retried after its Retry-After, with ATTEMPTS_MAX attempts in all.
+
+    Args:
+        api_url: the address below which `/api/v2/...` begins. It must be https, or http on this host, because each
+            request carries the token.
+        token: the secret token.
+        transport: replaces the network, for tests.
+        timeout_s: seconds until a request is given up.
+        pause: waits this many seconds before a retry.
     """
 
     def __init__(
@@ -54,23 +58,24 @@ class HttpClient:
     ) -> None:
         base, self._local = _address(api_url)
         self.api_url = str(base).rstrip("/")
-        self._token = _usable(token)
+        self._token = _checked_token(token)
         self._pause = pause
         self._http = httpx.Client(
             headers={"authorization": f"Bearer {self._token}", "accept": "application/json"},
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             transport=transport,
-            trust_env=not self._local,  # a proxy of the environment cannot reach this machine's loopback
+            trust_env=not self._local,  # a proxy of the environment cannot reach the loopback of this host
         )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.api_url!r})"
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def _items(self, path: str, key: str, query: Mapping[str, Any], unreadable: list[str] | None) -> Iterator[View]:
+        """Yield the items of all pages."""
         cursor = query.get("cursor")
         seen = {cursor}
         missed: list[str] = [] if unreadable is None else unreadable
@@ -88,19 +93,22 @@ class HttpClient:
             seen.add(cursor)
 
     def _page(self, path: str, key: str, query: Mapping[str, Any]) -> View:
+        """Return one page. Raises AnswerUnreadable if its field `key` is no list."""
         page = self._call("GET", path, query=query)
         if not isinstance(page.get(key), list):
             raise AnswerUnreadable(f"GET {path}: the answer has no list {key!r}; is {self.api_url} the API?")
         return page
 
-    def _one(self, key: str, method: str, path: str, **given: Any) -> View:
-        view = self._call(method, path, **given)
+    def _record(self, key: str, method: str, path: str, **request: Any) -> View:
+        """Return the view of one record. Raises AnswerUnreadable if its field `key` is no string."""
+        view = self._call(method, path, **request)
         if not isinstance(view.get(key), str):
             raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
         return view
 
-    def _having(self, key: str, method: str, path: str, **given: Any) -> View:
-        view = self._call(method, path, **given)
+    def _having(self, key: str, method: str, path: str, **request: Any) -> View:
+        """Return a view. Raises AnswerUnreadable if it lacks the field `key`."""
+        view = self._call(method, path, **request)
         if key not in view:
             raise AnswerUnreadable(f"{method} {path}: the answer has no {key}; is {self.api_url} the API?")
         return view
@@ -116,27 +124,34 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> View:
-        """The JSON object that is answered. `body` goes as JSON, `text` as it is; headers say of what kind it is.
+        """Send a request and return the JSON object of the response.
 
-        repeatable: sent twice it does what it does once, so it may also be sent again when its answer got lost.
+        Args:
+            method: HTTP method.
+            path: the path below the version of the API.
+            query: query parameters; None values are left out.
+            body: sent as JSON.
+            text: sent as it is; a header names its media type.
+            headers: further headers.
+            repeatable: a second delivery has no further effect, so the request may be retried after a lost response.
         """
-        given = {key: value for key, value in (query or {}).items() if value is not None}
+        parameters = {key: value for key, value in (query or {}).items() if value is not None}
         url = f"{self.api_url}/api/v2{path}"
         try:
             request = self._http.build_request(
-                method, url, params=given or None, json=body, content=text, headers=dict(headers or {})
+                method, url, params=parameters or None, json=body, content=text, headers=dict(headers or {})
             )
-        except ValueError as error:  # a number or character of the body that JSON has no form for
+        except ValueError as error:  # the body has a number or character without a form in JSON
             raise ClientError(f"{method} {path}: the request cannot be written as JSON") from error
         for number in range(1, ATTEMPTS_MAX + 1):
             response = self._send(request, again=repeatable and number < ATTEMPTS_MAX)
             if response is None:
-                self._pause(_doubled(number))
+                self._pause(_backoff_s(number))
                 continue
             if response.is_success:
                 return self._view(response, method, path)
             refusal = self._refusal(response, path)
-            wait = _doubled(number) if refusal.retry_after_s is None else refusal.retry_after_s
+            wait = _backoff_s(number) if refusal.retry_after_s is None else refusal.retry_after_s
             if response.status_code not in BUSY or number == ATTEMPTS_MAX or wait > WAIT_S_MAX:
                 raise refusal
             if method != "GET" and not repeatable:
@@ -145,10 +160,10 @@ class HttpClient:
         raise AssertionError("the last try answers or raises")
 
     def _send(self, request: httpx.Request, *, again: bool) -> httpx.Response | None:
-        """The answer; None when it got lost on the way and the request may be sent `again`."""
+        """Send the request. Return None if the response was lost and the request may be sent `again`."""
         try:
             return self._http.send(request)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent, and nothing listens there
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:  # nothing was sent: no server listens there
             raise self._unreachable(error) from error
         except httpx.RequestError as error:
             if again:
@@ -169,34 +184,39 @@ class HttpClient:
         return view
 
     def _refusal(self, response: httpx.Response, path: str) -> RequestRefused:
-        """The problem document as an error; the gateway's own `{"message"}` and bare statuses count as well."""
+        """Return the problem document as an error.
+
+        The gateway's own `{"message"}` and bare statuses are accepted too.
+        """
         problem = _decoded(response)
         if not isinstance(problem, dict):
             problem = {}
         title = problem.get("title") or problem.get("message") or _phrase(response.status_code)
         field = problem.get("field")
         listed = problem.get("errors")
-        wrong = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        more = [(self._safe(str(one.get("field") or "")), self._safe(str(one.get("detail") or ""))) for one in wrong]
+        wrong = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+        more = [
+            (self._safe(str(entry.get("field") or "")), self._safe(str(entry.get("detail") or ""))) for entry in wrong
+        ]
         first = (None if field is None else str(field), str(problem.get("detail") or ""))
         return RequestRefused(
             response.status_code,
             self._safe(str(title)),
             self._safe(first[1]),
             None if first[0] is None else self._safe(first[0]),
-            more=tuple(one for one in more if one != first),
+            more=tuple(entry for entry in more if entry != first),
             code=self._safe(str(problem.get("code") or "")),
             retry_after_s=_seconds(response.headers.get("retry-after"), problem.get("retry_after_s")),
             path=self._safe(path),
         )
 
     def _safe(self, text: str) -> str:
-        """`text` of a server or library, which might echo the token, without it."""
+        """Return a text of a server or library with the token replaced: the text might echo it."""
         return text.replace(self._token, "[token]")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` can only be this machine: 127.0.0.0/8, ::1, localhost and the names under it (RFC 6761)."""
+    """Return whether `host` can only be this host: 127.0.0.0/8, ::1, localhost and names below it (RFC 6761)."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -204,14 +224,20 @@ def is_loopback(host: str) -> bool:
 
 
 def segment(what: str, value: str) -> str:
-    """`value` as one path segment: no slash leads elsewhere, and no dots climb."""
+    """Return `value` quoted as one path segment, so that it cannot change the path.
+
+    Raises ClientError if it is empty.
+    """
     if not value.strip(". "):
         raise ClientError(f"{value!r} is not a {what}")
     return quote(value, safe="", errors="replace")
 
 
 def _address(api_url: str) -> tuple[httpx.URL, bool]:
-    """The address and whether it is on this machine; SettingsMissing if a token must not be sent there."""
+    """Return the address, and whether it is on this host.
+
+    Raises SettingsMissing if the token must not be sent there.
+    """
     try:
         url = httpx.URL(api_url.strip())
     except httpx.InvalidURL as error:
@@ -226,8 +252,11 @@ def _address(api_url: str) -> tuple[httpx.URL, bool]:
     return url, local
 
 
-def _usable(token: str) -> str:
-    """`token` without white space around it. Odd characters are refused here, as libraries quote what they refuse."""
+def _checked_token(token: str) -> str:
+    """Return `token` without surrounding white space.
+
+    Raises SettingsMissing for characters that a header cannot carry. A library would quote the token in its error.
+    """
     bare = token.strip()
     if not bare:
         raise SettingsMissing("the token is empty")
@@ -236,16 +265,19 @@ def _usable(token: str) -> str:
     return bare
 
 
-def _doubled(number: int) -> float:
-    """Seconds to wait after the `number`-th try, where nobody says how long."""
+def _backoff_s(number: int) -> float:
+    """Return the seconds to wait after attempt `number` if the API names none."""
     return WAIT_S * 2.0 ** (number - 1)
 
 
-def _seconds(*told: Any) -> float | None:
-    """The first of what was told that is a number of seconds; a date in Retry-After (RFC 9110) is read as none."""
-    for one in told:
+def _seconds(*values: Any) -> float | None:
+    """Return the first value that is a number of seconds; None if there is none.
+
+    A date in Retry-After (RFC 9110) is ignored.
+    """
+    for value in values:
         try:
-            seconds = float(one)
+            seconds = float(value)
         except (TypeError, ValueError):
             continue
         if math.isfinite(seconds) and seconds >= 0:
@@ -254,7 +286,7 @@ def _seconds(*told: Any) -> float | None:
 
 
 def _decoded(response: httpx.Response) -> Any:
-    """The body's JSON value; None when it is not JSON."""
+    """Return the JSON value of the body; None if it is not JSON."""
     try:
         return response.json()
     except ValueError:

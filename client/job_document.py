@@ -1,4 +1,4 @@
-"""A document that the user wrote, JSON or YAML: its text as it is, and what it says."""
+"""Reads a document of the user, JSON or YAML: its text as written, and its fields."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import yaml
 
 JSON, YAML = "application/json", "application/yaml"
 KINDS = {".json": JSON, ".yaml": YAML, ".yml": YAML}
+"""Media types by the suffix of a file name."""
 BYTES_MAX = 262_144
-"""What the API takes."""
+"""Largest document that the API accepts, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An object that somebody wrote down. `kind` is the media type of `text`."""
+    """A document of the user. `kind` is the media type of `text`."""
 
     text: str
     kind: str
@@ -27,9 +28,16 @@ class Document:
 
 
 def read_document(file: str, hint: str) -> Document:
-    """The document in `file`, or on stdin for '-'. BadParameter, with `hint`, if it cannot be read as one.
+    """Read the document in `file`, or on stdin for '-'.
 
-    The name's ending tells JSON from YAML; without one it is whichever it can be read as.
+    The suffix of the name decides between JSON and YAML. Without a known suffix, JSON is tried first, then YAML.
+
+    Args:
+        file: path, or '-'.
+        hint: the parameter that an error names.
+
+    Raises:
+        typer.BadParameter: the document cannot be read.
     """
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -42,10 +50,10 @@ def read_document(file: str, hint: str) -> Document:
     except UnicodeDecodeError as error:
         _usage(f"{file} is not UTF-8: {error.reason} at byte {error.start}", hint)
     kind = KINDS.get(Path(file).suffix.lower())
-    found, fields = (_as_json if kind == JSON else _as_yaml if kind == YAML else _as_either)(file, text, hint)
+    kind_found, fields = (_as_json if kind == JSON else _as_yaml if kind == YAML else _as_either)(file, text, hint)
     if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
         _usage(f"{file} does not hold an object of named fields", hint)
-    return Document(text, found, fields)
+    return Document(text, kind_found, fields)
 
 
 def _as_json(file: str, text: str, hint: str) -> tuple[str, Any]:

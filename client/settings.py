@@ -1,4 +1,4 @@
-"""Where the API address and the operator token come from: options, else the environment, else a running sandbox."""
+"""Finds the API address and the operator token: options, environment, or a running sandbox."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from gpu_recovery_client.http_client import is_loopback
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"
 SANDBOX_STATE = Path(".sandbox", "state.json")
+"""State file of a sandbox, below its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Which deployment to speak to, with what token (never shown), and where that was found."""
+    """The deployment to call, its token (never shown), and where both were found."""
 
     api_url: str
     token: str = field(repr=False)
@@ -29,10 +30,13 @@ class ClientSettings:
 def find_settings(
     api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path
 ) -> ClientSettings:
-    """The settings that count; SettingsMissing says what to give.
+    """Return the settings to use.
 
-    An option wins over its variable. The sandbox in `directory` or a parent is used only when neither address nor
-    token is given, so that no deployment ever receives another one's token.
+    An option overrides its variable. The sandbox in `directory` or a parent is used only if neither address nor token
+    is given, so that no deployment ever receives the token of another.
+
+    Raises:
+        SettingsMissing: a setting is missing; the message says which.
     """
     url = api_url or environment.get(URL_VARIABLE)
     secret = token or environment.get(TOKEN_VARIABLE)
@@ -53,7 +57,7 @@ def find_settings(
 
 
 def find_sandbox(directory: Path) -> Path | None:
-    """The state file of the sandbox that runs in `directory` or the nearest parent; None when there is none."""
+    """Return the state file of the sandbox that runs in `directory` or the nearest parent; None if there is none."""
     for folder in (directory, *directory.parents):
         if (folder / SANDBOX_STATE).is_file():
             return folder / SANDBOX_STATE
@@ -61,9 +65,10 @@ def find_sandbox(directory: Path) -> Path | None:
 
 
 def read_sandbox(path: Path) -> dict[str, Any]:
-    """How the sandbox described in `path` is reached: what `sandbox up` prints, kept under `sandbox`.
+    """Return how to reach the sandbox of the state file `path`: what `sandbox up` prints, stored under `sandbox`.
 
-    SettingsMissing if it cannot be used, such as an address beyond this machine.
+    Raises:
+        SettingsMissing: the file cannot be used, for example because its address is not on this host.
     """
     try:
         state = json.loads(path.read_text(encoding="utf-8"))

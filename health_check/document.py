@@ -1,4 +1,7 @@
-"""The verdict document: what the control plane reads from S3. Its shape is `verdict.schema.json`."""
+"""The verdict document, which the control plane reads from S3.
+
+Its shape is `verdict.schema.json`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def document(
     started_at: datetime,
     ended_at: datetime,
 ) -> dict[str, Any]:
-    """The verdict and the facts around it as JSON values. Both times must be aware."""
+    """Return the verdict and the facts around it as JSON values. Both times must be aware."""
     report, driver = examination.report, examination.driver
     driver_version = report.driver_version or driver.version
     return {
@@ -61,7 +64,7 @@ def document(
 
 
 def utc(moment: datetime) -> str:
-    """ISO 8601, UTC, whole seconds, with a Z."""
+    """Return the time in ISO 8601, UTC, whole seconds, with a Z."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -92,7 +95,11 @@ def _xid(seen: XidSummary) -> dict[str, Any]:
 
 
 def _driver(driver: DriverReport) -> dict[str, Any]:
-    """`recovery_action` is the first that asks for something; else UNKNOWN if it is unknown of any GPU, or NONE."""
+    """Return the facts of the driver.
+
+    `recovery_action` is the first action that asks for something; otherwise UNKNOWN if any GPU's action is unknown, or
+    NONE.
+    """
     actions = [gpu.action for gpu in driver.gpus]
     asked = next((action for action in actions if action.asks), None)
     all_known = bool(actions) and RecoveryAction.UNKNOWN not in actions

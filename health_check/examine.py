@@ -1,4 +1,4 @@
-"""The stages of a check: the kernel's log, then the driver, then, where they leave it open, the diagnostic."""
+"""The stages of a check: kernel log, driver, and the diagnostic if these leave it open."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from health_check.settings import PASSIVE, CheckSettings
 from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counted
 
 STOPPED = 128 + signal.SIGTERM
+"""Exit code of a diagnostic that SIGTERM ended."""
 
 
 @dataclass(frozen=True)
 class DiagnosticRun:
-    """One run of the diagnostic, and what it reported."""
+    """One run of the diagnostic, and its report."""
 
     step: DiagnosticStep
     run: ProcessRun
     report: DiagnosticReport
 
     def findings(self, expected_gpus: int | None) -> list[CheckFinding]:
+        """Return the findings of this run."""
         return findings_of(
             self.report,
             self.run.exit_code,
@@ -42,7 +44,7 @@ class DiagnosticRun:
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything that was looked at. `diagnoses` is empty for a passive check, and where evidence decided."""
+    """Everything that was examined. `diagnoses` is empty for a passive check, and if the evidence decided."""
 
     boot: Boot
     log: KernelLog
@@ -52,12 +54,12 @@ class Examination:
 
     @property
     def report(self) -> DiagnosticReport:
-        """The last diagnostic's, or an empty one."""
+        """Return the report of the last diagnostic, or an empty report."""
         return self.diagnoses[-1].report if self.diagnoses else DiagnosticReport()
 
 
 def examine(settings: CheckSettings) -> Examination:
-    """Reads, asks, and diagnoses; a task that is stopped meanwhile has a diagnostic that a signal ended."""
+    """Examine the instance. If the task is stopped meanwhile, the result has a diagnostic that a signal ended."""
     begun = time.monotonic()
     boot = read_boot(settings.host_proc)
     examination = Examination(boot, KernelLog(), DriverReport(), Evidence())
@@ -70,7 +72,7 @@ def examine(settings: CheckSettings) -> Examination:
                 diagnosis = _diagnosis(step, left_s)
                 examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
                 stopped = diagnosis.run.exit_code == STOPPED
-                if stopped or any(one.blames_hardware for one in diagnosis.findings(settings.expected_gpus)):
+                if stopped or any(finding.blames_hardware for finding in diagnosis.findings(settings.expected_gpus)):
                     break
     except StopRequested:
         ended = DiagnosticRun(
@@ -103,12 +105,12 @@ def _diagnosis(step: DiagnosticStep, left_s: float) -> DiagnosticRun:
 
 
 def judge(examination: Examination, *, level: int, expected_gpus: int | None) -> InstanceVerdict:
-    """The verdict on everything that was found. Pure, and total."""
+    """Return the verdict on all findings. Pure; never raises."""
     evidence, diagnoses = examination.evidence, examination.diagnoses
     findings = list(evidence.findings)
-    # A diagnostic of the hardware answers every suspicion: either it found something itself, or there is nothing.
-    # If it could not tell, its own findings say so.
-    if any(one.step.level > 1 for one in diagnoses):
+    # A diagnostic of the hardware settles every suspicion: it has findings itself, or the hardware is sound.
+    # If it was inconclusive, its own findings say so.
+    if any(diagnosis.step.level > 1 for diagnosis in diagnoses):
         findings = [_answered(finding) for finding in findings]
     for diagnosis in diagnoses:
         findings += diagnosis.findings(expected_gpus)

@@ -1,7 +1,7 @@
-"""From what the diagnostic said to what is therefore found. Pure, and total: no Report makes it raise.
+"""Derives findings from the report of the diagnostic. Pure; never raises.
 
-What holds, whatever the input: a test that did not run is no pass; a setting of the host (CONFIG) costs no reboot;
-a lost connection costs no machine; and where nothing could be read, nothing is known.
+Rules: a test that did not run is not passed. A setting of the host (CONFIG) costs no reboot. A lost connection costs
+no instance. Without a readable report there is no conclusion.
 """
 
 from __future__ import annotations
@@ -22,9 +22,15 @@ def findings_of(
     expected_gpus: int | None,
     gpus: frozenset[int] | None = None,
 ) -> list[CheckFinding]:
-    """What one run of `dcgmi diag -r <level>` found that ended with `exit_code`.
+    """Return the findings of one run of `dcgmi diag -r <level>`.
 
-    `gpus`: the only ones it was to examine, None for all; then it says nothing of how many there are.
+    Args:
+        report: what the diagnostic reported.
+        exit_code: the exit code of dcgmi.
+        level: the level of the diagnostic.
+        expected_gpus: how many GPUs the instance should have; None if unknown.
+        gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
+            number.
     """
     if exit_code in remedies.NEVER_STARTED:
         return [_by_exit_code(exit_code, report)]
@@ -42,21 +48,24 @@ def findings_of(
 
 
 def summary_of_health(report: DiagnosticReport, level: int) -> str:
-    """What ran, for the summary of a check that found nothing to repair."""
+    """Return what ran, for the summary of a check without findings to repair."""
     tests = len({result.test for result in report.results if result.ran})
     gpus = f" on {counted(report.gpu_count, 'GPU')}" if report.gpu_count else ""
     return f"{counted(tests, 'test')} of level {level} ran{gpus} and found nothing to repair"
 
 
 def _of_result(result: DiagnosticResult) -> Iterator[CheckFinding]:
-    """One finding per error and GPU. A failure without an error could be anything, also a test that never ran."""
+    """Yield one finding per error and GPU.
+
+    A failure without an error may have any cause, also a test that never ran.
+    """
     errors = result.errors
     if result.failed and not errors:
         errors = (DiagnosticError(None, None, result.info or "the test failed and named no error"),)
     for error in errors:
         severity = remedies.severity_of(error.id, error.severity_number)
         remedy = remedies.remedy_of(error.id, severity)
-        # The memory test may pass although it could allocate no memory, and has then examined none. Any other
+        # The memory test may pass although it could not allocate memory, and then it has examined none. Any other
         # error of a test that did not fail is a note.
         if not result.failed and not (result.ran and error.id == remedies.MEMORY_ALLOC):
             remedy = FindingRemedy.IGNORE
@@ -75,7 +84,7 @@ def _of_result(result: DiagnosticResult) -> Iterator[CheckFinding]:
 
 
 def _explains(report: DiagnosticReport, exit_code: int) -> bool:
-    """Whether the test results account for the exit code, so that it adds nothing."""
+    """Return whether the test results account for the exit code, so that it adds no information."""
     failed = [result for result in report.results if result.failed]
     if exit_code == remedies.NVVS_ERROR:
         return bool(failed)
@@ -86,7 +95,7 @@ def _explains(report: DiagnosticReport, exit_code: int) -> bool:
 
 
 def _is_about_the_connection(runtime_error: str) -> bool:
-    """DCGM 4 reports a lost host engine as a sentence, without a number: here only its words can be read."""
+    """Return whether the error is a lost host engine. DCGM 4 reports that as a sentence without a number."""
     words = runtime_error.casefold().replace("-", "").replace(" ", "")
     return "connect" in words or "hostengine" in words
 
@@ -95,7 +104,7 @@ def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None) -> Iterat
     if expected_gpus is None or report.gpu_count is None or report.gpu_count >= expected_gpus:
         return
     if report.gpu_count == 0 and report.driver_version is None:
-        # Neither a GPU nor a driver: the container was given no driver libraries, which says nothing of GPUs.
+        # Neither a GPU nor a driver: the container has no driver libraries, which says nothing about the GPUs.
         message = f"no driver and none of {expected_gpus} GPUs is visible to the check"
         yield by_check("gpu count", "NO_GPU_VISIBLE", FindingRemedy.FIX_CONFIGURATION, message)
         return
@@ -104,7 +113,7 @@ def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None) -> Iterat
 
 
 def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) -> Iterator[CheckFinding]:
-    """What keeps a diagnostic without complaints from being a pass."""
+    """Yield what keeps a diagnostic without complaints from being a pass."""
     ran = [result for result in report.results if result.ran and result.gpus != ()]
     hardware = [result for result in ran if result.touches_hardware]
     if report.unreadable or report.runtime_error:
@@ -123,8 +132,8 @@ def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) 
 
 def _by_exit_code(exit_code: int, report: DiagnosticReport) -> CheckFinding:
     known = remedies.exit_meaning(exit_code)
-    told = f": {report.runtime_error}" if report.runtime_error else ""
-    message = f"{known.meaning} (exit code {exit_code}){told}"[:MESSAGE_MAX]
+    detail = f": {report.runtime_error}" if report.runtime_error else ""
+    message = f"{known.meaning} (exit code {exit_code}){detail}"[:MESSAGE_MAX]
     finding = by_check("diagnostic", known.name, known.remedy, message)
     if exit_code == remedies.NVVS_ISOLATE_ERROR:
         return CheckFinding(DCGM, finding.test, None, known.name, None, ErrorSeverity.ISOLATE, known.remedy, message)

@@ -1,9 +1,8 @@
-"""The tables: DCGM's errors, severities and exit codes, what cures each, and the outcome that follows.
+"""Tables: DCGM's errors, severities and exit codes, their remedies, and the outcomes.
 
-A finding has a remedy, a remedy has an outcome, and the worst outcome decides. Per-error remedies are data,
-in `dcgm_errors.csv` (ids, names, severities and categories of DCGM 4.6.0, 133 rows); a row without a remedy
-follows its severity. Whether a second reboot is worth trying is not decided here: the control plane knows the
-history.
+A finding has a remedy, a remedy has an outcome, and the worst outcome decides. Remedies per error are data, in
+`dcgm_errors.csv` (ids, names, severities and categories of DCGM 4.6.0, 133 rows). A row without a remedy has the
+remedy of its severity. The control plane, which knows the history, decides whether a second reboot is useful.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 class ErrorSeverity(StrEnum):
-    """DCGM's judgement of an error, numbered from 0 as in DCGM >= 3.3; JSON of older releases prints none."""
+    """DCGM's severity of an error, numbered from 0 as in DCGM >= 3.3; the JSON of older releases has none."""
 
     NONE = "NONE"
     MONITOR = "MONITOR"
@@ -31,8 +30,11 @@ SEVERITY_BY_NUMBER = dict(enumerate(ErrorSeverity))
 
 
 class FindingRemedy(StrEnum):
-    """What cures a finding. RESTART_APP: something other than the GPU stood in the way; end it, check again.
-    RUN_DIAGNOSTIC: a suspicion, that only a diagnostic of the hardware can confirm or end."""
+    """What cures a finding.
+
+    RESTART_APP: something other than the GPU prevented the test; end it and check again. RUN_DIAGNOSTIC: a suspicion
+    that only a diagnostic of the hardware can confirm or remove.
+    """
 
     IGNORE = "IGNORE"
     RUN_DIAGNOSTIC = "RUN_DIAGNOSTIC"
@@ -44,7 +46,7 @@ class FindingRemedy(StrEnum):
 
 
 class HealthOutcome(StrEnum):
-    """The verdict on the instance, from best to worst: the order of the members is the order of gravity."""
+    """The verdict on the instance, from best to worst: the members are in the order of gravity."""
 
     HEALTHY = "HEALTHY"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -54,17 +56,19 @@ class HealthOutcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
+        """Return the exit code of the container."""
         return EXIT_CODES[self]
 
     @property
     def gravity(self) -> int:
+        """Return the place in the order of gravity, from 0."""
         return GRAVITY[self]
 
 
 GRAVITY = {outcome: rank for rank, outcome in enumerate(HealthOutcome)}
 
-# What the container exits with. 1 is the code for a reboot, and also what Python exits with when it fails:
-# see `__main__.py` for how the two are kept apart.
+# Exit codes of the container. 1 means a reboot, and Python also exits with 1 after an error:
+# `__main__.py` keeps the two apart.
 EXIT_CODES = {
     HealthOutcome.HEALTHY: 0,
     HealthOutcome.REBOOT: 1,
@@ -83,7 +87,7 @@ OUTCOME_OF = {
     FindingRemedy.REPLACE_INSTANCE: HealthOutcome.REPLACE,
 }
 
-# A container instance has no GPU reset, so RESET folds up to the reboot.
+# A container cannot reset a GPU, so RESET becomes a reboot.
 BY_SEVERITY = {
     ErrorSeverity.NONE: FindingRemedy.IGNORE,
     ErrorSeverity.MONITOR: FindingRemedy.IGNORE,
@@ -94,15 +98,14 @@ BY_SEVERITY = {
     ErrorSeverity.RESET: FindingRemedy.REBOOT_INSTANCE,
 }
 
-# TRIAGE leaves the cause open. Where DCGM files the error under hardware or performance a reboot is the first
-# thing worth trying (links are trained again, clocks return); under software or its own internals nothing is
-# known.
+# TRIAGE leaves the cause open. For an error of category hardware or performance a reboot is the first attempt
+# (links are trained again, clocks return). For software and internals of DCGM the cause stays unknown.
 TRIAGE_WORTH_A_REBOOT = ("HARDWARE_", "PERF_")
 
 
 @dataclass(frozen=True)
 class KnownError:
-    """One row of `dcgm_errors.csv`. `remedy` is None when the severity decides."""
+    """One row of `dcgm_errors.csv`. `remedy` is None if the severity decides."""
 
     name: str
     severity: ErrorSeverity
@@ -128,9 +131,9 @@ MEMORY_ALLOC = 56
 
 
 def severity_of(error_id: int | None, number: int | None) -> ErrorSeverity:
-    """The severity that the output states, or else the one of the error's row, or else UNKNOWN.
+    """Return the severity in the output, otherwise that of the error's row, otherwise UNKNOWN.
 
-    A stated 0 (NONE) on an error is no statement: the row is asked.
+    A stated 0 (NONE) on an error is no statement, and the row is used.
     """
     if number and number in SEVERITY_BY_NUMBER:
         return SEVERITY_BY_NUMBER[number]
@@ -139,7 +142,7 @@ def severity_of(error_id: int | None, number: int | None) -> ErrorSeverity:
 
 
 def remedy_of(error_id: int | None, severity: ErrorSeverity) -> FindingRemedy:
-    """The remedy of the error's row, or else the one of its severity."""
+    """Return the remedy of the error's row, otherwise that of its severity."""
     known = ERRORS.get(error_id) if error_id is not None else None
     if known and known.remedy:
         return known.remedy
@@ -164,7 +167,7 @@ SIGNALLED = range(129, 193)
 
 @dataclass(frozen=True)
 class KnownExit:
-    """What an exit code says by itself, when no test result says it better."""
+    """The meaning of an exit code, used if no test result says more."""
 
     name: str
     remedy: FindingRemedy
@@ -192,7 +195,7 @@ EXITS: Mapping[int, KnownExit] = {
     DEADLINE_PASSED: KnownExit(
         "DIAGNOSTIC_HUNG", FindingRemedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
     ),
-    # What `run.py` kills itself ends with DEADLINE_PASSED. This kill is somebody else's, and says nothing of a GPU.
+    # A kill by `run.py` ends with DEADLINE_PASSED. This kill came from outside, and says nothing about a GPU.
     KILLED: KnownExit(
         "DIAGNOSTIC_KILLED",
         FindingRemedy.RESTART_APP,
@@ -202,12 +205,12 @@ EXITS: Mapping[int, KnownExit] = {
     NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", FindingRemedy.FIX_CONFIGURATION, "dcgmi is not installed"),
 }
 
-# After these nothing was diagnosed, whatever else the output claims. A lost connection never costs a machine.
+# After these no diagnostic ran, even if the output says so. A lost connection never costs an instance.
 NEVER_STARTED = frozenset({CONNECTION_NOT_VALID, NOT_EXECUTABLE, NOT_INSTALLED})
 
 
 def exit_meaning(exit_code: int) -> KnownExit:
-    """What a non-zero exit code of dcgmi says; a signal or an unknown code could not tell."""
+    """Return the meaning of a non-zero exit code of dcgmi; a signal or an unknown code is inconclusive."""
     if exit_code in EXITS:
         return EXITS[exit_code]
     if exit_code in SIGNALLED:

@@ -1,4 +1,4 @@
-"""What was found, and the verdict that follows: the worst finding decides, whoever found it."""
+"""Findings, and the verdict that follows: the worst finding decides, from any source."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from health_check.remedies import OUTCOME_OF, ErrorSeverity, FindingRemedy, HealthOutcome
 
 FINDINGS_MAX = 64
+"""Largest number of findings in a verdict."""
 SUMMARY_MAX = 400
 MESSAGE_MAX = 500
 
-DCGM = "dcgm"  # the diagnostic said so
-KERNEL_LOG = "kernel_log"  # the driver wrote it into the kernel's log
-DRIVER = "driver"  # the driver says it of a GPU's present state
-CHECK = "check"  # the check itself concludes it, from an exit code or from what is missing
+DCGM = "dcgm"  # reported by the diagnostic
+KERNEL_LOG = "kernel_log"  # logged by the driver in the kernel log
+DRIVER = "driver"  # the present state of a GPU, from the driver
+CHECK = "check"  # concluded by the check itself, from an exit code or from missing data
 
 ADVICE = {
     HealthOutcome.INCONCLUSIVE: "could not tell",
@@ -22,11 +23,12 @@ ADVICE = {
     HealthOutcome.REBOOT: "reboot the instance",
     HealthOutcome.REPLACE: "replace the instance",
 }
+"""The beginning of the summary, by outcome."""
 
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing found. `gpu_index` is None for the whole instance, `severity` is None when nobody gave one.
+    """One finding. `gpu_index` is None for the whole instance, `severity` is None if the source has none.
 
     `id` is DCGM's error id, or the number of an XID or SXid, as `code` says.
     """
@@ -42,16 +44,18 @@ class CheckFinding:
 
     @property
     def outcome(self) -> HealthOutcome:
+        """Return the outcome of the remedy."""
         return OUTCOME_OF[self.remedy]
 
     @property
     def blames_hardware(self) -> bool:
+        """Return whether the outcome is a reboot or a replacement."""
         return self.outcome in (HealthOutcome.REBOOT, HealthOutcome.REPLACE)
 
 
 @dataclass(frozen=True)
 class InstanceVerdict:
-    """`findings` are ordered from worst to least, without repetition, FINDINGS_MAX at most."""
+    """The verdict. `findings` are ordered from worst to least, without repetition, at most FINDINGS_MAX."""
 
     outcome: HealthOutcome
     summary: str
@@ -59,10 +63,10 @@ class InstanceVerdict:
 
 
 def conclude(findings: Iterable[CheckFinding], healthy: str, suspects: Set[int] = frozenset()) -> InstanceVerdict:
-    """The verdict; its summary is `healthy` if nothing needs doing, else the worst finding.
+    """Return the verdict. Its summary is `healthy` if no repair is needed, otherwise the worst finding.
 
-    Of findings equally bad one on a suspect comes first: DCGM may report every GPU of a group for one bad one, and
-    the suspect is the one that something else accuses too.
+    Among equally bad findings, those on suspects come first. DCGM may report every GPU of a group because of one bad
+    GPU, and a second source blames the suspect.
     """
     ordered = sorted(
         dict.fromkeys(findings), key=lambda finding: (-finding.outcome.gravity, finding.gpu_index not in suspects)
@@ -70,7 +74,7 @@ def conclude(findings: Iterable[CheckFinding], healthy: str, suspects: Set[int] 
     outcome = ordered[0].outcome if ordered else HealthOutcome.HEALTHY
     if outcome is HealthOutcome.HEALTHY:
         notes = [finding for finding in ordered if finding.source != CHECK]
-        noted = f"; noted: {_told(notes[0])}" if notes else ""
+        noted = f"; noted: {_sentence(notes[0])}" if notes else ""
         summary = f"healthy: {healthy}{noted}"
     else:
         summary = _of_the_worst(ordered)
@@ -82,20 +86,20 @@ def _of_the_worst(findings: list[CheckFinding]) -> str:
     others = sum(finding.outcome is worst.outcome for finding in findings) - 1
     more = f" (and {others} more)" if others else ""
     room = SUMMARY_MAX - len(more)
-    return f"{ADVICE[worst.outcome]}: {_told(worst)}"[:room] + more
+    return f"{ADVICE[worst.outcome]}: {_sentence(worst)}"[:room] + more
 
 
-def _told(finding: CheckFinding) -> str:
+def _sentence(finding: CheckFinding) -> str:
     where = f" on GPU {finding.gpu_index}" if finding.gpu_index is not None else ""
     code = f" {finding.code}:" if finding.code else ""
     return f"{finding.test}{where}:{code} {finding.message}"
 
 
 def by_check(test: str, code: str, remedy: FindingRemedy, message: str, gpu_index: int | None = None) -> CheckFinding:
-    """A finding of the check itself."""
+    """Return a finding of the check itself."""
     return CheckFinding(CHECK, test, gpu_index, code, None, None, remedy, message[:MESSAGE_MAX])
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 GPU', '2 GPUs'."""
+    """Return '1 GPU' or '2 GPUs'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

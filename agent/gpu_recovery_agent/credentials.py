@@ -18,7 +18,7 @@ EXTRA = "GPU_RECOVERY_AUTH is sigv4, for which botocore is missing: install gpu-
 
 
 class Credentials(Protocol):
-    """Credentials of a report. Both methods raise CheckSettingsError while there are no usable credentials."""
+    """Credentials of a report. Both methods raise AgentSettingsError while there are no usable credentials."""
 
     def key(self) -> str:
         """Return an identifier of the credentials.
@@ -85,7 +85,7 @@ class SignedCredentials:
 
 
 def credentials_of(settings: AgentSettings, environment: Mapping[str, str]) -> Credentials:
-    """Return the credentials that the settings select. Raises CheckSettingsError if they cannot work, now or later."""
+    """Return the credentials that the settings select. Raises AgentSettingsError if they cannot work, now or later."""
     if settings.signs:
         return SignedCredentials(settings)
     token = TokenCredentials(settings, environment)

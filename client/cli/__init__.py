@@ -1,4 +1,4 @@
-"""The command line, `gpu-recovery`: one file for each group of verbs."""
+"""The command line, `gpu-recovery`: one module for each group of verbs."""
 
 from gpu_recovery_client.cli.app import main
 

@@ -1,4 +1,7 @@
-"""The command line `gpu-recovery`. Exit codes: 0 ok, 1 failed, 2 usage (settings that are missing included)."""
+"""The command line `gpu-recovery`.
+
+Exit codes: 0 success, 1 failure, 2 usage error, which includes missing settings.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +30,27 @@ SECTIONS = {
     "People and limits": ("token", "quota"),
     "On this machine": ("sandbox", "simulate"),
 }
-"""The verbs in the order of use."""
+"""Sections of the help, with their verbs in the order of use."""
 JOB, INSTANCE = "sft-20261121-101318-6eea", "i-0123456789abcdef0"
+"""Ids in examples."""
 
 
 @dataclass
 class Connection:
-    """The options that say which deployment is meant. `transport` replaces the network, for tests."""
+    """The options that select the deployment. `transport` replaces the network, for tests."""
 
     api_url: str | None
     token: str | None = field(repr=False)
     transport: httpx.BaseTransport | None = None
 
     def client(self) -> RecoveryClient:
-        """A client of the deployment meant; SettingsMissing when that is not known."""
+        """Return a client of the selected deployment. Raises SettingsMissing if none is selected."""
         found = find_settings(self.api_url, self.token, os.environ, Path.cwd())
         return RecoveryClient(found.api_url, found.token, self.transport, pause=pause)
 
 
 class Verbs(TyperGroup):
-    """Turns our own errors into lines on stderr and an exit code; any other error keeps its traceback."""
+    """Prints the client's own errors to stderr and sets the exit code. Other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
@@ -58,7 +62,7 @@ class Verbs(TyperGroup):
             raise typer.Exit(USAGE if isinstance(error, SettingsMissing) else FAILED) from error
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The verbs in sections."""
+        """Write the verbs in sections."""
         width = max(map(len, self.commands))
         for title, names in SECTIONS.items():
             rows = [
@@ -71,10 +75,10 @@ class Verbs(TyperGroup):
 
 
 def _error_text(error: ClientError) -> list[str]:
-    """What happened, what else is wrong, and what to do about it."""
+    """Return the lines of an error: what happened, what else is wrong, and what to do."""
     lines = [f"gpu-recovery: {error}"]
     if isinstance(error, RequestRefused):
-        lines += [f"  {': '.join(part for part in one if part)}" for one in error.more]
+        lines += [f"  {': '.join(part for part in problem if part)}" for problem in error.more]
     sentence = advice(error)
     return [*lines, f"  {sentence}"] if sentence else lines
 
@@ -82,7 +86,7 @@ def _error_text(error: ClientError) -> list[str]:
 app = typer.Typer(
     cls=Verbs,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # its panels would quote local variables
+    pretty_exceptions_enable=False,  # its panels would print local variables
     rich_markup_mode=None,
     help="Train on Amazon ECS and let GPU faults heal by themselves.",
     epilog=examples(
@@ -160,8 +164,8 @@ def connect(
 
 
 def main() -> None:
-    """The entry of the `gpu-recovery` script."""
+    """Entry point of the `gpu-recovery` script."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a user's name must not stop a report on a narrow locale
+            stream.reconfigure(errors="replace")  # a name outside the locale must not stop the output
     app()

@@ -1,4 +1,7 @@
-"""`gpu-recovery diagnose`: what is wrong with a job; or, without any deployment, by reports or by a log."""
+"""`gpu-recovery diagnose`: what is wrong with a job, or with a file of reports or a log.
+
+A file or a log needs no deployment.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ from gpu_recovery.core.diagnosis.report_text import Language, as_document, repor
 from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
 from gpu_recovery.core.logs.kinds import CLASSES, policy_of
 from gpu_recovery_client.cli.options import jobs_like
-from gpu_recovery_client.cli.output import AsJson, print_json, terminal_width
+from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
 from gpu_recovery_client.errors import ClientError
 from gpu_recovery_client.render.table import line, table
 
 STDIN, WORKER = "-", "worker"
 PIECE_MAX = 1 << 20
-"""Bytes of a line that are held at once; what is longer counts as several."""
+"""Bytes of a line that are read at once; a longer line counts as several lines."""
 HEADER = ("LINE", "ROLE", "KIND", "TEXT")
 
 
@@ -37,7 +40,7 @@ def diagnose(
     log: Annotated[
         str | None, typer.Option("--log", metavar="FILE", help="What a rank or a machine wrote; - is standard input.")
     ] = None,
-    language: Annotated[Language, typer.Option(help="The language of the report_text.")] = Language.ENGLISH,
+    language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
     as_json: AsJson = False,
 ) -> None:
     """Tell what is wrong with a job, by its reports or by a log.
@@ -46,14 +49,11 @@ def diagnose(
 
     Of a log the first root is the cause; a cascade, which follows from something else, is it only without any root.
     """
-    if sum(one is not None for one in (job, file, log)) != 1:
+    if sum(source is not None for source in (job, file, log)) != 1:
         raise typer.BadParameter("one of a job, --file and --log is needed", param_hint="JOB")
     if log is not None:
-        found = _classified(log)
-        if as_json:
-            print_json(_document(found))
-        else:
-            typer.echo(_page(found, terminal_width()), nl=False)
+        classified = _classified(log)
+        print_view(_document(classified), lambda: _page(classified, terminal_width()), as_json)
         return
     view = _judged(file) if file is not None else _of_job(context, job or "", attempt)
     if as_json:
@@ -66,12 +66,12 @@ def diagnose(
 
 def _of_job(context: typer.Context, job: str, attempt: int | None) -> dict[str, Any]:
     with context.obj.client() as client:
-        found: dict[str, Any] = client.diagnose(job, attempt)
-    return found
+        view: dict[str, Any] = client.diagnose(job, attempt)
+    return view
 
 
 def _judged(path: Path) -> dict[str, Any]:
-    """The diagnosis of a file of reports; a line of type `worker` says where a worker is."""
+    """Return the diagnosis of a file of reports. A line of type `worker` says where a worker runs."""
     reports: list[Any] = []
     workers: list[Any] = []
     try:
@@ -82,19 +82,22 @@ def _judged(path: Path) -> dict[str, Any]:
         if not text.strip():
             continue
         try:
-            told = json.loads(text)
+            report = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ClientError(f"{path}, line {number}: not JSON: {error}") from error
-        if isinstance(told, dict) and told.get("type") == WORKER:
-            workers.append({name: value for name, value in told.items() if name != "type"})
+        if isinstance(report, dict) and report.get("type") == WORKER:
+            workers.append({name: value for name, value in report.items() if name != "type"})
         else:
-            reports.append(told)
+            reports.append(report)
     try:
         case = read_case({"reports": reports, "workers": workers})
     except CaseInvalid as error:
         raise ClientError(f"{path}: {error}") from error
-    found = judge(case.observations, case.topology, History(), case.at_s)
-    return {**as_document(found), "page": {one.value: report_text(found, one) for one in Language}}
+    diagnosis = judge(case.observations, case.topology, History(), case.at_s)
+    return {
+        **as_document(diagnosis),
+        "page": {language.value: report_text(diagnosis, language) for language in Language},
+    }
 
 
 def _classified(log: str) -> Classified:
@@ -110,25 +113,25 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
-def _document(found: Classified) -> dict[str, Any]:
-    """findings: number, line, kind and role of each; verdict: the kind of the cause; cause: its line, None if none."""
-    cause = found.verdict
+def _document(classified: Classified) -> dict[str, Any]:
+    """Return the findings (number, line, kind and role of each), the kind of the cause, and the cause."""
+    cause = classified.verdict
     more = {"class": CLASSES[cause.kind], "policy": policy_of(cause.kind)} if cause else {}
     return {
-        "findings": [_view(one) for one in found.findings],
-        "verdict": found.kind,
+        "findings": [_view(finding) for finding in classified.findings],
+        "verdict": classified.kind,
         "cause": {**_view(cause), **more} if cause else None,
     }
 
 
-def _view(one: ClassifiedLine) -> dict[str, Any]:
-    return {"number": one.number, "line": one.line, "kind": one.kind, "role": one.role}
+def _view(finding: ClassifiedLine) -> dict[str, Any]:
+    return {"number": finding.number, "line": finding.line, "kind": finding.kind, "role": finding.role}
 
 
-def _page(found: Classified, width: int | None) -> str:
-    cause = found.verdict
+def _page(classified: Classified, width: int | None) -> str:
+    cause = classified.verdict
     if cause is None:
         return line("nothing in this log says that anything is wrong")
-    rows = [(str(one.number), one.role, one.kind, one.line) for one in found.findings]
-    told = line(f"verdict: {cause.kind} ({CLASSES[cause.kind]}), line {cause.number} ({cause.role})")
-    return table(HEADER, rows, width) + "\n" + told + line(f"then: {policy_of(cause.kind)}")
+    rows = [(str(finding.number), finding.role, finding.kind, finding.line) for finding in classified.findings]
+    verdict = line(f"verdict: {cause.kind} ({CLASSES[cause.kind]}), line {cause.number} ({cause.role})")
+    return table(HEADER, rows, width) + "\n" + verdict + line(f"then: {policy_of(cause.kind)}")

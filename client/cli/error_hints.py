@@ -1,4 +1,4 @@
-"""What a person can do about an error: one sentence for each kind, shown below the API's own words."""
+"""Hints for errors: one sentence on what the user can do, printed below the API's message."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ BY_CODE = {
     ),
     "foreign_user": "A user's token submits as its user only: leave --user and the field user out.",
 }
+"""Hints by the error code of the API; they come first."""
 BY_PLACE = {
     (HTTPStatus.NOT_FOUND, "/logs"): (
         "A job that has not run yet has no log: `gpu-recovery status` tells. One that logs elsewhere than to CloudWatch"
@@ -24,6 +25,7 @@ BY_PLACE = {
     ),
     (HTTPStatus.CONFLICT, "/quotas"): "Look at them again with `gpu-recovery quota show`, then repeat the order.",
 }
+"""Hints by status and a part of the path; they come second."""
 BY_STATUS = {
     HTTPStatus.BAD_REQUEST: "Correct what is named and send it again; nothing was changed.",
     HTTPStatus.UNAUTHORIZED: (
@@ -45,10 +47,11 @@ BY_STATUS = {
         "The service is busy: look whether an order was followed before you repeat it, and try again {when}."
     ),
 }
+"""Hints by status."""
 
 
 def advice(error: ClientError) -> str:
-    """What to do about `error`; "" where its own words have to do."""
+    """Return what to do about `error`; "" if its message says enough."""
     if isinstance(error, ServiceUnreachable):
         if error.local:
             return "Is the sandbox up? `gpu-recovery sandbox status` tells; `gpu-recovery sandbox up` starts one."

@@ -1,4 +1,4 @@
-"""`gpu-recovery fleet` and `gpu-recovery redrive`: the brakes, and the messages that nobody could handle."""
+"""`gpu-recovery fleet` and `gpu-recovery redrive`: fleet limits and dead-letter queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 
 class Queue(StrEnum):
-    """The queues of messages that nobody could handle."""
+    """The dead-letter queues."""
 
     FAILED = "failed"
     UNDELIVERED = "undelivered"
@@ -75,14 +75,17 @@ def redrive(
     with context.obj.client() as client:
         view = client.dead_letters() if dry_run else client.redrive(queue.value if queue else None, limit)
     if dry_run and queue:
-        view = {**view, "queues": [one for one in view["queues"] if one["queue"] == queue.value]}
+        view = {**view, "queues": [entry for entry in view["queues"] if entry["queue"] == queue.value]}
     print_view(view, lambda: fleet.dead_letters(view) if dry_run else fleet.redriven(view), as_json)
-    if not dry_run and (view.get("stopped_because") or any(one["kept_because"] for one in view["letters"])):
+    if not dry_run and (view.get("stopped_because") or any(letter["kept_because"] for letter in view["letters"])):
         raise typer.Exit(FAILED)
 
 
 def _print_fleet(context: typer.Context, view: dict[str, Any], as_json: bool) -> bool:
-    """Print the brakes; whether none of the instances they hold is missing. `fleet --json pause` is JSON as well."""
+    """Print the fleet limits. Return whether every held instance could be read.
+
+    `fleet --json pause` prints JSON too.
+    """
     asked_before = context.parent is not None and context.parent.params.get("as_json", False)
     print_view(view, lambda: fleet.fleet(view, now(), terminal_width()), as_json or asked_before)
     return is_complete(view.get("unreadable") or ())

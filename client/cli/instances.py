@@ -22,8 +22,8 @@ def instances(
     with context.obj.client() as client:
         if instance is None:
             missed: list[str] = []
-            found = list(client.instances(missed))
-            listed: dict[str, Any] = {"instances": found, "next_cursor": None, "unreadable": missed}
+            every = list(client.instances(missed))
+            listed: dict[str, Any] = {"instances": every, "next_cursor": None, "unreadable": missed}
             text = render_instances.instance_list(listed["instances"], terminal_width())
         else:
             listed = client.instance(instance)

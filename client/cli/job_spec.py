@@ -1,4 +1,4 @@
-"""Builds the job specification of `gpu-recovery submit`: a document, options, or a document with options on top."""
+"""Builds a job specification from a document, from options, or from both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs about jobs that exist: status, list, explain, cancel, suspend, resume."""
+"""The verbs about existing jobs: status, list, explain, cancel, suspend, resume."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpu_recovery_client.render import jobs as render_jobs
 from gpu_recovery_client.render import timeline
 
 PAGE = 50
+"""Jobs per page of `list`."""
 
 
 def status(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:

@@ -1,4 +1,4 @@
-"""`gpu-recovery logs`: what a rank wrote, the end of it or all that comes, across the attempts of its job."""
+"""`gpu-recovery logs`: the log of a rank, also as it grows and across attempts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.table import printable
 
 POLL_S = 2.0
+"""Seconds between two polls of a log."""
 EMPTY_MAX = 100
-"""How many empty pages of a log that is over are turned, as long as each says that there is a next one."""
+"""Largest number of empty pages of an ended log that are read, as long as each names a next page."""
 TAIL, NOT_FOUND = 200, 404
+"""Default number of lines from the end, and the status of a missing log."""
 View = dict[str, Any]
 
 
@@ -54,27 +56,27 @@ def logs(
 
 
 class Following:
-    """The log of one rank as it grows. `pause` waits so many seconds between looks."""
+    """Follows the log of one rank. `pause` waits this many seconds between polls."""
 
     def __init__(
         self, client: RecoveryClient, job_id: str, rank: int, tail: int, pause: Callable[[float], None]
     ) -> None:
         self._client, self._job_id, self._rank, self._tail, self._pause = client, job_id, rank, tail, pause
         self._shown = 0
-        """How many lines of the page at the present cursor are printed already."""
+        """Number of lines of the page at the current cursor that are already printed."""
 
     def run(self, attempt: int | None, cursor: str | None) -> None:
-        """Print until the job has ended and its log is read to the end, or the `attempt` that is named is over."""
+        """Print until the job has ended and its log is read to the end, or until the named `attempt` is over."""
         only = attempt
-        told, empty = False, 0
+        has_said, empty = False, 0
         while True:
-            job = self._client.job(self._job_id)  # looked at first: what was written before its end is then read after
+            job = self._client.job(self._job_id)  # read it before the log, so that no line before its end is missed
             over = job["status"] in TERMINAL or (only is not None and (job.get("attempt") or 0) > only)
             page = self._page(attempt, cursor, waits=not over)
             if page is None:
-                if not told:
+                if not has_said:
                     say(f"{self._job_id} is {job['status']}: rank {self._rank} has no log yet")
-                told = True
+                has_said = True
                 self._pause(POLL_S)
                 continue
             if attempt is None:
@@ -86,7 +88,7 @@ class Following:
             ended = over or newer > (attempt or 0)
             empty = 0 if new else empty + 1
             if new or (ended and cursor != before and empty < EMPTY_MAX):
-                continue  # CloudWatch has empty pages before the end, which is where the cursor stays
+                continue  # CloudWatch returns empty pages before the end; at the end the cursor stays the same
             if only is None and attempt is not None and newer > attempt:
                 say(f"attempt {newer}")
                 attempt, cursor, self._shown = newer, None, 0
@@ -96,7 +98,7 @@ class Following:
             self._pause(POLL_S)
 
     def _page(self, attempt: int | None, cursor: str | None, *, waits: bool) -> View | None:
-        """The page at the cursor; None while there is no log yet, if it is worth waiting for one."""
+        """Return the page at the cursor; None while there is no log yet, if `waits`."""
         tail = None if cursor else self._tail
         try:
             return self._client.logs(self._job_id, self._rank, attempt, tail, cursor)
@@ -106,12 +108,12 @@ class Following:
             raise
 
     def _next(self, cursor: str | None, page: View) -> str | None:
-        """Where to go on. A page that does not say so is asked for again, without what is printed of it already."""
+        """Return the next cursor. If the page names none, it is read again, without its printed lines."""
         following = page.get("next_cursor")
         self._shown = 0 if following not in (None, cursor) else len(page["lines"])
         return cursor if following is None else str(following)
 
 
 def _print(lines: list[Mapping[str, Any]]) -> None:
-    for one in lines:
-        typer.echo(printable(str(one["text"]).rstrip("\r\n")))
+    for entry in lines:
+        typer.echo(printable(str(entry["text"]).rstrip("\r\n")))

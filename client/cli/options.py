@@ -1,4 +1,4 @@
-"""The arguments and options that several verbs share: how they are read, and what a shell completes them with."""
+"""Arguments and options that several verbs share, with their parsing and completion."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from gpu_recovery_client.errors import ClientError
 from gpu_recovery_client.settings import find_settings
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+"""Seconds of each unit."""
 COMPLETING_S = 2.0
-"""Whoever presses the tab key waits no longer than that for ids."""
+"""Longest time in seconds that a completion waits for ids."""
 COMPLETED_MAX = 100
+"""Largest number of completions."""
 PAGE_MAX = 200
-"""What the API gives at once: one request has to do."""
+"""Largest page of the API: a completion sends one request."""
 
 
 def examples(*lines: str) -> str:
-    """The end of a verb's help. The mark tells click to leave the lines as they are."""
+    """Return the end of a verb's help. Because of the mark, click leaves the lines unchanged."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def seconds(text: str) -> int:
-    """`90d`, `12h`, `30m` or `3600` in seconds; BadParameter for anything else."""
+    """Return `90d`, `12h`, `30m` or `3600` in seconds. Raises typer.BadParameter for anything else."""
     spelt = re.fullmatch(r"([1-9][0-9]{0,9})([smhd]?)", text)
     if spelt is None:
         raise typer.BadParameter("must be a time such as 90d, 12h, 30m or 3600s")
@@ -40,8 +42,11 @@ def seconds(text: str) -> int:
 
 
 def moment_of(text: str, now: datetime) -> str:
-    """The time that `text` means, as the API has times: `2h` ago, or a date with or without a time, UTC unless it says
-    otherwise. BadParameter for anything else."""
+    """Return the time that `text` means, in the format of the API.
+
+    `text` is how long ago (`2h`), or a date with or without a time, in UTC unless it names an offset. Raises
+    typer.BadParameter for anything else.
+    """
     if re.fullmatch(r"[0-9]+[smhd]", text):
         try:
             return _rfc3339(now - timedelta(seconds=seconds(text)))
@@ -64,34 +69,39 @@ def _rfc3339(at: datetime) -> str:
 
 
 def jobs_like(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of jobs that begin so."""
+    """Return the ids of jobs that begin with `incomplete`."""
     return _ids(context, incomplete, lambda client: (job["job_id"] for job in client.jobs_page(limit=PAGE_MAX)["jobs"]))
 
 
 def instances_like(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of instances that begin so."""
-    return _ids(context, incomplete, lambda client: (one["instance_id"] for one in client.instances([])))
+    """Return the ids of instances that begin with `incomplete`."""
+    return _ids(context, incomplete, lambda client: (instance["instance_id"] for instance in client.instances([])))
 
 
 def statuses_like(incomplete: str) -> list[str]:
-    """The statuses of jobs that begin so."""
+    """Return the statuses of jobs that begin with `incomplete`."""
     return [status.value for status in JobStatus if status.value.startswith(incomplete)]
 
 
 def priorities_like(incomplete: str) -> list[str]:
-    """The names of priorities that begin so, the most urgent first."""
+    """Return the names of priorities that begin with `incomplete`, the most urgent first."""
     return [name for name in Priority.__members__ if name.startswith(incomplete)]
 
 
 def _ids(context: typer.Context, incomplete: str, ask: Callable[[RecoveryClient], Iterable[str]]) -> list[str]:
-    """Ids that begin so; none where there is no answer at once: a shell's line is no place for an error."""
+    """Return ids that begin with `incomplete`; none if the API does not respond at once.
+
+    A completion shows no error.
+    """
     root = context.find_root()
     transport = root.obj if isinstance(root.obj, httpx.BaseTransport) else None
     try:
-        told = root.params
-        found = find_settings(told.get("api_url"), told.get("token"), os.environ, Path.cwd())
-        with RecoveryClient(found.api_url, found.token, transport, timeout_s=COMPLETING_S, pause=_never) as client:
-            return list(islice((one for one in ask(client) if one.startswith(incomplete)), COMPLETED_MAX))
+        options = root.params
+        settings = find_settings(options.get("api_url"), options.get("token"), os.environ, Path.cwd())
+        with RecoveryClient(
+            settings.api_url, settings.token, transport, timeout_s=COMPLETING_S, pause=_never
+        ) as client:
+            return list(islice((name for name in ask(client) if name.startswith(incomplete)), COMPLETED_MAX))
     except (ClientError, KeyError, TypeError):
         return []
 

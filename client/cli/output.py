@@ -1,4 +1,4 @@
-"""What a verb prints, text for people and JSON for programs, and the codes it ends with."""
+"""Output of a verb, text for a terminal and JSON for programs, and its exit codes."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as the API ans
 
 
 def terminal_width() -> int | None:
-    """The width to fold to; None when the output goes to a file or another program."""
+    """Return the width to fold text to; None if the output goes to a file or another program."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def now() -> datetime:
-    """The current time, the only clock of the command line."""
+    """Return the current time. The command line has no other clock."""
     return datetime.now(UTC)
 
 
 def pause(seconds: float) -> None:
-    """Wait, for what another machine does."""
+    """Wait."""
     time.sleep(seconds)
 
 
 def say(text: str) -> None:
-    """One line for people beside what is printed: on stderr, so that a program that reads stdout never meets it."""
+    """Print one line on stderr, where a program that reads stdout does not meet it."""
     typer.echo(cleaned(text), err=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document; characters beyond ASCII are escaped, so no locale can spoil it."""
+    """Print one JSON document. Characters beyond ASCII are escaped, so that every locale can print it."""
     typer.echo(json.dumps(value, indent=2))
 
 
@@ -51,8 +51,8 @@ def print_view(view: Any, text: Callable[[], str], as_json: bool) -> None:
 
 
 def is_complete(unreadable: Iterable[str]) -> bool:
-    """Whether the API could read every record it was asked for; those that it could not are named on stderr."""
+    """Return whether the API could read every record; print each unreadable record on stderr."""
     missed = list(unreadable)
-    for one in missed:
-        typer.echo(f"gpu-recovery: not shown, as it cannot be read: {printable(one)}", err=True)
+    for record in missed:
+        typer.echo(f"gpu-recovery: not shown, as it cannot be read: {printable(record)}", err=True)
     return not missed

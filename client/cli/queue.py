@@ -1,4 +1,4 @@
-"""`gpu-recovery queue` and `gpu-recovery quota`: who is next and why not sooner, and how much each may use at once."""
+"""`gpu-recovery queue` and `gpu-recovery quota`: the queue, and the limits of each user."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpu_recovery_client.job_document import read_document
 from gpu_recovery_client.render import queue as render_queue
 
 NO_LIMIT = "none"
+"""The text that removes a limit."""
 ENTRY = re.compile(r"(?P<key>.*/[A-Z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Show and set how many instances each user may use at once."
@@ -35,13 +36,13 @@ def queue(context: typer.Context, user: User = None, group: Group = None, as_jso
 
 
 def _chosen(part: Any, user: str | None, group: str | None) -> Any:
-    """Of one part of the queue's view, what belongs to that user and group; what names neither stays."""
-    if not isinstance(part, list) or not all(isinstance(one, dict) for one in part):
+    """Return the entries of one part of the queue's view that belong to that user and group; other parts stay whole."""
+    if not isinstance(part, list) or not all(isinstance(entry, dict) for entry in part):
         return part
     return [
-        one
-        for one in part
-        if (user is None or one.get("user", user) == user) and (group is None or one.get("group") == group)
+        entry
+        for entry in part
+        if (user is None or entry.get("user", user) == user) and (group is None or entry.get("group") == group)
     ]
 
 
@@ -101,7 +102,10 @@ def change(
 
 
 def _entry(text: str) -> tuple[str, int | None]:
-    """`user/PRIORITY/group=number` as its key and number, None for no limit. A user's name may have slashes in it."""
+    """Parse `user/PRIORITY/group=number`: return its key and number, None for no limit.
+
+    A user's name may contain slashes.
+    """
     spelt = ENTRY.fullmatch(text)
     if spelt is None:
         _usage(f"{text!r} is not USER/PRIORITY/GROUP=NUMBER, such as ana/NORMAL/a100=4")

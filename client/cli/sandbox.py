@@ -1,4 +1,7 @@
-"""`gpu-recovery sandbox`: a whole deployment on this machine. Its code is imported when a verb needs it."""
+"""`gpu-recovery sandbox`: a whole deployment on this host.
+
+Its code is imported when a verb needs it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Directory = Annotated[
 
 
 class FaultKind(StrEnum):
-    """What can be made to go wrong with an instance."""
+    """Faults that a sandbox can inject into an instance."""
 
     XID79 = "xid79"
     ECC = "ecc"
@@ -101,7 +104,7 @@ def mail(directory: Directory = None, as_json: AsJson = False) -> None:
 
 @contextmanager
 def _sandbox() -> Iterator[Any]:
-    """The sandbox's module; what it cannot do becomes a ClientError."""
+    """Yield the sandbox's module; its errors become ClientError."""
     try:
         sandbox, processes = import_module("sandbox.sandbox"), import_module("sandbox.processes")
     except ImportError as error:
@@ -113,7 +116,7 @@ def _sandbox() -> Iterator[Any]:
 
 
 def _place(directory: Path | None, sandbox: Any) -> Path:
-    """The directory given, else that of the sandbox found from here, else the repository's."""
+    """Return the given directory, otherwise that of the sandbox found from here, otherwise the repository's."""
     if directory is not None:
         return directory
     state = find_sandbox(Path.cwd())

@@ -1,4 +1,4 @@
-"""`gpu-recovery simulate`: the simulator of the repository, whose code is imported when it is called."""
+"""`gpu-recovery simulate`: the simulator of the repository, imported when it is called."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 from gpu_recovery_client.errors import ClientError
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+"""Settings of click that pass every argument on to the simulator."""
 
 
 def simulate(context: typer.Context) -> None:

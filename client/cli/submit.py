@@ -1,4 +1,4 @@
-"""`gpu-recovery submit`: submits a training job, from options, from a document, or from both."""
+"""`gpu-recovery submit`: submits a job, from options, from a document, or from both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMAND = "gpu_recovery.command"
 
 
 class Submit(TyperCommand):
-    """What stands behind the first `--` is the command of the ranks, whatever it looks like."""
+    """The verb's command. All arguments after the first `--` are the command of the ranks."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remove the command from the arguments before click reads the options."""

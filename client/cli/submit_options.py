@@ -1,4 +1,4 @@
-"""Options of `gpu-recovery submit`: the fields of a job specification, and how the job is submitted."""
+"""Options of `gpu-recovery submit`: fields of the job specification, and ways to submit it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gpu-recovery token`: the tokens with which agents on instances report, and those that speak for users."""
+"""`gpu-recovery token`: the tokens of instances, for their agents, and the tokens of users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ User = Annotated[str | None, typer.Option(metavar="NAME", help="A user's token, 
 
 
 class TokenRole(StrEnum):
-    """What a user's token opens."""
+    """What a user's token permits."""
 
     VIEWER = "viewer"
     USER = "user"
@@ -53,7 +53,7 @@ def issue(
 
     Each may have two at a time, so that the next can be installed before the last ends.
     """
-    _one_of(instance, user)
+    _require_one(instance, user)
     if user is None and role is not None:
         _usage("is for a user's token", "--role")
     with context.obj.client() as client:
@@ -71,7 +71,7 @@ def issue(
 @app.command("list", epilog=examples(f"gpu-recovery token list {NODE}", "gpu-recovery token list --user ana"))
 def list_tokens(context: typer.Context, instance: Instance = None, user: User = None, as_json: AsJson = False) -> None:
     """List the tokens of an instance or of a user, without what opens."""
-    _one_of(instance, user)
+    _require_one(instance, user)
     with context.obj.client() as client:
         view = client.tokens(instance) if user is None else client.user_tokens(user)
     print_view(view, lambda: tokens.tokens(view, now(), terminal_width()), as_json)
@@ -106,7 +106,7 @@ def revoke(
         typer.echo(f"Token {tokens.line(view, now())}")
 
 
-def _one_of(instance: str | None, user: str | None) -> None:
+def _require_one(instance: str | None, user: str | None) -> None:
     if (instance is None) == (user is None):
         _usage("give an instance, or --user and a name")
 

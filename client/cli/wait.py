@@ -1,4 +1,4 @@
-"""Waiting for a job: asking again until it has ended, through short absences of the API, and telling what changes."""
+"""Waits for a job: polls until it has ended, through short outages of the API."""
 
 from __future__ import annotations
 
@@ -19,20 +19,25 @@ from rich.text import Text
 
 View = Mapping[str, Any]
 POLL_S = 5.0
-"""A job's moves take seconds at the least; a hundred people who wait cost the API twenty requests a second."""
+"""Seconds between two polls. Changes of a job take seconds; a hundred waiting users cost the API twenty requests a
+second.
+"""
 ABSENCES_MAX = 12
-"""How many times in a row the API may be away, a minute in all, before waiting is given up. The job does not mind."""
+"""Largest number of polls in a row without a response, a minute in all, before the wait is given up. The job
+continues.
+"""
 SERVER_ERROR = 500
+"""Lowest status of an error of the server."""
 
 
 class ProgressDisplay(Protocol):
     """Where progress is shown."""
 
     def event(self, text: str) -> None:
-        """Something that stays to be read."""
+        """Show a line that stays."""
 
     def status(self, text: str) -> None:
-        """How things are for now, in place of what was said so before."""
+        """Show the current state, in place of the state before."""
 
 
 def until_ended(
@@ -42,7 +47,10 @@ def until_ended(
     now: Callable[[], datetime],
     pause: Callable[[float], None],
 ) -> dict[str, Any]:
-    """The view of the job once it has ended. `teller` hears of every change, and of its place while it is in line."""
+    """Return the view of the job once it has ended.
+
+    `display` gets every change, and the place while the job is queued.
+    """
     last = ""
     absences = 0
     while True:
@@ -76,13 +84,16 @@ def _queue_status(client: RecoveryClient, view: View, now: datetime) -> str:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether it may be over by the next time: no answer, or a trouble of the server's own."""
+    """Return whether the error may have passed at the next poll: no response, or an error of the server."""
     return isinstance(error, ServiceUnreachable) or (isinstance(error, RequestRefused) and error.status >= SERVER_ERROR)
 
 
 @contextmanager
 def progress_display(console: Console | None = None) -> Iterator[ProgressDisplay]:
-    """Progress on stderr: on a terminal with a line that moves, in colour unless NO_COLOR is set; else plain lines."""
+    """Yield a display on stderr: on a terminal with a status line, in colour unless NO_COLOR is set.
+
+    Without a terminal it prints plain lines.
+    """
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield PlainDisplay()
@@ -92,28 +103,28 @@ def progress_display(console: Console | None = None) -> Iterator[ProgressDisplay
 
 
 class PlainDisplay:
-    """Lines for a file or another program: nothing is told twice, and nothing moves."""
+    """Lines for a file or another program: no line is repeated or overwritten."""
 
     def event(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         say(text)
 
     def status(self, text: str) -> None:
-        """Nothing: how long something lasts is no news."""
+        """Do nothing: the state is not an event."""
 
 
 class LiveDisplay:
-    """Lines that stay, and below them one that is always the newest."""
+    """Lines that stay, and below them a status line."""
 
     def __init__(self, console: Console, update: Callable[[Text], None]) -> None:
         self._console, self._update = console, update
 
     def event(self, text: str) -> None:
-        """A line above the one that moves."""
+        """Print a line above the status line."""
         self._console.print(Text(cleaned(text)))
 
     def status(self, text: str) -> None:
-        """The line that moves, cut to the terminal's width: it is there to be glanced at."""
+        """Replace the status line, cut to the terminal's width."""
         words = Text(cleaned(text), no_wrap=True, overflow="ellipsis")
         words.truncate(max(1, self._console.width - len("x ")), overflow="ellipsis")
         self._update(words)

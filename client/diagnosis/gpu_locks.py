@@ -1,8 +1,8 @@
-"""Who has a GPU: a lock between the processes of one instance, or of a job (rows 47-50).
+"""GPU locks between the processes of one instance, or of a job (rows 47-50).
 
-On one instance it is the kernel's (flock), so the crash of whoever holds it gives it back; one that hangs keeps it, and
-its name is there to be asked for. An owner is a role, such as "train": on one instance processes of one role hold the
-lock together. Between instances it is a lease of the API (`leases`).
+On one instance it is a lock of the kernel (flock), so the crash of its holder releases it. A holder that hangs keeps
+it, and its name can be read. An owner is a role, such as "train": on one instance, processes of one role hold the lock
+together. Between instances the lock is a lease of the API (`leases`).
 """
 
 from __future__ import annotations
@@ -24,18 +24,25 @@ from gpu_recovery_client.diagnosis.reporter import reporter
 from gpu_recovery_client.diagnosis.sender import log
 
 TIMEOUT_S, POLL_S = 60.0, 0.1
+"""Default timeout of `acquire`, and the time between two attempts, in seconds."""
 OWNER = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _held: weakref.WeakSet[GpuLock] = weakref.WeakSet()
 
 
 class GpuLock:
-    """The lock of one GPU for one owner; also a context. Every process that is to meet here names the same folder.
+    """The lock of one GPU for one owner; also a context manager. All processes that share it must use the same folder.
 
-    gpu: its number, or a name; of a distributed lock the same name means the same lock in the whole job.
-    distributed: it is one of the job, wherever its processes are.
-    `token` is then the fencing token while it is had. Raises ValueError where the environment names no job or API.
-    folder: by default the one that the agent and the ranks of an instance share, where there is one, else the
-    machine's for temporary files. `now` and `sleep` are the clock's.
+    Args:
+        owner: the role of this process.
+        gpu: the number of the GPU, or a name. The same name of a distributed lock means the same lock in the whole
+            job.
+        distributed: the lock belongs to the job, wherever its processes run. `token` is then the fencing token while
+            it is held. Raises ValueError if the environment names no job or API.
+        folder: by default the folder that agent and ranks of an instance share, if it exists, otherwise the host's
+            folder for temporary files.
+        lease: replaces the lease of the API, for tests.
+        now: monotonic time in seconds.
+        sleep: waits this many seconds.
     """
 
     def __init__(
@@ -57,12 +64,15 @@ class GpuLock:
         self._folder, self._now, self._sleep = folder or shared_folder(), now, sleep
         self._file: int | None = None
         self._times = 0
-        me = reporter().identity
-        self._lease = of_process(f"gpu_{gpu}", owner, me.process, me.rank, now) if distributed else lease
+        identity = reporter().identity
+        self._lease = of_process(f"gpu_{gpu}", owner, identity.process, identity.rank, now) if distributed else lease
 
     def acquire(self, timeout_s: float = TIMEOUT_S) -> bool:
-        """Wait until no other owner has it. Raises TimeoutError after `timeout_s`; who has it may have it twice."""
-        began, told = self._now(), ""
+        """Wait until no other owner holds the lock, and take it. A holder may acquire it again.
+
+        Raises TimeoutError after `timeout_s`.
+        """
+        began, reported = self._now(), ""
         while True:
             holder = self._try()
             if not holder:
@@ -74,39 +84,42 @@ class GpuLock:
             if waited >= timeout_s:
                 self._report("timed out", holder, waited)
                 raise TimeoutError(f"Failed to acquire GPU for {self.owner}")
-            if holder != told:
-                told = holder
+            if holder != reported:
+                reported = holder
                 log.warning("GPU locked by %s, waiting...", holder)
                 self._report("waiting", holder, waited)
             self._sleep(POLL_S if self._lease is None else LEASE_POLL_S)
 
     def release(self) -> bool:
-        """Give it back, as often as it was acquired. False if it is somebody else's, or nobody's."""
+        """Release the lock once; it is free after as many releases as acquisitions.
+
+        Returns False if this owner does not hold it.
+        """
         if self._file is None and self.token is None:
             return self._refused(self.holder())
         self._times -= 1
         if self._times == 0:
             other = self._release()
             if other:
-                return self._refused(other)  # the lease was over meanwhile, and is another's now
+                return self._refused(other)  # the lease expired meanwhile, and another owner holds it now
             log.info("GPU released by %s", self.owner)
             self._report("released", "", None)
         return True
 
     @property
     def token(self) -> int | None:
-        """The fencing token of a distributed lock while it is had: whatever is written goes with it."""
+        """Return the fencing token of a distributed lock while it is held: send it with every write."""
         return None if self._lease is None else self._lease.token
 
     def _has_it(self) -> bool:
         return self._file is not None if self._lease is None else self._lease.is_held
 
     def _release(self) -> str:
-        """Give it back; who has it if that was somebody else."""
+        """Release the lock. Return the holder if it is another owner by now."""
         if self._lease is not None:
             return self._lease.release()
         if self._file is not None:
-            # Unlocked first: a child that was forked just now may still have the file open, and with it the lock.
+            # Unlock first: a child that was just forked may still have the file open, and with it the lock.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             os.close(self._file)
         self._file = None
@@ -119,15 +132,17 @@ class GpuLock:
         return False
 
     def holder(self) -> str | None:
-        """Who has the GPU now, None if nobody."""
+        """Return the owner that holds the GPU now; None if no owner does."""
         if self._has_it():
             return self.owner
         if self._lease is not None:
             return self._lease.who()
         mutex = self._open(f"{self.name}.mutex")
         try:
-            _locked(mutex, fcntl.LOCK_EX)  # whoever looks at the same moment would take us for a holder
-            return next((one for one in self._owners() if self._is_held(one)), None)
+            _locked(
+                mutex, fcntl.LOCK_EX
+            )  # without the mutex, the test of a lock would look like a holder to another process
+            return next((owner for owner in self._owners() if self._is_held(owner)), None)
         finally:
             os.close(mutex)
 
@@ -141,7 +156,7 @@ class GpuLock:
     # -- files -------------------------------------------------------------------------------------------------------
 
     def _try(self) -> str:
-        """Take it: "" if it is ours now, else who has it ("?" while somebody is just taking it)."""
+        """Try to take the lock. Return "" on success, otherwise the holder ("?" while another process is taking it)."""
         if self._has_it():
             self._times += 1
             return ""
@@ -152,8 +167,8 @@ class GpuLock:
         mutex = self._open(f"{self.name}.mutex")
         try:
             if not _locked(mutex, fcntl.LOCK_EX):
-                return "?"  # for a moment, unless it was stopped in the middle
-            others = [one for one in self._owners() if one != self.owner and self._is_held(one)]
+                return "?"  # another process is taking it, or stopped while taking it
+            others = [owner for owner in self._owners() if owner != self.owner and self._is_held(owner)]
             if others:
                 return others[0]
             mine = self._open(f"{self.name}.{self.owner}")
@@ -167,11 +182,11 @@ class GpuLock:
             os.close(mutex)
 
     def _owners(self) -> list[str]:
-        """Everybody who ever had it."""
+        """Return every owner that ever held the lock."""
         with contextlib.suppress(FileNotFoundError):
             names = sorted(os.listdir(self._folder))
             begin = f"{self.name}."
-            return [one[len(begin) :] for one in names if one.startswith(begin) and one != f"{self.name}.mutex"]
+            return [name[len(begin) :] for name in names if name.startswith(begin) and name != f"{self.name}.mutex"]
         return []
 
     def _is_held(self, owner: str) -> bool:
@@ -185,7 +200,10 @@ class GpuLock:
             os.close(file)
 
     def _open(self, name: str) -> int:
-        """A file that everybody may lock. One that is another user's is opened as it is: a sticky folder wants that."""
+        """Open a file that every user may lock.
+
+        A file of another user is opened without O_CREAT: a sticky folder requires that.
+        """
         path = os.path.join(self._folder, name)
         with contextlib.suppress(FileNotFoundError):
             return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -209,10 +227,10 @@ class GpuLock:
         )
 
 
-def _locked(file: int, how: int) -> bool:
-    """Lock it at once; False if somebody else has it."""
+def _locked(file: int, operation: int) -> bool:
+    """Lock the file at once. Return False if another process holds the lock."""
     try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
+        fcntl.flock(file, operation | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False
@@ -221,7 +239,7 @@ def _locked(file: int, how: int) -> bool:
 
 
 def shared_folder() -> str:
-    """Where processes of one instance can meet, in different containers too."""
+    """Return a folder that all processes of an instance share, also across containers."""
     for place in (os.environ.get("GPUTASKER_RUNNING_TASKS_DIR"), "/dev/shm"):
         if place and os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             return place
@@ -229,7 +247,10 @@ def shared_folder() -> str:
 
 
 def _forked() -> None:
-    """A child of a holder holds nothing: else its lock would outlive it in a worker that only loads data."""
+    """In a forked child, drop all locks.
+
+    Otherwise a worker that only loads data would hold them longer than its parent.
+    """
     for lock in list(_held):
         if lock._file is not None:
             os.close(lock._file)

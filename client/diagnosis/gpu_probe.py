@@ -1,9 +1,9 @@
-"""Whether the GPU computes, and computes right: one product of matrices of whole numbers, waited for and compared.
+"""Checks that the GPU computes correctly: one matrix product with a known result.
 
-Seed 002's probe multiplies random numbers and does not wait, so it passes on a context that is dead. Here the factors
-are whole numbers from -8 to 7: every product and sum is exact in float32, with or without TF32 and in whatever order
-it is added up, so that the sum over the result is known beforehand and the same on every GPU. About 0.1 ms on a GPU of
-today (2 GFLOP), 12 MB of its memory.
+The probe of seed 002 multiplies random numbers and does not wait, so it passes on a dead context. Here the factors are
+integers from -8 to 7. Every product and sum is exact in float32, with or without TF32 and in any order of addition. So
+the sum over the result is known beforehand and the same on every GPU. It takes about 0.1 ms on a current GPU (2 GFLOP)
+and 12 MB of its memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIDE, LEAST, BELOW, SEED = 1_000, -8, 8, 2_026
 
 @dataclass(frozen=True)
 class Probed:
-    """How a probe ended. matches: whether the result was the known one, None if there is none."""
+    """The result of a probe. `matches` says whether the sum was the known sum; None without a sum."""
 
     passed: bool
     matches: bool | None = None
@@ -27,25 +27,25 @@ class Probed:
 
 
 class ComputeProbe:
-    """Probes the current device of torch; keeps its factors there."""
+    """Probes the current device of torch, and stores its factors there."""
 
     def __init__(self) -> None:
         self._factors: dict[int, tuple[Any, Any, int]] = {}
 
     def run(self) -> Probed | None:
-        """Compute and wait. None where there is nothing to probe: no torch, no context yet, no memory left."""
+        """Compute and wait. Return None if there is nothing to probe: no torch, no context yet, or no memory left."""
         torch = torch_in_use()
         if torch is None or torch.cuda.is_current_stream_capturing():
             return None
         try:
             with torch.no_grad(), torch.autocast("cuda", enabled=False):
-                one, other, known = self._on(torch, int(torch.cuda.current_device()))
-                found = (one @ other).double().sum()
+                left, right, known = self._on(torch, int(torch.cuda.current_device()))
+                total = (left @ right).double().sum()
                 torch.cuda.synchronize()
-                matches = int(found.item()) == known
-        except (RuntimeError, ValueError, OverflowError) as error:  # torch's errors are RuntimeErrors
+                matches = int(total.item()) == known
+        except (RuntimeError, ValueError, OverflowError) as error:  # errors of torch are RuntimeErrors
             if type(error).__name__ == "OutOfMemoryError":
-                return None  # the program has all of it, which is no fault of the GPU
+                return None  # the program uses all memory, which is no fault of the GPU
             return Probed(False, None, sentence(error))
         return Probed(matches, matches, "" if matches else "the probe's result is not the known one")
 
@@ -53,23 +53,26 @@ class ComputeProbe:
         if device not in self._factors:
             numbers = torch.Generator()
             numbers.manual_seed(SEED)
-            one, other = (torch.randint(LEAST, BELOW, (SIDE, SIDE), generator=numbers) for _ in range(2))
-            known = int((one.sum(0) * other.sum(1)).sum().item())  # on the CPU, in whole numbers
-            self._factors[device] = (one.float().to(f"cuda:{device}"), other.float().to(f"cuda:{device}"), known)
+            left, right = (torch.randint(LEAST, BELOW, (SIDE, SIDE), generator=numbers) for _ in range(2))
+            known = int((left.sum(0) * right.sum(1)).sum().item())  # on the CPU, in integers
+            self._factors[device] = (left.float().to(f"cuda:{device}"), right.float().to(f"cuda:{device}"), known)
         return self._factors[device]
 
 
 def torch_in_use() -> Any:
-    """The torch that the program has imported and uses a GPU with; None else. It is never imported from here."""
+    """Return torch if the program has imported it and uses a GPU with it; None otherwise. It is never imported here."""
     torch: Any = sys.modules.get("torch")
     try:
         return torch if torch is not None and torch.cuda.is_initialized() and torch.cuda.is_available() else None
     except (AttributeError, RuntimeError):
-        return None  # it is being imported at this moment, or has no CUDA
+        return None  # torch is being imported at this moment, or has no CUDA
 
 
 def memory_of_torch() -> tuple[float, float] | None:
-    """(allocated, reserved) gigabytes of this process on the current GPU; None without. Asks only the allocator."""
+    """Return (allocated, reserved) gigabytes of this process on the current GPU; None without torch.
+
+    Asks only the allocator.
+    """
     torch = torch_in_use()
     try:
         if torch is not None:
@@ -80,7 +83,7 @@ def memory_of_torch() -> tuple[float, float] | None:
 
 
 def uuid_of_torch() -> str:
-    """The UUID of the current GPU as NVML writes it; "" where torch does not tell."""
+    """Return the UUID of the current GPU as NVML writes it; "" if torch does not know it."""
     torch = torch_in_use()
     try:
         if torch is not None:

@@ -1,7 +1,7 @@
-"""What NVML says of the GPUs of this process: ECC errors, memory, and who is on them.
+"""Reads the GPUs of this process through NVML: ECC errors, memory, and processes.
 
-It is asked in a thread of its own with a deadline: on a GPU that is lost NVML may never answer, and neither the
-training nor what else is to be told may wait for it.
+A separate thread calls NVML, with a deadline. On a lost GPU NVML may never answer, and neither the training nor other
+observations may wait for it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE_S = 2.0
+"""Seconds until an answer of NVML is given up."""
 OCCUPANTS_MAX = 32
 MB = 1 << 20
 CORRECTED, UNCORRECTED, VOLATILE = 0, 1, 0
-"""NVML's numbers for the two kinds of error, and for the counter that begins with the driver."""
+"""NVML's numbers of the two kinds of ECC error, and of the counter that begins when the driver is loaded."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as NVML sees it; None for what it does not tell. Memory of processes in MB (2^20), else in gigabytes."""
+    """One GPU as NVML reports it; None for a missing value.
+
+    Memory of processes is in MB (2^20), other memory in gigabytes.
+    """
 
     uuid: str
     corrected: int | None = None
@@ -36,9 +40,11 @@ class Gpu:
 
 
 class Nvml:
-    """Asks NVML. `load` gives its binding, or raises ImportError where there is none.
+    """Calls NVML in a thread. `is_there` is False once it is known that NVML is missing.
 
-    is_there: False once it is known that there is nobody to ask.
+    Args:
+        load: returns the binding, or raises ImportError without it.
+        deadline_s: seconds until an answer is given up.
     """
 
     def __init__(
@@ -48,27 +54,27 @@ class Nvml:
         self._questions: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[tuple[Gpu, ...] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._waits = False
+        self._is_waiting = False
         self.is_there = True
 
     def read(self) -> tuple[Gpu, ...] | None:
-        """Every GPU that this process may see; None if NVML does not answer in time, or is not there."""
+        """Return every GPU that this process may see; None if NVML is missing or does not answer in time."""
         if not self.is_there:
             return None
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpu-recovery-nvml", daemon=True)
             self._thread.start()
-        if not self._waits:  # else the last question is still open: it is not asked again behind it
+        if not self._is_waiting:  # otherwise the last question is still open
             self._questions.put(None)
         try:
-            answer = self._answers.get(timeout=0.0 if self._waits else self._deadline_s)
+            gpus = self._answers.get(timeout=0.0 if self._is_waiting else self._deadline_s)
         except queue.Empty:
-            self._waits = True
+            self._is_waiting = True
             return None
-        stale, self._waits = self._waits, False
-        if answer is None:
+        stale, self._is_waiting = self._is_waiting, False
+        if gpus is None:
             self.is_there = False
-        return None if stale else answer
+        return None if stale else gpus
 
     def _run(self) -> None:
         try:
@@ -93,10 +99,10 @@ def _is_of_nvml(error: BaseException) -> bool:
     return type(error).__name__.startswith("NVMLError")
 
 
-def _asked(call: Callable[..., Any], *given: Any) -> Any:
-    """The answer; None where NVML has none."""
+def _asked(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the answer of an NVML call; None if NVML has none."""
     try:
-        return call(*given)
+        return call(*arguments)
     except Exception as error:
         if not _is_of_nvml(error):
             raise
@@ -105,17 +111,17 @@ def _asked(call: Callable[..., Any], *given: Any) -> Any:
 
 def _every(nvml: Any) -> tuple[Gpu, ...]:
     handles = [_asked(nvml.nvmlDeviceGetHandleByIndex, n) for n in range(_asked(nvml.nvmlDeviceGetCount) or 0)]
-    return tuple(_one(nvml, handle) for handle in handles if handle is not None)
+    return tuple(_gpu(nvml, handle) for handle in handles if handle is not None)
 
 
-def _one(nvml: Any, handle: Any) -> Gpu:
+def _gpu(nvml: Any, handle: Any) -> Gpu:
     uuid = _asked(nvml.nvmlDeviceGetUUID, handle) or ""
     memory = _asked(nvml.nvmlDeviceGetMemoryInfo, handle)
     on_it = _asked(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     processes = (
         None
         if on_it is None
-        else tuple((int(one.pid), round((one.usedGpuMemory or 0) / MB, 1)) for one in on_it[:OCCUPANTS_MAX])
+        else tuple((int(entry.pid), round((entry.usedGpuMemory or 0) / MB, 1)) for entry in on_it[:OCCUPANTS_MAX])
     )
     return Gpu(
         uuid.decode() if isinstance(uuid, bytes) else str(uuid),
@@ -128,17 +134,17 @@ def _one(nvml: Any, handle: Any) -> Gpu:
 
 
 def own(every: tuple[Gpu, ...], uuid: str, environment: Mapping[str, str] = os.environ) -> tuple[Gpu, ...]:
-    """Of all that are seen, those of this process: by the UUID that torch tells, else by its local rank, else all."""
-    of_torch = tuple(one for one in every if uuid and one.uuid == uuid)
+    """Return the GPUs of this process: by torch's UUID, otherwise by its local rank, otherwise all."""
+    of_torch = tuple(gpu for gpu in every if uuid and gpu.uuid == uuid)
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
-    named = tuple(one for one in every if one.uuid and one.uuid in visible.split(","))
+    named = tuple(gpu for gpu in every if gpu.uuid and gpu.uuid in visible.split(","))
     local = environment.get("LOCAL_RANK", "")
     by_rank = every[int(local) : int(local) + 1] if local.isascii() and local.isdigit() and not visible else ()
     return of_torch or named or by_rank or every
 
 
 def boot_id() -> str:
-    """Which boot of the machine it is: its counters begin anew with it."""
+    """Return the id of the current boot, with which the counters begin anew; "" if it is unknown."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -146,18 +152,21 @@ def boot_id() -> str:
 
 
 class EccWatch:
-    """Compares each reading with the last one of the same GPU. The first is where it begins; one that falls, too."""
+    """Compares each reading with the last reading of the same GPU.
+
+    The first reading, and a lower one, set a new base.
+    """
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], int] = {}
 
     def increased(self, gpu: Gpu) -> list[tuple[str, int, int]]:
-        """(kind, before, now) of each counter that has risen since the last reading."""
-        found = []
+        """Return (kind, before, now) of each counter that has risen since the last reading."""
+        risen = []
         for kind, value in (("corrected", gpu.corrected), ("uncorrected", gpu.uncorrected)):
             if value is not None:
                 before = self._last.get((gpu.uuid, kind), value)
                 self._last[gpu.uuid, kind] = value
                 if value > before:
-                    found.append((kind, before, value))
-        return found
+                    risen.append((kind, before, value))
+        return risen

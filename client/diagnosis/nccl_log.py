@@ -1,4 +1,4 @@
-"""NCCL's own log (NCCL_DEBUG_FILE), looked at every ten seconds: the lines that may say why a collective fails."""
+"""Reports lines of NCCL's own log (NCCL_DEBUG_FILE) that may say why a collective fails."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from gpu_recovery_client.diagnosis.reporter import ObservationReporter, one_line
 from gpu_recovery_client.diagnosis.sender import log
 
 EVERY_S = 10.0
+"""Seconds between two polls of the log."""
 LINES_MAX, BYTES_MAX = 100, 65_536
+"""Largest number of lines and bytes that are read from the end of the log."""
 REPORTED_MAX, REMEMBERED_MAX = 16, 1_000
+"""Largest number of lines per poll that are reported, and of reported lines that are remembered."""
 REPORTED_LINES = re.compile(
     r"timeout|timed out|error|fail|warn|abort|got completion|async event|retry|mismatch|disconnect|refused",
     re.IGNORECASE,
 )
-"""Wide on purpose: what a line means is decided by the rules of the diagnosis, which know the benign ones."""
+"""Pattern of the reported lines. It is wide on purpose: the rules of the diagnosis know which lines are benign."""
 
 
 class NcclLog:
-    """One log file. `%h` and `%p` in its path are the host's name and the process, as NCCL has them."""
+    """One log file. In its path `%h` and `%p` stand for the host name and the process id, as in NCCL."""
 
-    def __init__(self, path: str, of: ObservationReporter) -> None:
+    def __init__(self, path: str, process_reporter: ObservationReporter) -> None:
         self._path = path.replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
-        self._of = of
+        self._reporter = process_reporter
         self._reported: deque[str] = deque(maxlen=REMEMBERED_MAX)
 
     def poll(self) -> None:
-        """Tell those of the last 100 lines that are worth it and were not told yet."""
+        """Report those of the last 100 lines that match and were not reported before."""
         new = [line for line in self._last() if REPORTED_LINES.search(line) and line not in self._reported]
         for line in new[-REPORTED_MAX:]:
             self._report(line)
-            self._of.send("nccl", line=line, urgent=True)
+            self._reporter.send("nccl", line=line, urgent=True)
         self._reported.extend(new)
 
     def _last(self) -> list[str]:
@@ -44,12 +47,12 @@ class NcclLog:
                 file.seek(max(0, file.tell() - BYTES_MAX))
                 text = file.read(BYTES_MAX).decode("utf-8", errors="replace")
         except OSError:
-            return []  # NCCL has not begun to write, or has no such file
+            return []  # NCCL has not written yet, or has no such file
         return [one_line(line) for line in text.splitlines()[-LINES_MAX:]]
 
     @staticmethod
     def _report(line: str) -> None:
-        """The three findings as seed 002 specifies them."""
+        """Log the three findings that seed 002 specifies."""
         small = line.lower()
         if "timeout" in small:
             log.error("NCCL timeout detected: %s", line)
@@ -60,10 +63,13 @@ class NcclLog:
 
 
 def nccl_log_monitor(path: str | None = None, every_s: float = EVERY_S) -> Callable[[], None]:
-    """Look at NCCL's log every so often, from now on; what is returned ends it. Default: what NCCL_DEBUG_FILE names."""
-    of = reporter()
-    given = path or os.environ.get("NCCL_DEBUG_FILE", "")
-    if not given:
+    """Poll NCCL's log every `every_s` seconds. Return a function that ends the polling.
+
+    Without `path` it polls the file that NCCL_DEBUG_FILE names.
+    """
+    process_reporter = reporter()
+    log_path = path or os.environ.get("NCCL_DEBUG_FILE", "")
+    if not log_path:
         log.warning("NCCL_DEBUG_FILE is not set: there is no log of NCCL to look at")
         return lambda: None
-    return of.sender.every(every_s, NcclLog(given, of).poll)
+    return process_reporter.sender.every(every_s, NcclLog(log_path, process_reporter).poll)

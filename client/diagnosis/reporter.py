@@ -1,4 +1,4 @@
-"""Who tells: the job, attempt, rank and worker of this process, and the one sender that it has."""
+"""Identity of this process (job, attempt, rank, worker), and its observation reporter."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from typing import Any
 from gpu_recovery_client.diagnosis.sender import Sender, log
 
 SOCKET, FOLDER, NAME = "GPU_RECOVERY_SOCKET", "GPUTASKER_RUNNING_TASKS_DIR", ".diagnosis.sock"
+"""Environment variables of the socket and of its folder, and the default file name."""
 TEXT_MAX, LINE_MAX = 200, 1_000
+"""Largest number of characters of a text, and of a line."""
 LINES = frozenset({"error", "line"})
+"""Fields that hold a line."""
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """This process. `job` is "" outside of a job, and nothing is told then.
+    """The identity of this process. `job` is "" outside a job; no observation is reported then.
 
-    worker: its name among the others, "" if the rank says enough; role: whose GPU memory it is, such as "train".
+    `worker` is its name among the others, "" if the rank is enough. `role` is the owner of its GPU memory, such as
+    "train".
     """
 
     job: str = ""
@@ -34,14 +38,14 @@ class ProcessIdentity:
 
 
 def of_environment(environment: Mapping[str, str]) -> ProcessIdentity:
-    """Who a process with this environment is. A number that is none is one that was not told."""
+    """Return the identity of a process with this environment. An invalid number counts as missing."""
     rank = next(
         (found for name in ("NODE_RANK", "GROUP_RANK", "RANK") if (found := _whole(environment, name)) is not None),
         None,
     )
     local = environment.get("LOCAL_RANK", "")
     worker = environment.get("GPU_RECOVERY_WORKER", "") or (f"{rank}.{local}" if local and rank is not None else "")
-    given = environment.get(SOCKET) or os.path.join(
+    path = environment.get(SOCKET) or os.path.join(
         environment.get(FOLDER) or os.path.expanduser("~/.gputasker/running_tasks"), NAME
     )
     return ProcessIdentity(
@@ -51,7 +55,7 @@ def of_environment(environment: Mapping[str, str]) -> ProcessIdentity:
         worker,
         environment.get("GPU_RECOVERY_ROLE", ""),
         os.urandom(4).hex(),
-        None if given == "off" else given,
+        None if path == "off" else path,
     )
 
 
@@ -61,41 +65,44 @@ def _whole(environment: Mapping[str, str], name: str) -> int | None:
 
 
 class ObservationReporter:
-    """What this process tells, and through which sender."""
+    """Reports the observations of this process through a sender."""
 
-    def __init__(self, teller: ProcessIdentity, sender: Sender | None = None) -> None:
-        self.identity = teller
-        self.sender = sender or Sender(teller.path if teller.job else None)
+    def __init__(self, identity: ProcessIdentity, sender: Sender | None = None) -> None:
+        self.identity = identity
+        self.sender = sender or Sender(identity.path if identity.job else None)
         self._numbers = count(1)
 
     def send(self, kind: str, *, worker: str = "", urgent: bool = False, **fields: Any) -> None:
-        """One report. `worker` other than this process: it is about one elsewhere."""
+        """Report one observation. If `worker` is not this process, it is about a process elsewhere."""
         self.sender.put(self.report(kind, worker, fields), urgent=urgent)
 
     def send_latest(
         self, kind: str, gap_s: float, key: object, *, worker: str = "", at: float | None = None, **fields: Any
     ) -> None:
-        """One report, of which the sender sends no more than one for `key` in `gap_s`; observed `at`, if not now."""
+        """Report one observation, of which the sender sends at most one per `key` in `gap_s` seconds.
+
+        `at` is the time of the observation if it is not now.
+        """
         self.sender.put_latest((kind, worker, key), self.report(kind, worker, fields), gap_s, at)
 
     def report(self, kind: str, worker: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """As docs/protocol.md has it, without its age."""
-        me = self.identity
-        found: dict[str, Any] = {
+        """Return the observation as docs/protocol.md specifies it, without its age."""
+        identity = self.identity
+        observation: dict[str, Any] = {
             "type": kind,
-            "id": f"{me.process}-{next(self._numbers)}",
-            "job": me.job,
-            "attempt": me.attempt,
+            "id": f"{identity.process}-{next(self._numbers)}",
+            "job": identity.job,
+            "attempt": identity.attempt,
         }
-        if worker and worker != me.worker:
-            found |= {"worker": worker[:TEXT_MAX], "elsewhere": True}
+        if worker and worker != identity.worker:
+            observation |= {"worker": worker[:TEXT_MAX], "elsewhere": True}
         else:
-            found |= {"worker": me.worker} if me.worker else {}
-            found |= {"rank": me.rank} if me.rank is not None else {}
-        return found | {name: _as_json_value(name, value) for name, value in fields.items() if _says(value)}
+            observation |= {"worker": identity.worker} if identity.worker else {}
+            observation |= {"rank": identity.rank} if identity.rank is not None else {}
+        return observation | {name: _as_json_value(name, value) for name, value in fields.items() if _has_value(value)}
 
 
-def _says(value: Any) -> bool:
+def _has_value(value: Any) -> bool:
     return value is not None and value != "" and not (isinstance(value, float) and not math.isfinite(value))
 
 
@@ -104,12 +111,12 @@ def _as_json_value(name: str, value: Any) -> Any:
 
 
 def one_line(text: str, most: int = LINE_MAX) -> str:
-    """A text on one line, cut."""
+    """Return a text on one line, cut to `most` characters."""
     return " ".join(text[: 2 * most].split())[:most]
 
 
 def sentence(error: BaseException) -> str:
-    """An exception on one line."""
+    """Return an exception on one line."""
     text = one_line(str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -118,40 +125,42 @@ _reporter: list[ObservationReporter] = []
 
 
 def reporter() -> ObservationReporter:
-    """The voice of this process; made at its first word."""
+    """Return the reporter of this process; the first call creates it."""
     if not _reporter:
         _reporter.append(ObservationReporter(of_environment(os.environ)))
     return _reporter[0]
 
 
 def configure(*, worker: str | None = None, role: str | None = None, socket: str | None = None) -> None:
-    """Say who this process is, before anything else is told, where its environment does not.
+    """Set the identity of this process where its environment does not say it. Call before the first observation.
 
-    worker: its name among all workers of the job; role: "train", "rollout", or what it holds GPU memory as; socket:
-    where its agent listens.
+    Args:
+        worker: its name among all workers of the job.
+        role: "train", "rollout", or another owner of GPU memory.
+        socket: the socket on which its agent listens.
     """
-    now = reporter().identity
+    identity = reporter().identity
     set_reporter(
         ObservationReporter(
             replace(
-                now,
-                worker=now.worker if worker is None else worker,
-                role=now.role if role is None else role,
-                path=now.path if socket is None else socket,
+                identity,
+                worker=identity.worker if worker is None else worker,
+                role=identity.role if role is None else role,
+                path=identity.path if socket is None else socket,
             )
         )
     )
 
 
 def set_reporter(new: ObservationReporter | None) -> None:
-    """Put another voice in its place; None: the next word makes one of the environment."""
+    """Replace the reporter; with None, the next observation creates one from the environment."""
     if _reporter:
         _reporter[0].sender.finish()
     _reporter[:] = [new] if new is not None else []
 
 
 def _forked() -> None:
-    _reporter.clear()  # a child has no thread, and is another process
+    _reporter.clear()  # a child has no sender thread and another identity
 
 
 def _ends() -> None:

@@ -1,7 +1,7 @@
-"""From a training process to the agent of its instance: a bounded queue, one thread, datagrams that nobody waits for.
+"""Sends observations of a training process to the agent: queue, thread, datagrams.
 
-Whoever tells something appends to a queue and goes on, a microsecond or two; all else happens in the thread. Where the
-agent does not listen the queue fills, the oldest goes and is counted, and the training notices nothing.
+A caller only appends to the queue, which takes a microsecond or two. The thread does everything else. If the agent
+does not listen, the queue fills, and the oldest observations are dropped and counted. The training never waits.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from typing import Any
 
 WAITING_MAX, WORK_MAX = 1_024, 64
+"""Largest number of queued observations, and of queued work items."""
 TURN_S = 1.0
+"""Seconds between two turns of the thread."""
 DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 32_768, 4_096
 ADDRESS_BYTES_MAX = 107
-"""Of a UNIX socket on Linux."""
+"""Longest path of a UNIX socket on Linux, in bytes."""
 LATE_S = 0.2
-"""So long the end of the process may be held up by what is still to be sent."""
+"""Seconds that the end of the process may be delayed to send what is queued."""
 TROUBLE = (
     ArithmeticError,
     AssertionError,
@@ -41,14 +43,14 @@ TROUBLE = (
     TypeError,
     ValueError,
 )
-"""What the work of the thread may raise, whoever's code it is: it costs one report, and never the training."""
+"""Errors that the work of the thread may raise, in any code: they cost one observation, and never the training."""
 log = logging.getLogger("gpu_recovery.diagnosis")
 Values = dict[str, Any]
 
 
 @dataclass
 class _Repeated:
-    """Work that is done every so often."""
+    """Work that is repeated."""
 
     every_s: float
     work: Callable[[], None]
@@ -57,9 +59,9 @@ class _Repeated:
 
 
 class Sender:
-    """Sends to the socket at `path`, None for nowhere. Every thread may use it.
+    """Sends to the socket at `path`; None disables it. Every thread may use it.
 
-    lost: how many reports were dropped, and not yet told to be.
+    `lost` is the number of dropped observations that were not reported as lost yet.
     """
 
     def __init__(self, path: str | None, now: Callable[[], float] = time.monotonic) -> None:
@@ -77,7 +79,7 @@ class Sender:
     # -- from the training -------------------------------------------------------------------------------------------
 
     def put(self, values: Values, *, urgent: bool = False) -> None:
-        """Tell it. With `urgent`, at once, and whatever was withheld before it."""
+        """Queue an observation. With `urgent`, send it at once, together with all that was withheld before."""
         if self._path is None:
             return
         if urgent:
@@ -88,13 +90,16 @@ class Sender:
             self._wake.set()
 
     def put_latest(self, key: object, values: Values, gap_s: float, at: float | None = None) -> None:
-        """Tell it, but of one `key` no more than one report in `gap_s` seconds: the latest. `at`: when, if not now."""
+        """Queue an observation, but send at most one per `key` in `gap_s` seconds: the latest.
+
+        `at` is the time of the observation if it is not now.
+        """
         if self._path is not None:
             self._latest[key] = (self.now() if at is None else at, values, gap_s)
             self._begin()
 
     def work(self, work: Callable[[], None]) -> None:
-        """Have the thread do it, soon."""
+        """Run `work` in the thread, soon."""
         if len(self._once) >= WORK_MAX:
             self.lost += 1
             return
@@ -102,7 +107,7 @@ class Sender:
         self._begin()
 
     def every(self, seconds: float, work: Callable[[], None]) -> Callable[[], None]:
-        """Have the thread do it every so often, from now on; what is returned ends it."""
+        """Run `work` in the thread every `seconds`. Return a function that ends it."""
         repeated = _Repeated(seconds, work, self.now())
         self._repeated.append(repeated)
         self._begin()
@@ -113,7 +118,7 @@ class Sender:
         return stop
 
     def finish(self) -> None:
-        """Send what waits, within LATE_S: the process ends."""
+        """Send what is queued, within LATE_S seconds: the process ends."""
         deadline = self.now() + LATE_S
         with suppress(*TROUBLE):
             self._withheld(everything=True)
@@ -123,13 +128,13 @@ class Sender:
     # -- in the thread -----------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """One turn of the thread: the work that is due, then everything that may be sent. Never waits."""
+        """Run one turn of the thread: the work that is due, then send all that may be sent. Never waits."""
         now = self.now()
-        self._repeated = [one for one in self._repeated if not one.ended]
-        for one in self._repeated:
-            if one.due_at <= now:
-                one.due_at = now + one.every_s
-                self._do(one.work)
+        self._repeated = [repeated for repeated in self._repeated if not repeated.ended]
+        for repeated in self._repeated:
+            if repeated.due_at <= now:
+                repeated.due_at = now + repeated.every_s
+                self._do(repeated.work)
         for _ in range(len(self._once)):
             self._do(self._once.popleft())
         self._withheld(everything=False)
@@ -139,12 +144,14 @@ class Sender:
     def _begin(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="gpu-recovery-diagnosis", daemon=True)
-            with suppress(RuntimeError):  # the interpreter is on its way out: `finish` sends
+            with suppress(RuntimeError):  # the interpreter is shutting down: `finish` sends
                 self._thread.start()
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(TURN_S * (0.8 + 0.4 * random.random()))  # the processes of an instance not all at once
+            self._wake.wait(
+                TURN_S * (0.8 + 0.4 * random.random())
+            )  # so that the processes of an instance do not send together
             self._wake.clear()
             self.turn()
 
@@ -163,14 +170,14 @@ class Sender:
         self._queue.append((at, values))
 
     def _withheld(self, *, everything: bool) -> None:
-        """Into the queue: the latest of each key, where its gap is over."""
+        """Queue the latest observation of each key after its gap."""
         now = self.now()
         due = [
             (entry[0], key)
             for key, entry in list(self._latest.items())
             if everything or now - self._sent_at.get(key, -1e9) >= entry[2]
         ]
-        for _, key in sorted(due, key=lambda one: one[0]):
+        for _, key in sorted(due, key=lambda item: item[0]):
             entry = self._latest.pop(key, None)
             if entry is not None:
                 if len(self._sent_at) > WAITING_MAX:
@@ -179,7 +186,10 @@ class Sender:
                 self._append(entry[0], entry[1])
 
     def _flush(self) -> bool:
-        """One datagram with as much as it holds; False if it cannot be sent now, and waits."""
+        """Send one datagram, as full as possible.
+
+        Return False if it cannot be sent now; its content is then queued again.
+        """
         now, lost = self.now(), self.lost
         lines = [json.dumps({"type": "lost", "count": lost}).encode()] if lost else []
         room = DATAGRAM_BYTES_MAX - sum(map(len, lines))
@@ -208,27 +218,33 @@ class Sender:
     def _send(self, datagram: bytes) -> bool:
         try:
             if self._socket is None:
-                how = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
-                self._socket = socket.socket(socket.AF_UNIX, how)
+                kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+                self._socket = socket.socket(socket.AF_UNIX, kind)
             _send_to(self._socket, datagram, self._path or "")
         except OSError:
-            return False  # the agent is not there, or has not read the last ones yet
+            return False  # no agent listens, or it has not read the last datagrams yet
         return True
 
 
-def _send_to(how: socket.socket, datagram: bytes, path: str) -> None:
-    """However long the path: the address of a socket has room for 107 bytes, and the folder's number is short."""
+def _send_to(sender: socket.socket, datagram: bytes, path: str) -> None:
+    """Send to a path of any length.
+
+    A socket address holds 107 bytes, so a long path is reached by its folder's descriptor.
+    """
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
-        how.sendto(datagram, path)
+        sender.sendto(datagram, path)
         return
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        how.sendto(datagram, f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+        sender.sendto(datagram, f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:
         os.close(folder)
 
 
 def encoded(values: Values) -> bytes:
-    """One line of a datagram. What has no form in JSON goes as text: it must not cost the others."""
+    """Return one line of a datagram.
+
+    A value without a form in JSON is sent as text, so that it does not cost the others.
+    """
     text = json.dumps(values, separators=(",", ":"), ensure_ascii=False, default=str)
     return text.encode("utf-8", errors="replace")

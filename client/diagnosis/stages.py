@@ -1,7 +1,7 @@
-"""A stage of a training: how the GPU is before it and after it, and what it was that failed in it (rows 1-6, 51).
+"""Stages of a training: the GPU before and after each stage (rows 1-6, 51).
 
-On the training's own thread there is the probe alone, and that only while all of it stays below a hundredth of the
-time; NVML is asked by the background thread.
+Only the probe runs on the training's own thread, and only while all probes together take less than a hundredth of the
+time. The background thread calls NVML.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter
 from gpu_recovery_client.diagnosis.sender import log
 
 SHARE, ALLOWANCE_S = 0.01, 0.5
-"""Of the time since the first stage so much may be spent on looking, and so much at the beginning, when CUDA's
-libraries are loaded."""
+"""Share of the time since the first stage that checks may take, and seconds they may take at the beginning, when the
+libraries of CUDA are loaded.
+"""
 GAP_S = 5.0
-"""Of one stage no more reports than one before and one after it in this time, as long as nothing is wrong."""
+"""Seconds in which a stage sends at most one observation before and one after it, as long as there is no error."""
 
 
 class Budget:
-    """Keeps what looking costs below a share of the time."""
+    """Limits the cost of checks to a share of the time."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._began, self.spent_s = now, now(), 0.0
 
     def allows(self) -> bool:
-        """Whether looking once more keeps within it."""
+        """Return whether one more check is within the budget."""
         return self.spent_s <= ALLOWANCE_S + SHARE * (self._now() - self._began)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """The time of the block counts."""
+        """Count the time of the block."""
         began = self._now()
         try:
             yield
@@ -49,12 +50,17 @@ class Stages:
 
     def __init__(
         self,
-        of: ObservationReporter,
+        process_reporter: ObservationReporter,
         nvml: Nvml,
         probe: ComputeProbe | None = None,
         now: Callable[[], float] | None = None,
     ) -> None:
-        self.of, self._nvml, self._probe, self._now = of, nvml, probe or ComputeProbe(), now or of.sender.now
+        self.reporter, self._nvml, self._probe, self._now = (
+            process_reporter,
+            nvml,
+            probe or ComputeProbe(),
+            now or process_reporter.sender.now,
+        )
         self._ecc = EccWatch()
         self._budget: Budget | None = None
         self._asking: Budget | None = None
@@ -62,19 +68,19 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, step: int | None, probe: bool | None) -> Iterator[None]:
-        """See `stage` of this module."""
+        """Run a stage. See the function `stage`."""
         self._before(name, step, probe)
         try:
             yield
         except BaseException as error:
             if isinstance(error, Exception):
-                # Whether its call had waited for the GPU nobody knows: it is not taken for one that had.
+                # It is unknown whether the failed call had waited for the GPU: assume that it had not.
                 self._report(name, "after", step, error=sentence(error), urgent=True)
             raise
         self._report(name, "after", step)
 
     def operation(self, name: str, stage: str, step: int | None) -> None:
-        """See `operation` of this module."""
+        """Report an operation. See the function `operation`."""
         memory = memory_of_torch()
         if memory is not None:
             log.info(
@@ -83,7 +89,7 @@ class Stages:
                 name,
                 *memory,
             )
-            self.of.send_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
+            self.reporter.send_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
 
     def _before(self, name: str, step: int | None, probe: bool | None) -> None:
         self._budget = self._budget or Budget(self._now)
@@ -121,24 +127,24 @@ class Stages:
             }
         uuid = uuid_of_torch()
         if urgent:
-            # At once, and without NVML: it may be the last word of this process, and NVML may hang.
-            self.of.send("stage", urgent=True, gpu=uuid, **fields)
+            # Send at once, without NVML: the process may end now, and NVML may hang.
+            self.reporter.send("stage", urgent=True, gpu=uuid, **fields)
             fields = {key: fields[key] for key in ("stage", "moment", "step", "boot_id")}
         else:
-            self.of.send_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
+            self.reporter.send_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
         if self._nvml.is_there:
             at = self._now()
-            self.of.sender.work(lambda: self._with_nvml(at, uuid, fields))
+            self.reporter.sender.work(lambda: self._with_nvml(at, uuid, fields))
 
     def _with_nvml(self, at: float, uuid: str, fields: dict[str, Any]) -> None:
-        """In the background thread: the same report with what NVML adds, for each GPU of this process."""
+        """In the background thread: send the same observation with the data of NVML, for each GPU of this process."""
         self._asking = self._asking or Budget(self._now)
-        found: tuple[Gpu, ...] | None = None
+        gpus: tuple[Gpu, ...] | None = None
         if self._asking.allows():
             with self._asking.spending():
-                found = self._nvml.read()
+                gpus = self._nvml.read()
         name, moment = fields["stage"], fields["moment"]
-        for number, gpu in enumerate(own(found, uuid) if found else ()):
+        for number, gpu in enumerate(own(gpus, uuid) if gpus else ()):
             rose = self._ecc.increased(gpu)
             for kind, before, now in rose:
                 of_kind = "" if kind == "corrected" else f" ({kind})"
@@ -149,42 +155,48 @@ class Stages:
                 log.info("[%s] GPU occupied by %s processes, total memory: %.0f MB", name, len(gpu.processes), total)
                 seen["occupants"] = [self._occupant(pid, memory) for pid, memory in gpu.processes]
             key = (name, moment, uuid if number == 0 else gpu.uuid)
-            self.of.send_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
+            self.reporter.send_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
 
     def _occupant(self, pid: int, memory_mb: float) -> dict[str, Any]:
-        owner = self.of.identity.role if pid == os.getpid() else ""
+        owner = self.reporter.identity.role if pid == os.getpid() else ""
         return {"pid": pid, "memory_mb": memory_mb} | ({"owner": owner} if owner else {})
 
 
 def _of_stage(stage: str, moment: str, step: int | None) -> dict[str, Any]:
     memory = memory_of_torch()
-    found: dict[str, Any] = {"stage": stage, "moment": moment, "step": step}
+    fields: dict[str, Any] = {"stage": stage, "moment": moment, "step": step}
     if memory is not None:
-        found |= {"allocated_gb": round(memory[0], 3), "reserved_gb": round(memory[1], 3)}
-    return found
+        fields |= {"allocated_gb": round(memory[0], 3), "reserved_gb": round(memory[1], 3)}
+    return fields
 
 
 _stages: list[Stages] = []
 
 
 def _of_this_process() -> Stages:
-    me = reporter()
-    if not _stages or _stages[0].of is not me:
-        _stages[:] = [Stages(me, Nvml())]
+    current = reporter()
+    if not _stages or _stages[0].reporter is not current:
+        _stages[:] = [Stages(current, Nvml())]
     return _stages[0]
 
 
 @contextmanager
 def stage(name: str, step: int | None = None, *, probe: bool | None = None) -> Iterator[None]:
-    """Look at the GPU before and after a stage of the training, and tell what it raises.
+    """Check the GPU before and after a stage of the training, and report what the stage raises.
 
-    probe: whether the GPU has to compute something right before the stage may begin; None: as long as that costs less
-    than a hundredth of the time. Raises GPUHealthError if it does not.
+    Args:
+        name: the name of the stage.
+        step: the step of the training.
+        probe: whether the GPU must compute a known result before the stage begins. None probes as long as that costs
+            less than a hundredth of the time.
+
+    Raises:
+        GPUHealthError: the probe failed.
     """
     with _of_this_process().stage(name, step, probe):
         yield
 
 
 def operation(name: str, stage: str, step: int | None = None) -> None:
-    """Trace the GPU memory of this process at one operation of a stage (row 6)."""
+    """Report the GPU memory of this process at one operation of a stage (row 6)."""
     _of_this_process().operation(name, stage, step)

@@ -1,4 +1,4 @@
-"""How a worker is, every ten seconds, and how far it is with its requests (rows 36 and 38)."""
+"""Reports the health of a worker and the state of its requests (rows 36 and 38)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from gpu_recovery_client.diagnosis.gpu_state import Nvml, own
 from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
 
 INTERVAL_S = 10.0
+"""Seconds between two reports of health."""
 PROC = Path("/proc")
 
 
 class Requests:
-    """How many requests this process works on."""
+    """Counts the requests that this process works on."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +26,7 @@ class Requests:
         self.any = False
 
     def count(self, change: int) -> None:
-        """One more, or one less."""
+        """Add `change`, one or minus one, to the number of active requests."""
         with self._lock:
             self.active += change
             self.any = True
@@ -36,14 +37,14 @@ _requests = Requests()
 
 @contextmanager
 def processing(request_id: str, *, now: Callable[[], float] = time.monotonic) -> Iterator[None]:
-    """Tell that this worker has begun with a request, and how it ended; what it raises goes on."""
-    me, began = reporter(), now()
+    """Report that this worker has begun a request, and how it ended. An exception is raised again."""
+    current, began = reporter(), now()
     _requests.count(1)
-    me.send("request", request_id=request_id, state="processing_start", urgent=True)
+    current.send("request", request_id=request_id, state="processing_start", urgent=True)
     try:
         yield
     except Exception as error:
-        me.send(
+        current.send(
             "request",
             request_id=request_id,
             state="processing_error",
@@ -54,25 +55,29 @@ def processing(request_id: str, *, now: Callable[[], float] = time.monotonic) ->
         )
         raise
     else:
-        me.send("request", request_id=request_id, state="processing_done", duration_s=round(now() - began, 3))
+        current.send("request", request_id=request_id, state="processing_done", duration_s=round(now() - began, 3))
     finally:
         _requests.count(-1)
 
 
 class WorkerHealthMonitor:
-    """Looks at this worker: GPU memory by NVML, or of this process by torch; the machine's CPU and network."""
+    """Measures this worker: GPU memory of its GPUs by NVML or of this process by torch; CPU and network of the host."""
 
     def __init__(
-        self, of: ObservationReporter, nvml: Nvml, active: Callable[[], int] | None = None, proc: Path = PROC
+        self,
+        process_reporter: ObservationReporter,
+        nvml: Nvml,
+        active: Callable[[], int] | None = None,
+        proc: Path = PROC,
     ) -> None:
-        self._of, self._nvml, self._active, self._proc = of, nvml, active, proc
+        self._reporter, self._nvml, self._active, self._proc = process_reporter, nvml, active, proc
         self._busy: tuple[int, int] | None = None
 
     def report_once(self) -> None:
-        """One report."""
+        """Send one report."""
         used, free = self._memory()
         sent, received = self._network()
-        self._of.send(
+        self._reporter.send(
             "health",
             memory_used_gb=_rounded(used),
             memory_free_gb=_rounded(free),
@@ -83,12 +88,12 @@ class WorkerHealthMonitor:
         )
 
     def _memory(self) -> tuple[float | None, float | None]:
-        found = self._nvml.read()
-        mine = own(found, uuid_of_torch()) if found else ()
+        every = self._nvml.read()
+        mine = own(every, uuid_of_torch()) if every else ()
         if mine:
-            free = [one.free_gb for one in mine if one.free_gb is not None]
-            used = [one.used_gb for one in mine if one.used_gb is not None]
-            return (max(used) if used else None, min(free) if free else None)  # of several, the one that is fullest
+            free = [gpu.free_gb for gpu in mine if gpu.free_gb is not None]
+            used = [gpu.used_gb for gpu in mine if gpu.used_gb is not None]
+            return (max(used) if used else None, min(free) if free else None)  # of several GPUs, the fullest
         of_torch, torch = memory_of_torch(), torch_in_use()
         if of_torch is None or torch is None:
             return None, None
@@ -96,24 +101,24 @@ class WorkerHealthMonitor:
         return of_torch[0], total - of_torch[0]
 
     def _cpu(self) -> float | None:
-        """Percent of all CPUs since the last look; None at the first."""
+        """Return the busy percentage of all CPUs since the last call; None at the first."""
         try:
             first = (self._proc / "stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]
         except (OSError, IndexError, ValueError):
             return None
-        ticks = [int(one) for one in first]
+        ticks = [int(field) for field in first]
         before, self._busy = self._busy, (sum(ticks) - ticks[3] - ticks[4], sum(ticks))
         if before is None or self._busy[1] <= before[1]:
             return None
         return round(100.0 * (self._busy[0] - before[0]) / (self._busy[1] - before[1]), 1)
 
     def _network(self) -> tuple[int | None, int | None]:
-        """Bytes sent and received over every interface but the loopback, since the machine began."""
+        """Return bytes sent and received over all interfaces but the loopback, since the boot."""
         try:
             lines = (self._proc / "net" / "dev").read_text(encoding="ascii").splitlines()[2:]
             rows = [(name.strip(), rest.split()) for name, _, rest in (line.partition(":") for line in lines)]
             ours = [numbers for name, numbers in rows if name != "lo"]
-            return sum(int(one[8]) for one in ours), sum(int(one[0]) for one in ours)
+            return sum(int(row[8]) for row in ours), sum(int(row[0]) for row in ours)
         except (OSError, IndexError, ValueError):
             return None, None
 
@@ -130,9 +135,9 @@ def _rounded(value: float | None) -> float | None:
 def health_reporter(
     interval_s: float = INTERVAL_S, *, active_requests: Callable[[], int] | None = None
 ) -> Callable[[], None]:
-    """Tell how this worker is, every so often from now on; what is returned ends it.
+    """Report the health of this worker every `interval_s` seconds. Return a function that ends it.
 
-    active_requests: how many it works on; without, those of `processing`.
+    `active_requests` returns the number of active requests; by default the requests of `processing` are counted.
     """
-    of = reporter()
-    return of.sender.every(interval_s, WorkerHealthMonitor(of, Nvml(), active_requests).report_once)
+    current = reporter()
+    return current.sender.every(interval_s, WorkerHealthMonitor(current, Nvml(), active_requests).report_once)

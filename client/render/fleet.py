@@ -1,4 +1,4 @@
-"""The brakes and the dead letters as text."""
+"""The fleet limits and the dead letters as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ View = Mapping[str, Any]
 
 
 def fleet(view: View, now: datetime, width: int | None = None) -> str:
-    """The brakes as a block of `name  value` lines, then what is held back and what waits for a person."""
+    """Return the fleet limits as lines of `name  value`, then the held repairs and what needs an operator."""
     under = view["repairing"]
     rows = [
         ("under repair", f"{len(under)} of at most {view['repairs_at_once_max']}: {', '.join(under) or 'none'}"),
@@ -27,12 +27,20 @@ def fleet(view: View, now: datetime, width: int | None = None) -> str:
     ]
     text = table(None, [row for row in rows if row[1]], width)
     held = [
-        (one["instance_id"], one["rung"] or "-", since(one["since"], now), f"{one['because']}; {one['evidence'] or ''}")
-        for one in view["held"]
+        (
+            instance["instance_id"],
+            instance["rung"] or "-",
+            since(instance["since"], now),
+            f"{instance['because']}; {instance['evidence'] or ''}",
+        )
+        for instance in view["held"]
     ]
     if held:
         text += "\n" + table(("HELD", "NEEDS", "SINCE", "BECAUSE"), held, width)
-    waiting = [(one["instance_id"], since(one["since"], now), one["because"]) for one in view["for_a_person"]]
+    waiting = [
+        (instance["instance_id"], since(instance["since"], now), instance["because"])
+        for instance in view["for_a_person"]
+    ]
     if waiting:
         text += "\n" + table(("FOR A PERSON", "SINCE", "BECAUSE"), waiting, width)
     return text
@@ -48,7 +56,7 @@ def _breaker(breaker: View, now: datetime) -> str:
 
 
 def _reporting_outage(deaf: View | None, now: datetime) -> str:
-    """Why nothing is concluded from silence, "" if it is."""
+    """Return the reporting outage in a sentence; "" if there is none."""
     if deaf is None:
         return ""
     return f"since {clock(deaf['since'])} ({since(deaf['since'], now)}): {deaf['because']}"
@@ -61,20 +69,23 @@ def _pause(pause: View | None, now: datetime) -> str:
 
 
 def dead_letters(view: View) -> str:
-    """What each queue holds, and what a redrive would do with the first of it."""
+    """Return what each queue holds, and what a redrive would do with its first messages."""
     text = ""
     for queue in view["queues"]:
         text += line(queue["queue"], f"{queue['letters']} message(s)")
-        rows = [(one["message_id"], one["for"] or "-", _redrive_result(one, "would go")) for one in queue["shown"]]
+        rows = [
+            (letter["message_id"], letter["for"] or "-", _redrive_result(letter, "would go"))
+            for letter in queue["shown"]
+        ]
         text += table(("MESSAGE", "FOR", "THEN"), rows, None) if rows else ""
     return text
 
 
 def redriven(view: View) -> str:
-    """What became of each message, and how many are left."""
+    """Return the result of each message, and how many are left."""
     rows = [
-        (one["queue"], one["message_id"], one["for"] or "-", _redrive_result(one, "given again"))
-        for one in view["letters"]
+        (letter["queue"], letter["message_id"], letter["for"] or "-", _redrive_result(letter, "given again"))
+        for letter in view["letters"]
     ]
     text = table(("QUEUE", "MESSAGE", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
     if view.get("stopped_because"):

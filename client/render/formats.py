@@ -10,22 +10,22 @@ View = Mapping[str, Any]
 
 
 def moment(value: str) -> datetime:
-    """The time of an ISO-8601 text of the API."""
+    """Return the time of an ISO-8601 text of the API."""
     return datetime.fromisoformat(value)
 
 
 def clock(value: str | None) -> str:
-    """An ISO-8601 time of the API to the second, in UTC as the API states it; "-" for none."""
+    """Return an ISO-8601 time of the API to the second, in UTC as the API gives it; "-" for none."""
     return f"{moment(value):%Y-%m-%d %H:%M:%S}Z" if value else "-"
 
 
 def since(value: str | None, now: datetime) -> str:
-    """How long ago the API's time `value` was; "-" for none."""
+    """Return how long ago the API's time `value` was; "-" for none."""
     return duration((now - moment(value)).total_seconds()) if value else "-"
 
 
 def until(deadline: str | None, now: datetime) -> str:
-    """A deadline and how far away it is, on either side; "" for none."""
+    """Return a deadline and its distance, before or after now; "" for none."""
     if not deadline:
         return ""
     left = (moment(deadline) - now).total_seconds()
@@ -33,7 +33,7 @@ def until(deadline: str | None, now: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two largest units that say something: 42s, 3m05s, 2h05m, 3d04h. Never negative."""
+    """Return seconds in their two largest units: 42s, 3m05s, 2h05m, 3d04h. Negative values count as 0."""
     whole = max(0, int(seconds))
     for unit, name, smaller, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
         if whole >= unit:
@@ -42,16 +42,16 @@ def duration(seconds: float) -> str:
 
 
 def count(value: Any) -> str:
-    """A number that may be missing."""
+    """Return a number as text; "-" if it is missing."""
     return "-" if value is None else str(value)
 
 
 def standing(view: View, now: datetime) -> str:
-    """The status of a job or an instance and since when it has it."""
+    """Return the status of a job or an instance, and since when it has it."""
     return f"{view['status']} since {clock(view.get('status_at'))} ({since(view.get('status_at'), now)})"
 
 
 def moved(entry: View) -> str:
-    """`RUNNING -> STOPPING`, or one status where an entry begins a record or leaves it where it was."""
+    """Return `RUNNING -> STOPPING`, or one status if the entry begins a record or leaves its status unchanged."""
     before, after = entry.get("from") or "", entry["to"]
     return after if before in ("", after) else f"{before} -> {after}"

@@ -14,7 +14,7 @@ View = Mapping[str, Any]
 
 
 def instance_list(instances: Iterable[View], width: int | None = None) -> str:
-    """Instances as a table."""
+    """Return instances as a table."""
     rows = [
         (
             view["instance_id"],
@@ -33,7 +33,7 @@ def instance_list(instances: Iterable[View], width: int | None = None) -> str:
 
 
 def instance_details(view: View, now: datetime, width: int | None = None) -> str:
-    """One instance as a block of `name  value` lines, then its history."""
+    """Return one instance as lines of `name  value`, then its history."""
     rows = [
         ("instance", view["instance_id"]),
         ("status", standing(view, now)),
@@ -56,30 +56,34 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("container instance", view.get("container_instance_id")),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
-    history = [(clock(e["at"]), moved(e), e["event"], e.get("reason") or "") for e in view.get("history") or ()]
+    history = [
+        (clock(entry["at"]), moved(entry), entry["event"], entry.get("reason") or "")
+        for entry in view.get("history") or ()
+    ]
     return text + ("\n" + table(("TIME", "STATUS", "EVENT", "REASON"), history, width) if history else "")
 
 
 def heartbeat(view: View, now: datetime) -> str:
-    """When the instance was last heard of, and the ranks it spoke of; "" for one that has never been."""
+    """Return when the instance was last seen and the ranks it reported; "" if it never reported."""
     beat = view.get("heartbeat")
     if not beat:
         return ""
-    ranks = ", ".join(f"rank {one['rank']} of {one['job_id']} (attempt {one['attempt']})" for one in beat["ranks"])
-    told = f"{beat['liveness']}, {since(beat['seen_at'], now)} ago"
-    return f"{told}: {ranks}" if ranks else told
+    ranks = ", ".join(f"rank {rank['rank']} of {rank['job_id']} (attempt {rank['attempt']})" for rank in beat["ranks"])
+    seen = f"{beat['liveness']}, {since(beat['seen_at'], now)} ago"
+    return f"{seen}: {ranks}" if ranks else seen
 
 
 def health(view: View) -> list[str]:
-    """What each watcher last said of the instance."""
+    """Return the last report of each health source about the instance."""
     return [
-        f"{kind} is {one['status']} since {clock(one['since'])}" + (f": {one['sentence']}" if one["sentence"] else "")
-        for kind, one in (view.get("health") or {}).items()
+        f"{kind} is {report['status']} since {clock(report['since'])}"
+        + (f": {report['sentence']}" if report["sentence"] else "")
+        for kind, report in (view.get("health") or {}).items()
     ]
 
 
 def interruption(view: View, now: datetime) -> str:
-    """When the instance will be taken away, and why; "" if nothing says so."""
+    """Return when the instance will be taken away, and why; "" if no interruption is known."""
     departure = view.get("departure")
     if not departure:
         return ""
@@ -87,29 +91,29 @@ def interruption(view: View, now: datetime) -> str:
 
 
 def needs(view: View) -> str:
-    """The repair that the instance needs, and on what evidence; "" for none."""
+    """Return the repair that the instance needs, and the evidence; "" for none."""
     need = view.get("need")
     return f"{need['rung']}: {need['evidence']}" if need else ""
 
 
 def held_back(view: View, now: datetime) -> str:
-    """Why that repair may not begin yet; "" if it may."""
+    """Return why that repair may not begin yet; "" if it may."""
     held = view.get("held")
     return f"since {clock(held['since'])} ({since(held['since'], now)}): {held['because']}" if held else ""
 
 
 def lemon(view: View) -> str:
-    """How much speaks against the instance, and what; "" if nothing does, or nobody says."""
-    told = view.get("lemon") or {}
-    return f"{told['score']} %: {told['made_of']}" if told.get("made_of") else ""
+    """Return the lemon score of the instance and its parts; "" if it has none."""
+    score = view.get("lemon") or {}
+    return f"{score['score']} %: {score['made_of']}" if score.get("made_of") else ""
 
 
 def claims(view: View) -> str:
-    """The attempts that own GPUs of the instance."""
+    """Return the attempts that own GPUs of the instance."""
     return ", ".join(attempt_id(job, attempt) for job, attempt in (view.get("claims") or {}).items())
 
 
 def agent(view: View) -> str:
-    """The word for the ECS agent's connection."""
+    """Return the state of the ECS agent's connection."""
     connected = view.get("agent_connected")
     return "-" if connected is None else "connected" if connected else "disconnected"

@@ -1,4 +1,7 @@
-"""Jobs as text. Pure: no terminal and no clock. A width of None, as for a pipe, folds no line."""
+"""Jobs as text.
+
+Pure: no terminal and no clock. A width of None, as for a pipe, folds no line.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ WAITS_FOR: Mapping[str, str] = {
     JobStatus.DIAGNOSING: "the health check of every instance",
     JobStatus.RECOVERING: "healthy instances to relaunch on",
 }
+"""What a job of each status waits for."""
 
 
 def job_line(job: View) -> str:
-    """One line: id, status and why."""
+    """Return one line: id, status and reason."""
     return line(job["job_id"], job["status"], job.get("reason") or "")
 
 
 def job_list(page: View, now: datetime, width: int | None = None) -> str:
-    """A page of jobs as a table, and how to get the next page."""
+    """Return a page of jobs as a table, and how to get the next page."""
     rows = [
         (
             job["job_id"],
@@ -55,7 +59,7 @@ def job_list(page: View, now: datetime, width: int | None = None) -> str:
 
 
 def job_details(job: View, now: datetime, width: int | None = None) -> str:
-    """One job as a block of `name  value` lines, then its attempts where the view has them; without its history."""
+    """Return one job as lines of `name  value`, then its attempts if the view has them; without its history."""
     failure = failure_sentence(job)
     rows = [
         ("job", job["job_id"]),
@@ -78,14 +82,14 @@ def job_details(job: View, now: datetime, width: int | None = None) -> str:
         ("incident", job.get("incident_id")),
     ]
     text = table(None, [(name, str(value)) for name, value in rows if value], width)
-    tried = [_attempt(one) for one in job.get("attempts") or ()]
+    tried = [_attempt(attempt) for attempt in job.get("attempts") or ()]
     return text + (
         "\n" + table(("ATTEMPT", "STATUS", "BEGAN", "LASTED", "EXIT", "FAILURE"), tried, width) if tried else ""
     )
 
 
 def waiting(job: View, now: datetime) -> str:
-    """What the job waits for now, from when on it may go on, and until when it may."""
+    """Return what the job waits for now, the earliest time it may continue, and its deadline."""
     if job["status"] in TERMINAL:
         return "nothing: the job has ended"
     what = WAITS_FOR.get(job["status"], f"the end of {job['status']}")
@@ -99,7 +103,10 @@ def waiting(job: View, now: datetime) -> str:
 
 
 def attempts(job: View, *, words: bool = False) -> str:
-    """`2/3`: the attempt's number and how many counted attempts there may be; in words, how many were counted."""
+    """Return `2/3`: the attempt's number and the largest number of counted attempts.
+
+    In words: the attempt's number and how many attempts were counted.
+    """
     attempt, most = job.get("attempt") or 0, job.get("attempts_max")
     if not words:
         return f"{attempt}/{most}" if most else str(attempt)
@@ -108,7 +115,7 @@ def attempts(job: View, *, words: bool = False) -> str:
 
 
 def size(job: View, *, words: bool = False) -> str:
-    """`2x8`: instances times GPUs of each."""
+    """Return `2x8`: instances times GPUs of each."""
     nodes, gpus = job.get("nnodes"), job.get("n_gpus_per_node")
     if nodes is None or gpus is None:
         return "-"
@@ -116,7 +123,7 @@ def size(job: View, *, words: bool = False) -> str:
 
 
 def failure_sentence(job: View) -> str:
-    """The failure that stopped the last attempt, as one sentence; "" when there was none."""
+    """Return the failure that stopped the last attempt, as one sentence; "" if there was none."""
     failure = job.get("failure")
     if not failure:
         return ""
@@ -124,15 +131,19 @@ def failure_sentence(job: View) -> str:
 
 
 def _priority(job: View) -> str:
-    """The priority that counts, and the one asked for where it has fallen back from that."""
+    """Return the current priority, and the requested priority if the job has fallen back from it."""
     counts, asked = str(job.get("priority") or ""), job.get("asked_priority")
     return f"{counts} (asked for {asked})" if asked and counts and asked != counts else counts
 
 
-def _attempt(one: View) -> tuple[str, ...]:
-    began, ended = one.get("started_at"), one.get("ended_at")
+def _attempt(attempt: View) -> tuple[str, ...]:
+    began, ended = attempt.get("started_at"), attempt.get("ended_at")
     lasted = duration((moment(ended) - moment(began)).total_seconds()) if began and ended else "-"
-    words = [one.get("failure_kind"), one.get("message"), "not counted" if one.get("counted") is False else ""]
-    exit_code = count(one.get("exit_code"))
+    words = [
+        attempt.get("failure_kind"),
+        attempt.get("message"),
+        "not counted" if attempt.get("counted") is False else "",
+    ]
+    exit_code = count(attempt.get("exit_code"))
     why = ": ".join(str(word) for word in words if word)
-    return str(one["attempt"]), str(one.get("status") or "-"), clock(began), lasted, exit_code, why
+    return str(attempt["attempt"]), str(attempt.get("status") or "-"), clock(began), lasted, exit_code, why

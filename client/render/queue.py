@@ -1,4 +1,4 @@
-"""The queue as text: the line with what each job is short of, who runs, quotas, what a dry run tells."""
+"""The queue as text: waiting jobs with reasons, running jobs, quotas, and dry runs."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from gpu_recovery_client.render.formats import clock, count, duration, moment, s
 from gpu_recovery_client.render.table import line, table
 
 View = Mapping[str, Any]
-NOW, NOBODY_KNOWS = "now", "-"
+NOW, UNKNOWN = "now", "-"
 
 
 def queue(view: View, now: datetime, width: int | None = None) -> str:
-    """Who waits, in the order of the API, who runs, quotas, and what is promised to the heads of the line."""
+    """Return waiting jobs in the order of the API, running jobs, quotas, and the reservations of the first jobs."""
     waiting = [
         (
-            count(one.get("position")),
-            *_columns(one),
-            since(one["queued_at"], now),
-            _start(one, now),
-            _because(one),
+            count(job.get("position")),
+            *_columns(job),
+            since(job["queued_at"], now),
+            _start(job, now),
+            _because(job),
         )
-        for one in view["waiting"]
+        for job in view["waiting"]
     ]
     header = ("PLACE", "JOB", "USER", "PRIORITY", "GROUP", "SIZE", "WAITS", "START", "BECAUSE")
     text = table(header, waiting, width) if waiting else "nobody waits\n"
     runs = [
         (
-            *_columns(one),
-            since(one["since"], now),
-            _until_when(one, now),
+            *_columns(job),
+            since(job["since"], now),
+            _until_when(job, now),
         )
-        for one in view["running"]
+        for job in view["running"]
     ]
     if runs:
         text += "\n" + table(("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
     text += _used_of(view["quotas"], width)
     promised = [
-        (one["job_id"], one["group"] or "-", clock(one.get("at")), ", ".join(one["hosts"]))
-        for one in view["reservations"]
+        (job["job_id"], job["group"] or "-", clock(job.get("at")), ", ".join(job["hosts"]))
+        for job in view["reservations"]
     ]
     if promised:
         text += "\n" + table(("PROMISED TO", "GROUP", "FROM", "INSTANCES"), promised, width)
@@ -49,7 +49,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
 
 
 def placement_preview(view: View, now: datetime, width: int | None = None) -> str:
-    """What a dry run answers: whether the job would start now and where, else what it is short of."""
+    """Return the answer of a dry run: whether the job would start now and where, otherwise what is missing."""
     suspends = ", ".join(view.get("would_suspend") or ())
     hosts = ", ".join(view.get("instances") or ())
     if view["would_start"]:
@@ -62,7 +62,7 @@ def placement_preview(view: View, now: datetime, width: int | None = None) -> st
 
 
 def pending(view: View, now: datetime) -> list[tuple[str, str]]:
-    """`name  value` of why a job waits: what is short, its place, whom it waits for, the earliest start."""
+    """Return `name  value` rows on why a job waits: what is missing, its place, its blockers, the earliest start."""
     position = view.get("position")
     return [
         ("short of", str(view.get("short_of") or "")),
@@ -73,14 +73,14 @@ def pending(view: View, now: datetime) -> list[tuple[str, str]]:
 
 
 def queue_status(view: View, now: datetime) -> str:
-    """The same in a few words, for one line."""
+    """Return place and earliest start of a job on one line."""
     place = f"place {view['position']} in line" if view.get("position") is not None else ""
     at = view.get("earliest_at")
     return ", ".join(words for words in (place, f"start {until(at, now)} at the earliest" if at else "") if words)
 
 
 def quotas(view: View, width: int | None = None) -> str:
-    """The limits as they are set; what is used of them, where the view has it."""
+    """Return the limits, and their usage if the view has it."""
     limits = view["limits"]
     rows = [(*key.rsplit("/", 2), str(number)) for key, number in sorted((limits.get("instances") or {}).items())]
     text = table(("USER", "PRIORITY", "GROUP", "INSTANCES"), rows, width) if rows else "no limits of instances\n"
@@ -90,7 +90,7 @@ def quotas(view: View, width: int | None = None) -> str:
 
 
 def _used_of(rows: Iterable[View], width: int | None) -> str:
-    used = [(one["user"], str(one["priority"]), one["group"] or "-", _used(one)) for one in rows]
+    used = [(quota["user"], str(quota["priority"]), quota["group"] or "-", _used(quota)) for quota in rows]
     return "\n" + table(("QUOTA OF", "PRIORITY", "GROUP", "USED/TOTAL"), used, width) if used else ""
 
 
@@ -98,27 +98,27 @@ def _limit(number: Any) -> str:
     return "no limit" if number is None else str(number)
 
 
-def _used(one: View) -> str:
-    return f"{one['used']}/{'no limit' if one.get('limit') is None else one['limit']}"
+def _used(quota: View) -> str:
+    return f"{quota['used']}/{'no limit' if quota.get('limit') is None else quota['limit']}"
 
 
-def _start(one: View, now: datetime) -> str:
-    """How soon it may start at the earliest."""
-    at = one.get("earliest_at")
-    return f"in {duration((moment(at) - now).total_seconds())}" if at else NOBODY_KNOWS
+def _start(job: View, now: datetime) -> str:
+    """Return how soon the job may start at the earliest."""
+    at = job.get("earliest_at")
+    return f"in {duration((moment(at) - now).total_seconds())}" if at else UNKNOWN
 
 
-def _because(one: View) -> str:
-    """Why it waits; before it, what of its standing would surprise."""
-    asked = one.get("asked_priority")
-    fell = f"asked for {asked}" if asked and asked != one["priority"] else ""
-    standing = "" if one["status"] == JobStatus.PENDING_RESOURCES else one["status"]
-    return "; ".join(part for part in (standing, fell, str(one["sentence"])) if part)
+def _because(job: View) -> str:
+    """Return why the job waits, after its status or its lowered priority where these are unusual."""
+    asked = job.get("asked_priority")
+    fell = f"asked for {asked}" if asked and asked != job["priority"] else ""
+    standing = "" if job["status"] == JobStatus.PENDING_RESOURCES else job["status"]
+    return "; ".join(part for part in (standing, fell, str(job["sentence"])) if part)
 
 
-def _until_when(one: View, now: datetime) -> str:
-    ends = f"{until(one['ends_at'], now)} at the latest" if one.get("ends_at") else "nobody can tell when"
-    return f"{ends}; can give way" if one["can_suspend"] else ends
+def _until_when(job: View, now: datetime) -> str:
+    ends = f"{until(job['ends_at'], now)} at the latest" if job.get("ends_at") else "nobody can tell when"
+    return f"{ends}; can give way" if job["can_suspend"] else ends
 
 
 def _columns(job: View) -> tuple[str, str, str, str, str]:
@@ -126,5 +126,5 @@ def _columns(job: View) -> tuple[str, str, str, str, str]:
     return job["job_id"], job["user"] or "-", str(job["priority"]), job["group"] or "-", _size(job)
 
 
-def _size(one: View) -> str:
-    return f"{count(one.get('nodes'))}x{count(one.get('gpus'))}"
+def _size(job: View) -> str:
+    return f"{count(job.get('nodes'))}x{count(job.get('gpus'))}"

@@ -1,4 +1,4 @@
-"""Plain text in columns, for any width and any content: no colour, nothing cut that a person would copy."""
+"""Plain text in columns, for any width and any content: no colour, and no id is cut."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 UNBOUNDED = 100_000
+"""A width that never folds."""
 SENTENCE_MIN = 40
+"""Smallest width of the last column."""
 GAP, INDENT = "  ", "    "
 
 
 def line(*pieces: str) -> str:
-    """The pieces that say something, two spaces apart."""
+    """Return the non-empty pieces on one line, two spaces apart."""
     return GAP.join(cleaned(piece) for piece in pieces if piece) + "\n"
 
 
 def table(header: Sequence[str] | None, rows: Iterable[Sequence[str]], width: int | None) -> str:
-    """Columns two spaces apart, of which only the last, a sentence, is ever folded to fit in `width` characters.
+    """Return columns two spaces apart. Only the last column, a sentence, is folded to fit into `width` characters.
 
-    Where the others leave it too little room it goes on lines of its own, below its row: an id is never cut.
+    If the other columns leave too little space, the sentence gets its own lines below its row.
     """
     cells = [[cleaned(str(cell)) for cell in row] for row in rows]
     sentences = [row[-1] for row in cells]
@@ -58,10 +60,10 @@ def _folded(sentence: str, width: int) -> list[str]:
 
 
 def cleaned(text: str) -> str:
-    """`text` on one line and without control characters: what a task or a user wrote must not steer a terminal."""
+    """Return `text` on one line without control characters: text of a task or a user must not control a terminal."""
     return printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    """`text` with a question mark for each character that steers or hides instead of showing; line breaks stay."""
+    """Return `text` with a question mark for each character that is not printable; line breaks stay."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)

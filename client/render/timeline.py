@@ -1,4 +1,4 @@
-"""What happened to a job: its history and that of the instances involved, as one timeline."""
+"""The timeline of a job: its history and that of the instances involved."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from gpu_recovery_client.render.table import line, table
 View = Mapping[str, Any]
 INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
 INSTANCES_MAX = 32
+"""Largest number of instances of a timeline."""
 NOT_FOUND = 404
 
 
 def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
-    """`{"job": view, "pending": why it waits, "instances": [view, ...], "left_out": [ids]}`.
+    """Read what `explanation` shows.
 
-    pending: what the scheduler says of a job in line, as a dry run has it; None for any other.
-    Left out are instances past the first INSTANCES_MAX, one request each, and those that are no longer known.
+    Returns:
+        `{"job": view, "pending": why it waits, "instances": [view, ...], "left_out": [ids]}`. `pending` is the
+            scheduler's answer for a queued job, as in a dry run; None for any other job. `left_out` holds instances
+            after the first INSTANCES_MAX, which cost one request each, and instances that are no longer known.
     """
     job = client.job(job_id)
     why = client.explain(job_id).get("pending") if job["status"] in WAITING else None
@@ -45,23 +48,24 @@ def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
 
 
 def involved(job: View) -> list[str]:
-    """The instances a job has to do with, the likely culprits first.
+    """Return the instances that a job concerns, the likely causes first.
 
-    The view holds those of the last attempt only; earlier attempts are found by the ids in the history's sentences.
+    The view holds only the instances of the last attempt. Those of earlier attempts come from the sentences of the
+    history.
     """
     ids = [*(job.get("repairing") or ())]
     if job.get("failure"):
         ids.append(job["failure"].get("instance_id") or "")
     ids += job.get("instances") or ()
-    ids += [found for entry in job.get("history") or () for found in INSTANCE_ID.findall(entry.get("reason") or "")]
+    ids += [name for entry in job.get("history") or () for name in INSTANCE_ID.findall(entry.get("reason") or "")]
     return [instance_id for instance_id in dict.fromkeys(ids) if instance_id]
 
 
 def timeline(job: View, instances: Sequence[View]) -> list[tuple[str, View]]:
-    """(who, entry) in order of time: the job's entries and those of `instances` from its submission to its end.
+    """Return (subject, entry) in order of time: entries of the job and of `instances`, from its submission to its end.
 
-    An instance still under repair for the job is followed past the job's end. A record's own entries keep their
-    order, whatever times their events carry: a fact that comes late was also decided late.
+    An instance that is still under repair for the job is followed past the end of the job. The entries of one record
+    keep their order, regardless of the times of their events: a fact that arrives late was also decided late.
     """
     begun = moment(job["queued_at"])
     ended = moment(job["status_at"]) if job["status"] in TERMINAL else None
@@ -74,13 +78,13 @@ def timeline(job: View, instances: Sequence[View]) -> list[tuple[str, View]]:
 
 
 def _placed(who: str, history: Sequence[View]) -> list[tuple[datetime, str, View]]:
-    """Each entry with its place in time, which is never before that of the entry before it."""
+    """Return each entry with its time on the timeline, which is never before that of the entry before."""
     times = accumulate((moment(entry["at"]) for entry in history), max)
     return [(at, who, entry) for at, entry in zip(times, history, strict=True)]
 
 
 def explanation(story: View, now: datetime, width: int | None = None) -> str:
-    """The text of what `gather` found: where the job stands, what it waits for, and how it came there."""
+    """Return the text of what `gather` read: the status of the job, what it waits for, and its timeline."""
     job = story["job"]
     failure = failure_sentence(job)
     text = line(job["job_id"], job["status"], f"attempt {attempts(job, words=True)}")
@@ -99,7 +103,7 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
 
 
 def _rows(entries: Sequence[tuple[str, View]], begun: datetime) -> list[tuple[str, ...]]:
-    """Rows whose elapsed time counts from `begun`; who is the job, by its attempt, or an instance."""
+    """Return rows with the time since `begun`; the subject is the job, named by its attempt, or an instance."""
     return [
         (
             clock(entry["at"]),

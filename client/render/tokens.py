@@ -1,4 +1,4 @@
-"""The tokens of nodes and of users as text. The token itself is never among it."""
+"""The tokens of instances and of users as text, without their secrets."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ View = Mapping[str, Any]
 
 
 def line(view: View, now: datetime) -> str:
-    """One token in a sentence."""
+    """Return one token in a sentence."""
     return f"{_id(view)} of {_owner(view)}: {_state(view, now)}"
 
 
 def tokens(view: View, now: datetime, width: int | None = None) -> str:
-    """The tokens of an instance or of a user as a table."""
+    """Return the tokens of an instance or of a user as a table."""
     if not view["tokens"]:
         return line_of(f"{_owner(view)} has no tokens")
     of_user = "user" in view
     header = ("TOKEN ID", *(["ROLE"] if of_user else ()), "ISSUED", "BY", "STATE", "NOTE")
     rows = [
         (
-            _id(one),
-            *([str(one.get("role") or "-")] if of_user else ()),
-            clock(one.get("issued_at")),
-            str(one.get("issued_by") or "-"),
-            _state(one, now),
-            str(one.get("note") or ""),
+            _id(token),
+            *([str(token.get("role") or "-")] if of_user else ()),
+            clock(token.get("issued_at")),
+            str(token.get("issued_by") or "-"),
+            _state(token, now),
+            str(token.get("note") or ""),
         )
-        for one in view["tokens"]
+        for token in view["tokens"]
     ]
     return table(header, rows, width)
 

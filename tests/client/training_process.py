@@ -97,7 +97,7 @@ class FakeNvml:
     """A driver with these GPUs: uuid -> what it says. A value that is an exception is raised."""
 
     def __init__(self, **gpus: dict[str, Any]) -> None:
-        self.gpus, self.asked = gpu_state, 0
+        self.gpus, self.asked = gpus, 0
         self.init: BaseException | None = None
 
     def nvmlInit(self) -> None:
