@@ -57,7 +57,7 @@ class LambdaRuntime:
     def of(self, envelope: Mapping[str, Any]) -> tuple[str, Work] | None:
         """The function whose rule selects the event, and what it does with it; None: no rule does."""
         kind = envelope["detail-type"]
-        world, looks = self.world, self.world.actions.ecs.looks
+        world, looks = self.world, self.world.actions.ecs.describe_cache
         if kind == "ECS Container Instance State Change":
             return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
         if kind != "ECS Task State Change":
@@ -78,7 +78,7 @@ class LambdaRuntime:
         return "ecs_task_handler", lambda: tasks.task_changed(world.recovery, fact)
 
     def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
-        looks = self.world.actions.ecs.looks
+        looks = self.world.actions.ecs.describe_cache
         shown = instance_fact(detail_of(envelope), self.world.timeline.now)
         if looks is not None:
             looks.told(shown)

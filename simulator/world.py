@@ -154,7 +154,7 @@ class World:
         in_memory = self.store if isinstance(self.store, MemoryStore) else None
         if economy.skips:
             record_of = in_memory.load_instance if in_memory is not None else lambda name: None
-            self.actions.ecs.looks, self.actions.ec2.looks = (
+            self.actions.ecs.describe_cache, self.actions.ec2.describe_cache = (
                 EcsDescribeCache(self.fleet, record_of),
                 Ec2DescribeCache(self.fleet),
             )
@@ -168,7 +168,7 @@ class World:
         """From now on calls take time, and AWS limits them."""
         meter = self.invocations.meter = Meter(self.timeline, costs, self.invocations.kill)
         self.recovery = replace(self.recovery, for_each=meter.each)
-        self.actions.ecs.each = meter.each
+        self.actions.ecs.for_each = meter.each
         return meter
 
     def _program(self, task: Task) -> Program:

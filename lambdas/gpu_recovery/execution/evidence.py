@@ -70,7 +70,7 @@ class Evidence:
 
 def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
     """The thresholds of diagnoses, with those that the policy sets."""
-    return Thresholds(silent_s=float(policy.suspect_s), progress_timeout_s=float(policy.progress_timeout_s))
+    return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.progress_timeout_s))
 
 
 def collect_evidence(
